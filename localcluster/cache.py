@@ -1,0 +1,78 @@
+"""Build once, keep by content: a directory named after the hash of all that went into it.
+
+Guarantees: an entry either exists complete or not at all (built aside, then renamed); concurrent builders of one entry wait
+for each other. Entries are never changed afterwards.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_IGNORED_DIRECTORIES = {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+
+
+def key_of(files: Iterable[tuple[str, bytes]], *parts: str) -> str:
+    """16 hex digits that change with any name, content or extra part (flags, versions), and with nothing else."""
+    digest = hashlib.sha256()
+    for label, content in sorted(files):
+        digest.update(f"{label}\0{len(content)}\0".encode())
+        digest.update(content)
+    for part in parts:
+        digest.update(f"\0{len(part)}\0{part}".encode())
+    return digest.hexdigest()[:16]
+
+
+def contents(root: Path, paths: Iterable[str]) -> list[tuple[str, bytes]]:
+    """The files under `paths` (files or directories, relative to root) with their relative names; byte code is left out."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        start = root / path
+        for file in [start] if start.is_file() else sorted(start.rglob("*")):
+            relative = file.relative_to(root)
+            if file.is_file() and not _is_by_product(relative):
+                found[str(relative)] = file.read_bytes()
+    return list(found.items())
+
+
+def _is_by_product(relative: Path) -> bool:
+    return any(part in _IGNORED_DIRECTORIES or part.endswith(".egg-info") for part in relative.parts)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on `path` (created if missing) against other processes; released when the process ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
+    """Returns `entry`, having called `build(directory)` to fill it if it did not exist."""
+    if entry.exists():
+        return entry
+    with locked(entry.with_name(entry.name + ".lock")):
+        if entry.exists():
+            return entry
+        aside = Path(tempfile.mkdtemp(prefix=entry.name + ".", suffix=".tmp", dir=entry.parent))
+        try:
+            build(aside)
+            aside.chmod(0o755)
+            os.rename(aside, entry)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    return entry
+
+
+def keep_newest(entries: Iterable[Path], count: int) -> list[Path]:
+    """Removes all but the `count` last used entries (by modification time); returns the removed ones."""
+    ordered = sorted(entries, key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for entry in ordered[count:]:
+        shutil.rmtree(entry, ignore_errors=True)
+    return ordered[count:]

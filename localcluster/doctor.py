@@ -1,0 +1,78 @@
+"""Says in one line each what this machine lacks for building and running a cluster, and what to do about it."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from localcluster.errors import LocalClusterError
+from localcluster.paths import cache_root, state_root
+
+_NEEDED_BYTES = 6 << 30
+_ARCHITECTURES = ("x86_64", "aarch64")
+
+
+def problems() -> list[str]:
+    """One line per failed check, in the order in which to solve them; empty when all is well."""
+    return [line for check in _CHECKS if (line := check()) is not None]
+
+
+def require() -> None:
+    """Raises LocalClusterError with all problems, one line each."""
+    if found := problems():
+        raise LocalClusterError("\n".join(found))
+
+
+def _linux() -> str | None:
+    if sys.platform != "linux":
+        return f"the local cluster needs Linux, not {sys.platform}: use a Linux machine, or set KUBECONFIG to a cluster"
+    if platform.machine() not in _ARCHITECTURES:
+        return f"architecture {platform.machine()} is not supported: use one of {', '.join(_ARCHITECTURES)}"
+    return None
+
+
+def _root() -> str | None:
+    if os.geteuid() != 0:
+        return "the local cluster needs root for namespaces and mounts: run it with sudo, or set KUBECONFIG to a cluster"
+    return None
+
+
+def _compiler() -> str | None:
+    if not shutil.which("cc") and not shutil.which("gcc"):
+        return "no C compiler (cc or gcc) in PATH: apt-get install gcc libc6-dev"
+    return None
+
+
+def _namespaces() -> str | None:
+    if os.geteuid() != 0:
+        return None
+    if not shutil.which("unshare"):
+        return "the command unshare is missing: apt-get install util-linux"
+    argv = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--mount-proc", "true"]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    if result.returncode != 0:
+        return (
+            f"this machine refuses namespaces ({result.stderr.strip()}): use a virtual machine or a privileged container"
+        )
+    return None
+
+
+def _disk() -> str | None:
+    for variable, path in (("GPUSHARE_CACHE", cache_root()), ("GPUSHARE_STATE", state_root())):
+        free = shutil.disk_usage(_existing(path)).free
+        if free < _NEEDED_BYTES:
+            return (
+                f"{path} has {free / (1 << 30):.1f} GiB free, less than {_NEEDED_BYTES >> 30} GiB: "
+                f"make room or set {variable} to another disk"
+            )
+    return None
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)
+
+
+_CHECKS: tuple[Callable[[], str | None], ...] = (_linux, _root, _compiler, _namespaces, _disk)

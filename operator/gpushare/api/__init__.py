@@ -1,0 +1,1 @@
+"""The Kubernetes API of gpushare: names, models, reasons, quantities. Knows no I/O; everything may import it."""

@@ -1,0 +1,144 @@
+"""GpuNode: one per node, named like it and owned by it. The operator writes the spec, the node's agent the status."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpushare.api.base import ApiModel
+from gpushare.api.meta import Condition, ObjectMeta
+
+Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]+$")]
+ShareName = Annotated[str, Field(min_length=1, max_length=40)]
+MAX_GPUS = 32
+
+
+class Assignment(ApiModel):
+    uuid: Uuid = Field(description="The GPU's NVML UUID.")
+    share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
+    draining: bool = Field(
+        default=False,
+        description="True: offer no free slot any more; the GPU leaves the share once no container holds one.",
+    )
+
+
+class GpuNodeSpec(ApiModel):
+    assignments: list[Assignment] | None = Field(
+        default=None,
+        max_length=MAX_GPUS,
+        description="Which GPU belongs to which share. Absent means no news: the agent keeps what it has.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
+    )
+
+
+class ComputeMode(StrEnum):
+    DEFAULT = "Default"
+    EXCLUSIVE_PROCESS = "ExclusiveProcess"
+    PROHIBITED = "Prohibited"
+
+
+class ForeignProcess(ApiModel):
+    pid: int = Field(ge=0, description="PID in the node's PID namespace.")
+    memory_mib: int = Field(default=0, ge=0, description="GPU memory in MiB.")
+    command: str = Field(default="", max_length=64)
+
+
+class Gpu(ApiModel):
+    uuid: Uuid
+    index: int = Field(ge=0, description="NVML index.")
+    minor: int = Field(ge=0, description="N of /dev/nvidiaN.")
+    product: str = Field(max_length=64, description="NVML product name.")
+    memory_mib: int = Field(ge=0, description="Total memory in MiB.")
+    sms: int = Field(ge=0, description="Streaming multiprocessors.")
+    compute_capability: str = Field(default="", max_length=8, description="Such as 9.0.")
+    numa_node: int | None = Field(default=None, description="NUMA node, when the platform tells.")
+    compute_mode: ComputeMode = Field(description="Compute mode now.")
+    original_compute_mode: ComputeMode | None = Field(
+        default=None, description="Mode found before we took the GPU; restored on release."
+    )
+    mig_enabled: bool = Field(default=False)
+    lost: bool = Field(default=False, description="NVML no longer reaches it.")
+    foreign_processes: list[ForeignProcess] = Field(
+        default_factory=list, max_length=16, description="Compute processes that are not of MPS."
+    )
+
+
+class Limits(ApiModel):
+    """The ceiling of each MPS client process of a GPU."""
+
+    threads: int = Field(ge=1, le=100, description="Percent of SMs.")
+    memory_mib: int = Field(ge=1, description="MiB per process.")
+    priority: int = Field(default=0, ge=0, le=1, description="0 normal, 1 below normal.")
+
+
+class DaemonStatus(ApiModel):
+    uuid: Uuid
+    share: ShareName
+    ready: bool = Field(default=False, description="Server ACTIVE, seen by NVML, limits read back as wanted.")
+    reason: str = Field(default="", max_length=64)
+    message: str = Field(default="", max_length=1024, description="With the daemon's own line where it failed.")
+    wanted: Limits = Field(description="Limits that the share asks for.")
+    in_force: Limits | None = Field(default=None, description="Limits read back from the daemon.")
+    server_pid: int | None = Field(default=None, ge=0)
+    restarts: int = Field(default=0, ge=0, description="Times the control daemon was started again.")
+    drained: bool = Field(
+        default=False,
+        description="Draining, free slots withdrawn and confirmed, and no container holds a slot.",
+    )
+
+
+class Holder(ApiModel):
+    uuid: Uuid
+    share: ShareName
+    slots: list[Annotated[int, Field(ge=0, le=1024)]] = Field(
+        max_length=64, description="Slots held by containers, or promised within the last minute."
+    )
+
+
+class ForeignHolder(ApiModel):
+    """A pod of this node that asked for a whole NVIDIA GPU."""
+
+    namespace: str = Field(max_length=63)
+    pod: str = Field(max_length=253)
+    resource: str = Field(max_length=128)
+
+
+class GpuNodeStatus(ApiModel):
+    observed_generation: int = Field(default=0, ge=0)
+    simulated: bool = Field(default=False, description="True: these GPUs are a simulation, not hardware.")
+    driver_version: str = Field(default="", max_length=32)
+    cuda_version: str = Field(default="", max_length=16)
+    client_ceiling: int = Field(default=48, ge=0, description="MPS contexts that the driver takes on one GPU.")
+    agent_version: str = Field(default="", max_length=64)
+    gpus: list[Gpu] = Field(
+        default_factory=list,
+        max_length=MAX_GPUS,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
+    )
+    daemons: list[DaemonStatus] = Field(
+        default_factory=list,
+        max_length=MAX_GPUS,
+        description="MPS daemons that this node runs or winds up; a share holds a GPU as long as it is listed.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
+    )
+    holders: list[Holder] = Field(default_factory=list, max_length=MAX_GPUS)
+    foreign_holders: list[ForeignHolder] = Field(default_factory=list, max_length=16)
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+
+
+class GpuNode(ApiModel):
+    """The GPUs of one node, which share each belongs to, and how its MPS daemons are."""
+
+    api_version: Literal["gpushare.dev/v1alpha1"] = "gpushare.dev/v1alpha1"
+    kind: Literal["GpuNode"] = "GpuNode"
+    metadata: ObjectMeta
+    spec: GpuNodeSpec = Field(default_factory=GpuNodeSpec)
+    status: GpuNodeStatus = Field(default_factory=GpuNodeStatus)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

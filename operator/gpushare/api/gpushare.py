@@ -1,0 +1,189 @@
+"""GpuShare: the wish. Which GPUs are shared, into how many slots, and what each client is granted."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpushare.api.base import ApiModel
+from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
+from gpushare.api.quantity import MEMORY_PATTERN, parse_mib
+
+HIGHEST_CLIENT_CEILING = 60
+"""MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
+
+Memory = Annotated[
+    str,
+    Field(max_length=20, pattern=MEMORY_PATTERN, json_schema_extra={"x-quantity": True}),
+]
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class Enforcement(StrEnum):
+    AUDIT = "Audit"
+    TERMINATE = "Terminate"
+
+
+class Delivery(StrEnum):
+    DEVICE_PLUGIN = "DevicePlugin"
+    RESOURCE_CLAIM = "ResourceClaim"
+
+
+class Priority(StrEnum):
+    NORMAL = "Normal"
+    BELOW_NORMAL = "BelowNormal"
+
+
+class GpuSelection(ApiModel):
+    products: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        default_factory=list,
+        max_length=16,
+        description="NVML product names, such as `NVIDIA H200`, that this share takes. Empty: every product.",
+    )
+    per_node: Annotated[int, Field(ge=1, le=16)] | None = Field(
+        default=None,
+        description="GPUs taken on each node, at most. Default: all that match. Only for nodes that "
+        "NVIDIA's device plugin does not serve.",
+    )
+
+
+class Threads(ApiModel):
+    default: Percent = Field(
+        default=100,
+        description="Percent of the GPU's SMs that each process of a client gets unless its pod asks otherwise.",
+    )
+    max: Percent = Field(
+        default=100,
+        description="Ceiling, in percent of the GPU's SMs, for the annotation gpushare.dev/threads. It is the "
+        "daemon's own limit: no client can exceed it.",
+    )
+
+
+class MemoryGrant(ApiModel):
+    default: Memory = Field(
+        description="GPU memory that each client (container) gets unless its pod asks otherwise, such as 16Gi; "
+        "at least 512Mi. The context's own need, 60 to 520 MiB by threads, counts against it."
+    )
+    max: Memory | None = Field(
+        default=None,
+        description="Ceiling for the annotation gpushare.dev/memory. Default: the same as `default`.",
+    )
+    overcommit: bool = Field(
+        default=False,
+        description="Allow perGpu × memory.default to exceed the GPU's memory, and annotations above "
+        "`default`. Clients may then fail to allocate although they are within their grant.",
+    )
+
+
+class Clients(ApiModel):
+    per_gpu: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        description="Slots on each GPU: how many containers share it at the same time."
+    )
+    processes: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        default=1,
+        description="MPS contexts (processes using CUDA) per client. The client's memory is divided by it. "
+        "perGpu × processes is bounded by the driver: 48, or 60 from driver 590.",
+    )
+    threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
+    memory: MemoryGrant = Field(description="GPU memory of each client.")
+    priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
+
+
+class GpuShareSpec(ApiModel):
+    node_selector: LabelSelector = Field(
+        default_factory=LabelSelector,
+        description="Nodes whose GPUs this share takes. Default: every node that has an agent.",
+    )
+    gpus: GpuSelection = Field(default_factory=GpuSelection, description="Which GPUs of those nodes are taken.")
+    clients: Clients = Field(description="Into what each GPU is divided, and what a client is granted.")
+    allowed_namespaces: LabelSelector = Field(
+        default_factory=LabelSelector,
+        description="Namespaces, by their labels, whose pods may use this share. Default: all.",
+    )
+    enforcement: Enforcement = Field(
+        default=Enforcement.AUDIT,
+        description="What happens to a client seen above its grant: Audit tells (event, metric, condition), "
+        "Terminate ends it through the MPS daemon so that its neighbours go on.",
+    )
+    delivery: Delivery = Field(
+        default=Delivery.DEVICE_PLUGIN,
+        description="How slots reach pods: DevicePlugin (resource gpushare.dev/<share>) or ResourceClaim. "
+        "Immutable: to change it, create a second share and let the GPUs move as they drain.",
+    )
+
+
+class GpuCounts(ApiModel):
+    matching: int = Field(default=0, ge=0, description="GPUs that the selectors match.")
+    assigned: int = Field(default=0, ge=0, description="GPUs that belong to this share.")
+    ready: int = Field(default=0, ge=0, description="Assigned GPUs whose daemon is verified.")
+    draining: int = Field(default=0, ge=0, description="Assigned GPUs that leave this share once idle.")
+
+
+class SlotCounts(ApiModel):
+    total: int = Field(default=0, ge=0, description="Slots on ready GPUs.")
+    used: int = Field(default=0, ge=0, description="Slots held by containers.")
+
+
+class UnavailableGpus(ApiModel):
+    """GPUs that match but cannot be taken, grouped by reason so that the list stays short."""
+
+    reason: str = Field(max_length=64)
+    count: int = Field(ge=1)
+    message: str = Field(max_length=1024, description="What holds one of them, by name.")
+
+
+class GpuShareStatus(ApiModel):
+    observed_generation: int = Field(default=0, ge=0, description="The spec's generation that this status is about.")
+    gpus: GpuCounts = Field(default_factory=GpuCounts)
+    slots: SlotCounts = Field(default_factory=SlotCounts)
+    nodes: int = Field(default=0, ge=0, description="Nodes with a GPU of this share.")
+    summary: str = Field(default="", max_length=64, description="Ready and assigned GPUs, such as 2/2.")
+    threads: str = Field(default="", max_length=64, description="Default and maximal percent, such as 25/50%.")
+    memory: str = Field(default="", max_length=64, description="Default and maximal memory, such as 16Gi/16Gi.")
+    gpu_memory_mib: int = Field(
+        default=0,
+        ge=0,
+        description="Memory, in MiB, of the largest GPU of this share: what fractions count from.",
+    )
+    unavailable: list[UnavailableGpus] = Field(default_factory=list, max_length=32)
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+
+
+class GpuShare(ApiModel):
+    """Shares the GPUs it selects between many pods through CUDA MPS, with limits on compute and memory."""
+
+    api_version: Literal["gpushare.dev/v1alpha1"] = "gpushare.dev/v1alpha1"
+    kind: Literal["GpuShare"] = "GpuShare"
+    metadata: ObjectMeta
+    spec: GpuShareSpec
+    status: GpuShareStatus = Field(default_factory=GpuShareStatus)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def deleting(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def memory_default_mib(self) -> int:
+        return parse_mib(self.spec.clients.memory.default)
+
+    @property
+    def memory_max_mib(self) -> int:
+        memory = self.spec.clients.memory
+        return parse_mib(memory.max or memory.default)
+
+    @property
+    def contexts_per_gpu(self) -> int:
+        return self.spec.clients.per_gpu * self.spec.clients.processes
+
+    @property
+    def process_memory_max_mib(self) -> int:
+        """What one process may allocate at most: the daemon's own limit, in MiB."""
+        return self.memory_max_mib // self.spec.clients.processes

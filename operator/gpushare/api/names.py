@@ -1,0 +1,92 @@
+"""Every name that crosses a process boundary: API groups, labels, annotations, resources, environment variables, paths.
+
+A name that stands here is read by another part, by a user or by a policy; changing one is an API change.
+"""
+
+import hashlib
+import re
+
+GROUP = "gpushare.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+SHARE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+"""A share's name becomes an extended resource, a label, a file name and a DaemonSet's name: at most 40 characters."""
+
+FINALIZER = f"{GROUP}/drain"
+NODE_LABEL_PREFIX = f"share.{GROUP}/"
+"""Node labels `share.gpushare.dev/<share>: "true"`: the node selector of the share's MPS DaemonSet."""
+
+ANNOTATION_THREADS = f"{GROUP}/threads"
+ANNOTATION_MEMORY = f"{GROUP}/memory"
+
+MPS_RESOURCE = f"internal.{GROUP}/mps"
+"""What our own MPS daemon pods ask for to be given the GPUs' device nodes; refused outside our namespace."""
+
+CDI_KIND = f"{GROUP}/gpu"
+
+# Fixed on every node: the daemons' directories are found again by any version of any part.
+RUN_DIR = "/run/gpushare"
+SIMULATION_DIR = "/run/gpushare-simulation"
+CLIENT_PIPE_DIR = "/run/gpushare/mps"
+"""Where a client container finds `control`: short, since a socket path may have 107 bytes at most."""
+CLIENT_LOG_DIR = "/var/log/gpushare-mps"
+
+# Environment of a client container. CUDA_MPS_* are NVIDIA's; GPUSHARE_* are for the program to read.
+ENV_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+ENV_LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY"
+ENV_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+ENV_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+ENV_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
+ENV_GRANTED_THREADS = "GPUSHARE_THREADS"
+ENV_GRANTED_MEMORY = "GPUSHARE_MEMORY_BYTES"
+ENV_GRANTED_FRACTION = "GPUSHARE_MEMORY_FRACTION"
+ENV_SHARE = "GPUSHARE_SHARE"
+RESERVED_ENV_PREFIXES = ("CUDA_MPS_", "GPUSHARE_")
+
+PARTS = ("operator", "webhook", "agent", "mps")
+
+
+def slot_resource(share: str) -> str:
+    """The extended resource of a share delivered by the device plugin: one unit is one slot."""
+    return f"{GROUP}/{share}"
+
+
+def share_of_resource(resource: str) -> str | None:
+    """The share a resource name asks for, or None when the resource is not a slot of ours."""
+    prefix = f"{GROUP}/"
+    return resource.removeprefix(prefix) if resource.startswith(prefix) else None
+
+
+def node_label(share: str) -> str:
+    return NODE_LABEL_PREFIX + share
+
+
+def daemonset_name(share: str) -> str:
+    return f"gpushare-mps-{share}"
+
+
+def slot_id(uuid: str, slot: int) -> str:
+    """A device id as the kubelet sees it, e.g. `GPU-…::3`; at most 63 characters."""
+    return f"{uuid}::{slot}"
+
+
+_SLOT_ID = re.compile(r"^(?P<uuid>.+)::(?P<slot>\d+)$")
+
+
+def parse_slot_id(device_id: str) -> tuple[str, int]:
+    """(GPU uuid, slot number) of a device id; ValueError when it is none of ours."""
+    match = _SLOT_ID.match(device_id)
+    if match is None:
+        raise ValueError(f"device id {device_id!r} is not of the form <gpu uuid>::<slot>")
+    return match["uuid"], int(match["slot"])
+
+
+def cdi_device(uuid: str) -> str:
+    """The fully qualified CDI device that carries a GPU's client edits."""
+    return f"{CDI_KIND}={uuid}"
+
+
+def plugin_socket(resource: str) -> str:
+    """File name of a device plugin's socket: hashed, since names may be longer than a socket path allows."""
+    return f"gpushare-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
