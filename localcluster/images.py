@@ -1,0 +1,3 @@
+from pathlib import Path
+from typing import Any
+def build_images(cache: Path) -> Any: ...
