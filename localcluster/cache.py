@@ -56,7 +56,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
     """Returns `entry`, having called `build(directory)` to fill it if it did not exist."""
     if entry.exists():
         return entry
-    with locked(entry.with_name(entry.name + ".lock")):
+    with locked(entry.with_name(entry.name.rpartition("-")[0] + ".lock")):
         if entry.exists():
             return entry
         aside = Path(tempfile.mkdtemp(prefix=entry.name + ".", suffix=".tmp", dir=entry.parent))

@@ -6,24 +6,28 @@ from pathlib import Path
 _V2_CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb", "io")
 
 
-def hierarchies(mountinfo: str) -> list[tuple[str, Path]]:
-    """(`cgroup` or `cgroup2`, mount point) for every cgroup mount that pods use.
+Hierarchy = tuple[str, Path]
 
-    In a hybrid machine version 1 has the controllers, and the `cgroup2` mount is left out. Format: proc_pid_mountinfo(5).
-    """
+
+def hierarchies(mountinfo: str) -> list[Hierarchy]:
+    """(`cgroup` or `cgroup2`, mount point) for every cgroup mount. Format: proc_pid_mountinfo(5)."""
     found = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind = after.split()[0]
         if kind in ("cgroup", "cgroup2"):
             found.append((kind, Path(before.split()[4])))
-    version_1 = [entry for entry in found if entry[0] == "cgroup"]
-    return version_1 or found
+    return found
+
+
+def used_by_pods(found: list[Hierarchy]) -> list[Hierarchy]:
+    """In a hybrid machine version 1 has the controllers; runc may still leave a directory in the `cgroup2` mount."""
+    return [entry for entry in found if entry[0] == "cgroup"] or found
 
 
 def create(cgroup: str) -> None:
     """Makes the cgroup everywhere: the kubelet wants its root to exist."""
-    for kind, mount in _here():
+    for kind, mount in used_by_pods(_here()):
         if kind == "cgroup2":
             _delegate(mount)
         (mount / cgroup).mkdir(exist_ok=True)
@@ -66,5 +70,5 @@ def _rmdir(directory: Path) -> None:
             time.sleep(0.05)
 
 
-def _here() -> list[tuple[str, Path]]:
+def _here() -> list[Hierarchy]:
     return hierarchies(Path("/proc/self/mountinfo").read_text())

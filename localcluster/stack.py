@@ -1,0 +1,97 @@
+"""gpushare installed on a cluster: an embedded one with simulated GPUs, or the one that KUBECONFIG names.
+
+Both the demo and the cluster tests stand on this, so that what is shown is what is tested.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster import cluster, images
+from localcluster.build import build
+from localcluster.doctor import require
+from localcluster.kubectl import Kubectl, run
+from localcluster.packages import ensure_packages
+from localcluster.paths import REPOSITORY, cache_root
+from localcluster.progress import say
+
+NAMESPACE = "gpushare-system"
+RELEASE = "gpushare"
+CHART = REPOSITORY / "charts" / "gpushare"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    environment: Mapping[str, str]
+    operator_image: str
+    workload_image: str
+    simulated: bool
+    embedded: str | None
+    """Name of the embedded cluster, or None for the user's own."""
+
+    @property
+    def kubectl(self) -> Kubectl:
+        return Kubectl(self.environment)
+
+    def helm(self, *arguments: str, seconds: float = 180) -> str:
+        return run(["helm", *arguments], self.environment, seconds=seconds)
+
+
+def embedded(name: str) -> Stack:
+    """Builds what is missing, starts the cluster, loads the images. Repeated, it finds nothing to do."""
+    require()
+    ensure_packages(cache_root())
+    programs = build(cache_root())
+    layout = cluster.up(name, programs)
+    say("building the images from the Dockerfile")
+    built = images.build_images(cache_root())
+    cluster.load_images(layout, [Path(image.archive) for image in built.values()])
+    return Stack(
+        cluster.environment(layout),
+        built["operator"].image,
+        built["workload"].image,
+        simulated=True,
+        embedded=name,
+    )
+
+
+def own(environment: Mapping[str, str] = os.environ) -> Stack:
+    """The user's cluster, images from OPERATOR_IMAGE and WORKLOAD_IMAGE.
+
+    GPUs are simulated where no node advertises or labels an NVIDIA GPU.
+    """
+    kubectl = Kubectl(environment)
+    nodes = kubectl.items("nodes")
+    real = any(_has_gpu(node) for node in nodes)
+    return Stack(
+        environment,
+        environment.get("OPERATOR_IMAGE", "gpushare/operator:0.1.0"),
+        environment.get("WORKLOAD_IMAGE", "gpushare/workload:0.1.0"),
+        simulated=not real,
+        embedded=None,
+    )
+
+
+def _has_gpu(node: dict[str, dict[str, dict[str, str]]]) -> bool:
+    labels = node["metadata"].get("labels", {})
+    return labels.get("nvidia.com/gpu.present") == "true" or "nvidia.com/gpu" in node["status"].get("capacity", {})
+
+
+def prepare_namespace(kubectl: Kubectl, name: str, enforce: str, **labels: str) -> None:
+    """A namespace that enforces a Pod Security Standard: privileged | baseline | restricted."""
+    standard = {"pod-security.kubernetes.io/enforce": enforce}
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": standard | labels}})
+
+
+def install(stack: Stack, *values: str, seconds: float = 180) -> None:
+    """helm upgrade --install, and wait until everything of it is ready. `values`: arguments such as --set=a=b."""
+    prepare_namespace(stack.kubectl, NAMESPACE, "privileged")
+    repository, _, tag = stack.operator_image.rpartition(":")
+    simulation = ["--set=simulation.enabled=true"] if stack.simulated else []
+    stack.helm(
+        "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE,
+        f"--set=image.repository={repository}", f"--set-string=image.tag={tag}", *simulation, *values,
+        "--wait", "--timeout", f"{int(seconds)}s",
+        seconds=seconds + 20,
+    )  # fmt: skip
