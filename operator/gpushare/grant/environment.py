@@ -1,0 +1,77 @@
+"""The environment by which a grant reaches CUDA and the program, and back.
+
+MPS drops a memory limit that it cannot read without a word, so every value is written in the one form that was
+measured to work: whole percent, whole MiB with suffix M, device index 0 (a client sees exactly one GPU).
+"""
+
+import re
+from collections.abc import Mapping
+
+from gpushare.api import names
+from gpushare.api.quantity import MIB
+from gpushare.grant.model import Grant
+
+_FRACTION_STEPS = 10_000
+_NUMBER = re.compile(r"^[0-9]{1,15}$")
+_FRACTION = re.compile(r"^(0\.[0-9]{1,4}|1\.0000)$")
+
+
+def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, str]:
+    """Every CUDA_MPS_* and GPUSHARE_* variable of a container with this grant.
+
+    `gpu_memory_mib`: total memory of the share's largest GPU, so that the fraction, which vLLM and PyTorch count per
+    process and from the total, never exceeds the grant on a smaller one; None or 0 where unknown, then it is left out.
+    GPUSHARE_MEMORY_BYTES is the whole container's, GPUSHARE_MEMORY_FRACTION one process'.
+    """
+    environment = {
+        names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
+        names.ENV_LOG_DIRECTORY: names.CLIENT_LOG_DIR,
+        names.ENV_THREADS: str(grant.threads),
+        names.ENV_MEMORY: f"0={grant.process_memory_mib}M",
+        names.ENV_PRIORITY: str(grant.priority),
+        names.ENV_SHARE: grant.share,
+        names.ENV_GRANTED_THREADS: str(grant.threads),
+        names.ENV_GRANTED_MEMORY: str(grant.memory_mib * MIB),
+        names.ENV_GRANTED_PROCESSES: str(grant.processes),
+    }
+    if gpu_memory_mib:
+        environment[names.ENV_GRANTED_FRACTION] = _fraction(grant.process_memory_mib, gpu_memory_mib)
+    return environment
+
+
+def is_fraction(text: str) -> bool:
+    """Whether `text` is a memory fraction in our own form."""
+    return _FRACTION.match(text) is not None
+
+
+def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
+    """The grant that a container's environment carries; None where it carries none, or one that we did not write."""
+    share = environment.get(names.ENV_SHARE, "")
+    numbers = [
+        _number(environment, name)
+        for name in (
+            names.ENV_THREADS,
+            names.ENV_GRANTED_MEMORY,
+            names.ENV_GRANTED_PROCESSES,
+            names.ENV_PRIORITY,
+        )
+    ]
+    if not share or any(number is None for number in numbers):
+        return None
+    threads, size, processes, priority = (number or 0 for number in numbers)
+    if processes < 1:
+        return None
+    grant = Grant(share, threads, size // MIB, processes, priority)
+    expected = client_environment(grant, None)
+    return grant if all(environment.get(name) == value for name, value in expected.items()) else None
+
+
+def _fraction(part_mib: int, whole_mib: int) -> str:
+    """Rounded down to four decimals, in integers: a float could round up."""
+    steps = min(part_mib * _FRACTION_STEPS // whole_mib, _FRACTION_STEPS)
+    return f"{steps // _FRACTION_STEPS}.{steps % _FRACTION_STEPS:04d}"
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    value = environment.get(name, "")
+    return int(value) if _NUMBER.match(value) else None

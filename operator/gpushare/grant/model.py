@@ -1,0 +1,162 @@
+"""From a GpuShare and a pod's annotations to the grant of one container.
+
+Guarantees: a grant never exceeds the share's ceiling, is written in whole percent and whole MiB, and leaves each
+process room for its CUDA context where an annotation set it. A pod without annotations is never refused here: whether
+the share's own defaults make sense is decided when the share is written.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpushare.api.gpushare import GpuShare, Priority
+from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS
+from gpushare.api.quantity import MIB, format_mib, parse_memory
+
+_WHOLE_NUMBER = re.compile(r"^(0|[1-9][0-9]{0,8})$")
+_SHOWN = 64
+
+# MiB that a CUDA context takes under MPS by thread percentage; the largest value measured for each.
+_CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one container may use of its GPU."""
+
+    share: str
+    threads: int
+    """Percent of the GPU's SMs, for each process."""
+    memory_mib: int
+    """MiB, for the sum of the container's processes, their contexts included."""
+    processes: int
+    """MPS contexts."""
+    priority: int
+    """CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal."""
+
+    @property
+    def process_memory_mib(self) -> int:
+        """The cap of each process in MiB, rounded down."""
+        return self.memory_mib // self.processes
+
+
+class GrantRefused(ValueError):
+    """An annotation that cannot be granted. `str()` is the whole sentence: field, value, bound, what to do."""
+
+    def __init__(self, field: str, value: str, message: str) -> None:
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        super().__init__(f'{field}: "{shown}" {message}')
+        self.field = field
+        self.value = value
+        self.message = message
+
+
+def resolve(share: GpuShare, annotations: Mapping[str, str]) -> Grant:
+    """The grant of a container of `share` in a pod with these annotations. Raises the first GrantRefused."""
+    threads = granted_threads(share, annotations)
+    return _grant(share, threads, granted_memory_mib(share, annotations, threads))
+
+
+def default_grant(share: GpuShare) -> Grant:
+    """The grant of a container whose pod asks for nothing special."""
+    return _grant(share, share.spec.clients.threads.default, share.memory_default_mib)
+
+
+def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
+    """Everything that is wrong with the annotations, so that a user hears it at once."""
+    found: list[GrantRefused] = []
+    threads = share.spec.clients.threads.default
+    try:
+        threads = granted_threads(share, annotations)
+    except GrantRefused as refused:
+        found.append(refused)
+    try:
+        granted_memory_mib(share, annotations, threads)
+    except GrantRefused as refused:
+        found.append(refused)
+    return found
+
+
+def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
+    """Whole percent, 1 to threads.max. Raises GrantRefused."""
+    threads = share.spec.clients.threads
+    value = annotations.get(ANNOTATION_THREADS)
+    if value is None:
+        return threads.default
+    field = f"metadata.annotations[{ANNOTATION_THREADS}]"
+    advice = f"write a whole number from 1 to {threads.max}"
+    if not _WHOLE_NUMBER.match(value):
+        raise GrantRefused(field, value, f"is not a whole percent of the GPU's SMs; {advice}")
+    if int(value) < 1:
+        raise GrantRefused(field, value, f"is below 1 percent; {advice}")
+    if int(value) > threads.max:
+        above = f"is above the {threads.max} percent that GpuShare {_quoted(share)} allows (spec.clients.threads.max)"
+        raise GrantRefused(field, value, f"{above}; {advice}")
+    return int(value)
+
+
+def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads: int) -> int:
+    """MiB of the container, rounded down, given the `threads` that decide its contexts' need. Raises GrantRefused."""
+    value = annotations.get(ANNOTATION_MEMORY)
+    if value is None:
+        return share.memory_default_mib
+    field = f"metadata.annotations[{ANNOTATION_MEMORY}]"
+    try:
+        size = parse_memory(value)
+    except ValueError as error:
+        text = str(error).removeprefix(repr(value)).lstrip()
+        raise GrantRefused(field, value, text) from None
+    processes = share.spec.clients.processes
+    need = context_need_mib(threads) * processes
+    if size < need * MIB:
+        contexts = "one CUDA context takes" if processes == 1 else f"{processes} CUDA contexts take"
+        needed = f"is below the {format_mib(need)} that {contexts} at {threads} percent of the threads"
+        raise GrantRefused(field, value, f"{needed}; write at least {format_mib(need)}")
+    _check_upper_bound(share, field, value, size)
+    return size // MIB
+
+
+def context_need_mib(threads: int) -> int:
+    """MiB that one process' CUDA context takes at `threads` percent, on the safe side; linear between measurements."""
+    lower = _CONTEXT_MIB[0]
+    if threads <= lower[0]:
+        return lower[1]
+    for upper in _CONTEXT_MIB[1:]:
+        if threads <= upper[0]:
+            rise = (upper[1] - lower[1]) * (threads - lower[0])
+            return lower[1] - (-rise // (upper[0] - lower[0]))
+        lower = upper
+    return lower[1]
+
+
+def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> None:
+    memory = share.spec.clients.memory
+    if size > share.memory_max_mib * MIB:
+        most = format_mib(share.memory_max_mib if memory.overcommit else share.memory_default_mib)
+        above = (
+            f"is above the {format_mib(share.memory_max_mib)} that GpuShare {_quoted(share)} allows"
+            " (spec.clients.memory.max)"
+        )
+        raise GrantRefused(field, value, f"{above}; write at most {most}")
+    if size > share.memory_default_mib * MIB and not memory.overcommit:
+        default = format_mib(share.memory_default_mib)
+        above = (
+            f"is above the {default} that GpuShare {_quoted(share)} sets aside for each client"
+            " (spec.clients.memory.default) and it does not allow over-commit (spec.clients.memory.overcommit)"
+        )
+        raise GrantRefused(field, value, f"{above}; write at most {default}")
+
+
+def _grant(share: GpuShare, threads: int, memory_mib: int) -> Grant:
+    clients = share.spec.clients
+    return Grant(
+        share=share.name,
+        threads=threads,
+        memory_mib=memory_mib,
+        processes=clients.processes,
+        priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
+    )
+
+
+def _quoted(share: GpuShare) -> str:
+    return f'"{share.name}"'

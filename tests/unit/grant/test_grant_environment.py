@@ -1,0 +1,83 @@
+"""A grant's environment: the forms that MPS was measured to understand."""
+
+import pytest
+from gpushare.grant.environment import client_environment, grant_from_environment, is_fraction
+from gpushare.grant.model import Grant
+from hypothesis import given
+from hypothesis import strategies as st
+
+GRANT = Grant("inference", threads=20, memory_mib=12288, processes=1, priority=0)
+H200_MIB = 143155
+
+
+def test_the_environment_of_a_client() -> None:
+    assert client_environment(GRANT, H200_MIB) == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/gpushare/mps",
+        "CUDA_MPS_LOG_DIRECTORY": "/var/log/gpushare-mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "20",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=12288M",
+        "CUDA_MPS_CLIENT_PRIORITY": "0",
+        "GPUSHARE_SHARE": "inference",
+        "GPUSHARE_THREADS": "20",
+        "GPUSHARE_MEMORY_BYTES": "12884901888",
+        "GPUSHARE_PROCESSES": "1",
+        "GPUSHARE_MEMORY_FRACTION": "0.0858",
+    }
+
+
+def test_each_process_is_capped_at_its_part() -> None:
+    environment = client_environment(Grant("inference", 20, 1000, 3, 0), 1000)
+    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=333M"
+    assert environment["GPUSHARE_MEMORY_BYTES"] == str(1000 * 2**20)
+    assert environment["GPUSHARE_MEMORY_FRACTION"] == "0.3330"
+
+
+@pytest.mark.parametrize("unknown", [None, 0])
+def test_the_fraction_is_left_out_where_no_gpu_is_known(unknown: int | None) -> None:
+    assert "GPUSHARE_MEMORY_FRACTION" not in client_environment(GRANT, unknown)
+
+
+def test_a_grant_above_the_gpu_is_the_whole_gpu() -> None:
+    assert client_environment(GRANT, 1024)["GPUSHARE_MEMORY_FRACTION"] == "1.0000"
+
+
+@given(st.integers(1, 200_000), st.integers(1, 200_000))
+def test_the_fraction_never_exceeds_the_grant(memory: int, total: int) -> None:
+    fraction = client_environment(Grant("s", 10, memory, 1, 0), total)["GPUSHARE_MEMORY_FRACTION"]
+    assert is_fraction(fraction)
+    assert int(fraction.replace(".", "")) * total <= memory * 10_000
+
+
+GRANTS = st.builds(
+    Grant,
+    share=st.just("inference"),
+    threads=st.integers(1, 100),
+    memory_mib=st.integers(60, 10**6),
+    processes=st.integers(1, 60),
+    priority=st.integers(0, 1),
+)
+
+
+@given(GRANTS, st.none() | st.integers(1, 200_000))
+def test_a_grant_is_read_back_from_its_environment(grant: Grant, total: int | None) -> None:
+    assert grant_from_environment({"PATH": "/bin", **client_environment(grant, total)}) == grant
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=99999M"},
+        {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "garbage"},
+        {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "99"},
+        {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5"},
+        {"GPUSHARE_PROCESSES": "0"},
+        {"GPUSHARE_MEMORY_BYTES": ""},
+        {"GPUSHARE_SHARE": ""},
+    ],
+)
+def test_an_environment_that_we_did_not_write_carries_no_grant(change: dict[str, str]) -> None:
+    assert grant_from_environment({**client_environment(GRANT, None), **change}) is None
+
+
+def test_an_ordinary_environment_carries_no_grant() -> None:
+    assert grant_from_environment({"PATH": "/bin"}) is None
