@@ -1,0 +1,71 @@
+"""`python -m localcluster.demo [--keep]`: exit code 0 where everything that it shows was seen."""
+
+import argparse
+import os
+import sys
+import time
+
+from rich.console import Console
+
+from localcluster import cluster
+from localcluster.demo.pods import NAMESPACE as DEMO_NAMESPACE
+from localcluster.demo.run import SHARE, Demo, write_summary
+from localcluster.demo.view import console
+from localcluster.errors import LocalClusterError
+from localcluster.paths import REPOSITORY
+from localcluster.stack import NAMESPACE, RELEASE, Stack, embedded, own
+
+CLUSTER = "demo"
+SUMMARY = REPOSITORY / "build" / "demo.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up for playing; `make down` ends it")
+    arguments = parser.parse_args()
+    began, out, stack = time.monotonic(), console(), None
+    try:
+        stack = own() if os.environ.get("KUBECONFIG") else embedded(CLUSTER)
+        demo = Demo(stack, out)
+        try:
+            demo.run()
+        finally:
+            demo.figures["seconds"] = round(time.monotonic() - began, 1)
+            write_summary(demo.figures, SUMMARY)
+        _summarise(demo, out)
+        return 0
+    except LocalClusterError as error:
+        out.print(f"the demo failed: {error}", style="red", highlight=False)
+        return 1
+    finally:
+        _leave(arguments.keep, stack, out)
+
+
+def _summarise(demo: Demo, out: Console) -> None:
+    seen = demo.figures
+    kind = "simulated GPUs (no hardware was used)" if seen["simulated"] else "real GPUs"
+    out.print(
+        f"[bold green]✔[/] {seen['limits_hold']} of {len(seen['clients'])} clients have exactly the limits they were "
+        f"granted; {seen['neighbours_going_on']} of {seen['neighbours']} neighbours went on after the deletion, "
+        f"{seen['results_checked']:,} results checked, 0 wrong; {kind}; {seen['seconds']} s. "
+        f"Summary: {SUMMARY.relative_to(REPOSITORY)}"
+    )
+
+
+def _leave(keep: bool, stack: Stack | None, out: Console) -> None:
+    """An embedded cluster goes; on the user's own we remove only what is the demo's: its pods and its share."""
+    if stack is None:
+        return
+    if keep:
+        if stack.embedded:
+            out.print(f'the cluster is up: eval "$(python3 -m localcluster env --name {CLUSTER})"; `make down` ends it')
+    elif stack.embedded:
+        cluster.down(CLUSTER)
+    else:
+        stack.kubectl.delete("namespace", DEMO_NAMESPACE)
+        stack.kubectl.delete("gpushare", SHARE)
+        out.print(f"gpushare stays installed: helm uninstall {RELEASE} --namespace {NAMESPACE} removes it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

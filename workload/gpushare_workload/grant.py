@@ -1,0 +1,45 @@
+"""What this container was granted, as its environment tells, and the arithmetic of MPS on it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+MIB = 1024 * 1024
+LEAST_SMS = 8
+"""MPS never gives a client fewer SMs than this on a GPU of 132, and steps of two (measured on an H200)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`threads` in percent of the SMs per process, `memory` in bytes for the container; None where unlimited."""
+
+    share: str | None
+    threads: int | None
+    memory: int | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Grant":
+        """Raises ValueError naming the variable that is no number."""
+        return cls(
+            share=environment.get("GPUSHARE_SHARE"),
+            threads=_number(environment, "GPUSHARE_THREADS"),
+            memory=_number(environment, "GPUSHARE_MEMORY_BYTES"),
+        )
+
+    def as_json(self) -> dict[str, str | int | None]:
+        return asdict(self)
+
+
+def granted_sms(total: int, percent: int) -> int:
+    """SMs that MPS gives for a percentage: rounded down to a multiple of two, at least eight."""
+    return max(LEAST_SMS, total * percent // 100 // 2 * 2)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text!r} is not a whole number") from error
