@@ -1,4 +1,4 @@
-"""The command line: results on stdout, progress and errors on stderr; exit code 1 with one line for what a user can solve."""
+"""The command line: results on stdout, progress and errors on stderr; what a user can solve ends with exit code 1."""
 
 import argparse
 import json
@@ -27,21 +27,26 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 -m localcluster", description="A real Kubernetes, built from source.")
+    parser = argparse.ArgumentParser(
+        prog="python3 -m localcluster", description="A real Kubernetes, built from source."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="test", help="the cluster, several can coexist (default: test)")
 
-    def add(name: str, run: object, text: str, parents: Sequence[argparse.ArgumentParser] = ()) -> argparse.ArgumentParser:
+    def add(
+        name: str, run: object, text: str, parents: Sequence[argparse.ArgumentParser] = ()
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text, parents=list(parents))
         command.set_defaults(run=run)
         return command
 
     add("doctor", _doctor, "say what this machine lacks")
+    add("packages", _packages, "install the Debian packages that are missing")
     add("build", _build, "build and cache Kubernetes, containerd and Helm")
     add("up", _up, "start a cluster, building it first if need be", [named])
     add("down", _down, "end a cluster and remove its traces", [named])
-    add("env", _env, "print the exports for a shell: eval \"$(… env)\"", [named])
+    add("env", _env, 'print the exports for a shell: eval "$(… env)"', [named])
     status = add("status", _status, "list the processes with PID and memory", [named])
     status.add_argument("--json", action="store_true", help="the components only, as JSON")
     for verb, text in (("restart", "SIGTERM"), ("kill", "SIGKILL")):
@@ -60,6 +65,10 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(arguments: argparse.Namespace) -> None:
     doctor.require()
     print("this machine can build and run a cluster")
+
+
+def _packages(arguments: argparse.Namespace) -> None:
+    ensure_packages(cache_root())
 
 
 def _build(arguments: argparse.Namespace) -> None:

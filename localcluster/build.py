@@ -1,7 +1,7 @@
 """Builds Kubernetes, containerd, runc, the CNI plugins, Helm and the pause image from pinned sources, once per machine.
 
-Each component is a cache entry named after its go.mod, go.sum, sources and flags; go.sum verifies every download. Go's own
-caches are used as the user has set them up and never cleaned.
+Each component is a cache entry named after its go.mod, go.sum, sources and flags; go.sum verifies every download. Go's
+own caches are used as the user has set them up and never cleaned.
 """
 
 import os
@@ -123,7 +123,7 @@ def binaries(cache: Path) -> Binaries:
 
 
 def build(cache: Path) -> Binaries:
-    """Builds what is missing and returns where everything is. Raises LocalClusterError with the end of the failing log."""
+    """Builds what is missing, returns where everything is. Raises LocalClusterError with the end of the failing log."""
     wanted = binaries(cache)
     build_once(wanted.pause, _build_pause)
     for component in (RUNTIME, KUBE, HELM):
@@ -135,10 +135,12 @@ def _build_go(component: Component, directory: Path, cache: Path) -> None:
     go, log = find_go(cache), cache / "logs" / f"{component.name}.log"
     source = SOURCES / component.name
     base = dict(os.environ, GOFLAGS="-mod=readonly -trimpath -buildvcs=false", GOTOOLCHAIN="local")
-    run_long(f"download of sources for {component.name}", [go, "mod", "download"], log, limit_s=1800, env=base, cwd=source)
+    run_long(
+        f"download of sources for {component.name}", [go, "mod", "download"], log, limit_s=1800, env=base, cwd=source
+    )
     for step in component.builds:
-        argv = [go, "build", *step.flags, "-o", f"{directory}/", *step.packages]
-        run_long(f"build of {component.label}", argv, log, limit_s=5400, env=base | step.env, cwd=source)
+        argv = [str(go), "build", *step.flags, "-o", f"{directory}/", *step.packages]
+        run_long(f"build of {component.label}", argv, log, limit_s=5400, env=base | dict(step.env), cwd=source)
     for link in component.links:
         (directory / link).symlink_to(component.program)
 
@@ -146,6 +148,6 @@ def _build_go(component: Component, directory: Path, cache: Path) -> None:
 def _build_pause(directory: Path) -> None:
     compiler = shutil.which("cc") or "gcc"
     executable = directory / "pause"
-    argv = [compiler, "-static", "-O2", "-s", "-o", executable, SOURCES / "pause.c"]
+    argv = [compiler, "-static", "-O2", "-s", "-o", str(executable), str(SOURCES / "pause.c")]
     subprocess.run(argv, check=True, timeout=60)
     write_static_image(directory / "pause.tar", PAUSE_IMAGE, executable)

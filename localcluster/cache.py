@@ -1,12 +1,11 @@
 """Build once, keep by content: a directory named after the hash of all that went into it.
 
-Guarantees: an entry either exists complete or not at all (built aside, then renamed); concurrent builders of one entry wait
-for each other. Entries are never changed afterwards.
+Guarantees: an entry either exists complete or not at all (built aside, then renamed); concurrent builders of one entry
+wait for each other. Entries are never changed afterwards.
 """
 
 import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,7 @@ def key_of(files: Iterable[tuple[str, bytes]], *parts: str) -> str:
 
 
 def contents(root: Path, paths: Iterable[str]) -> list[tuple[str, bytes]]:
-    """The files under `paths` (files or directories, relative to root) with their relative names; byte code is left out."""
+    """The files under `paths` (files or directories of `root`) with their relative names, without byte code."""
     found: dict[str, bytes] = {}
     for path in paths:
         start = root / path
@@ -45,7 +44,7 @@ def _is_by_product(relative: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path` (created if missing) against other processes; released when the process ends."""
+    """Holds an exclusive lock on `path` (created if missing) against other processes; it ends with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -63,7 +62,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
         try:
             build(aside)
             aside.chmod(0o755)
-            os.rename(aside, entry)
+            aside.rename(entry)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise

@@ -1,4 +1,4 @@
-"""The cluster's cgroup in every hierarchy of the machine, version 1, 2 or hybrid; nothing else of the tree is touched."""
+"""The cluster's cgroup in every hierarchy of the machine, version 1, 2 or hybrid; nothing else is touched."""
 
 import time
 from pathlib import Path

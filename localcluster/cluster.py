@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from localcluster import apiserver, cgroups, config, overlay, pki, processes
@@ -14,8 +15,8 @@ from localcluster.build import Binaries
 from localcluster.cache import locked
 from localcluster.errors import LocalClusterError
 from localcluster.layout import Layout, load, save
-from localcluster.network import CLUSTERS_MAX, Network, choose
-from localcluster.paths import REPOSITORY, state_dir, state_root
+from localcluster.network import Network, choose
+from localcluster.paths import REPOSITORY, cache_root, state_dir, state_root
 from localcluster.progress import say, tail
 
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child=SIGKILL", "--mount-proc")
@@ -27,7 +28,7 @@ def up(name: str, programs: Binaries) -> Layout:
     Raises LocalClusterError with the end of the relevant log; what was started is then ended again.
     """
     started = time.monotonic()
-    with locked(state_root() / f"{name}.lock"):
+    with _locked(name):
         existing = load(name)
         if existing and processes.init(existing):
             say(f"cluster {name!r} is up")
@@ -46,9 +47,9 @@ def up(name: str, programs: Binaries) -> Layout:
 
 def _create(name: str, programs: Binaries) -> Layout:
     state = state_dir(name)
-    with locked(state_root() / "networks.lock"):
+    with locked(cache_root() / "networks.lock"):
         layout = Layout(name, state, choose(name, _taken_interfaces()), programs)
-        state.mkdir(mode=0o711)
+        state.mkdir(mode=0o711, parents=True)
         save(layout)
     for directory in layout.directories():
         directory.mkdir(parents=True)
@@ -61,8 +62,8 @@ def _create(name: str, programs: Binaries) -> Layout:
 
 def _taken_interfaces() -> set[str]:
     """Interfaces that exist, and those of clusters that are just being made."""
-    recorded = {load(entry.name) for entry in state_root().iterdir() if (entry / "cluster.json").exists()}
-    return set(os.listdir("/sys/class/net")) | {layout.network.interface for layout in recorded if layout}
+    recorded = {layout.network.interface for name in _names_recorded() if (layout := load(name))}
+    return {entry.name for entry in Path("/sys/class/net").iterdir()} | recorded
 
 
 def _start(layout: Layout) -> None:
@@ -83,7 +84,7 @@ def _start(layout: Layout) -> None:
 
 
 def _has_own_network(pid: int) -> bool:
-    return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
+    return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
 def _connect(network: Network, pid: int) -> None:
@@ -102,9 +103,13 @@ def _ip(*arguments: str) -> None:
 def load_images(layout: Layout, archives: list[Path]) -> None:
     """Imports OCI archives into containerd, under the names that they carry."""
     for archive in archives:
-        ctr = [layout.programs.runtime / "ctr", "--address", layout.containerd_socket, "--namespace", "k8s.io"]
+        ctr = [f"{layout.programs.runtime}/ctr", "--address", f"{layout.containerd_socket}", "--namespace", "k8s.io"]
         result = subprocess.run(
-            [*ctr, "images", "import", archive], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+            [*ctr, "images", "import", str(archive)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
         )
         if result.returncode != 0:
             raise LocalClusterError(f"loading {archive} failed: {result.stderr.strip() or result.stdout.strip()}")
@@ -112,11 +117,13 @@ def load_images(layout: Layout, archives: list[Path]) -> None:
 
 def down(name: str) -> None:
     """Ends the cluster and removes what it left on the machine."""
-    if not state_root().exists():
-        return
-    with locked(state_root() / f"{name}.lock"):
+    with _locked(name):
         down_locked(name)
-    (state_root() / f"{name}.lock").unlink(missing_ok=True)
+
+
+def _locked(name: str) -> AbstractContextManager[None]:
+    """Kept in the cache, because a lock file must outlive what it protects."""
+    return locked(cache_root() / f"cluster-{name}.lock")
 
 
 def down_locked(name: str) -> None:
@@ -129,6 +136,8 @@ def down_locked(name: str) -> None:
     subprocess.run(["ip", "link", "delete", layout.network.interface], stderr=subprocess.DEVNULL, timeout=30)
     cgroups.remove(layout.cgroup)
     shutil.rmtree(layout.state)
+    if not any(state_root().iterdir()):
+        state_root().rmdir()
 
 
 def _kill(layout: Layout) -> None:
@@ -141,12 +150,10 @@ def _kill(layout: Layout) -> None:
 
 def _exists(pid: int) -> bool:
     """A zombie whose parent has not asked yet has ended; if we are the parent, this asks."""
-    try:
+    with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
     try:
-        return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
@@ -161,10 +168,12 @@ def running(name: str) -> Layout:
 
 
 def names_running() -> list[str]:
-    if not state_root().exists():
-        return []
-    layouts = [load(entry.name) for entry in sorted(state_root().iterdir()) if entry.is_dir()]
+    layouts = [load(name) for name in _names_recorded()]
     return [layout.name for layout in layouts if layout and processes.init(layout)]
+
+
+def _names_recorded() -> list[str]:
+    return sorted(record.parent.name for record in state_root().glob("*/cluster.json"))
 
 
 def enter(layout: Layout, command: list[str]) -> None:
@@ -172,7 +181,7 @@ def enter(layout: Layout, command: list[str]) -> None:
     pid = str(processes.init(layout))
     target = ["nsenter", "--target", pid, "--mount", "--net", "--pid", "--uts", "--ipc"]
     os.environ.update(environment(layout))
-    os.execvp("nsenter", [*target, *(command or ["/bin/bash"])])
+    os.execvp("nsenter", [*target, *(command or ["/bin/bash"])])  # noqa: S606 - becoming that command is the point
 
 
 def environment(layout: Layout) -> dict[str, str]:

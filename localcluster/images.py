@@ -1,7 +1,7 @@
 """Builds the repository's two images from its Dockerfile with buildah, without a registry and without docker.
 
-An image is rebuilt only when something that goes into it changed; its tag is the hash of all that. Layers are cached, so a
-change of code does not install the dependencies again. buildah's storage is in our cache and nowhere else.
+An image is rebuilt only when something that goes into it changed; its tag is the hash of that. Layers are cached, so
+a change of code does not install the dependencies again. buildah's storage is in our cache and nowhere else.
 """
 
 import os
@@ -64,7 +64,9 @@ def copied_sources(dockerfile: str) -> list[str]:
         if not plain or any(word.startswith("--from=") for word in words):
             continue
         if any(character in word for word in plain[:-1] for character in "[*?$"):
-            raise LocalClusterError(f"Dockerfile: {line.strip()!r} has a form that the image cache cannot read: name the paths")
+            raise LocalClusterError(
+                f"Dockerfile: {line.strip()!r} has a form that the image cache cannot read: name the paths"
+            )
         sources += plain[:-1]
     return sorted({os.path.normpath(source) for source in sources})
 

@@ -1,7 +1,7 @@
 """Which addresses and names a cluster uses, derived from a small number so that clusters on one machine do not collide.
 
-Index i of 0..63 takes the veth `gpushare<i>`, 10.199.i.0/30 between machine and node, pods in 10.244.2i.0/23 and Services in
-10.96.4i.0/22. All are reachable from the machine, none from outside of it.
+Index i of 0..63 takes the veth `gpushare<i>`, 10.199.i.0/30 between machine and node, pods in 10.244.2i.0/23 and
+Services in 10.96.4i.0/22. All are reachable from the machine, none from outside of it.
 """
 
 import hashlib

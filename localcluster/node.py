@@ -1,7 +1,7 @@
-"""Pid 1 of the cluster's namespaces: prepares mounts and network, starts the components and starts them again when they end.
+"""Pid 1 of the cluster's namespaces: prepares mounts and network, starts the components, and again when they end.
 
-Run as `python3 -m localcluster.node NAME` by `cluster.up` inside fresh namespaces, never by hand. When it dies, the kernel
-kills all processes of the namespaces and drops their mounts, rules and interfaces.
+Run as `python3 -m localcluster.node NAME` by `cluster.up` inside fresh namespaces, never by hand. When it dies, the
+kernel kills all processes of the namespaces and drops their mounts, rules and interfaces.
 """
 
 import os

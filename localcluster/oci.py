@@ -1,4 +1,4 @@
-"""Writes a one-file container image as an OCI archive with the standard library: the pause image needs no image builder."""
+"""Writes a one-file container image as an OCI archive: the pause image needs no image builder."""
 
 import hashlib
 import io

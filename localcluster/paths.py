@@ -13,7 +13,7 @@ from localcluster.errors import LocalClusterError
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = Path(__file__).resolve().parent
 
-# A unix socket's path must fit 108 bytes with its NUL; containerd appends ".ttrpc" and buildah-like tools a little more.
+# A unix socket's path must fit 108 bytes with its NUL; containerd appends ".ttrpc" to its own.
 _SOCKET_PATH_MAX = 100
 _LONGEST_SOCKET = "kubelet/device-plugins/gpushare-00000000.sock"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,15}")

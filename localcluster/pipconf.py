@@ -1,7 +1,8 @@
-"""The machine's pip settings, carried into an image build without leaving a trace in the image.
+"""The machine's pip settings, carried into an image build without their values ending up in it.
 
-pip's environment variables and configuration become one file that is mounted read-only at /etc/pip.conf during the build;
-local files and directories that the settings name are mounted at the same place.
+pip's environment variables and configuration become one file that is mounted read-only at /etc/pip.conf during the
+build; local files and directories that the settings name are mounted at the same place. Of both only the empty mount
+points stay in the image.
 """
 
 import os

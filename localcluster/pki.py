@@ -25,12 +25,10 @@ def make_pki(layout: Layout) -> None:
     """Writes all keys and certificates below `layout.pki` and the kubeconfigs that use them."""
     pki, network = layout.pki, layout.network
     pki.chmod(0o700)
-    _openssl(
-        ["req", "-x509", *_NEW_KEY, "-subj", "/CN=gpushare-localcluster"]
-        + ["-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout", pki / "ca.key", "-out", pki / "ca.crt"]
-    )
-    _openssl(["genrsa", "-out", pki / "sa.key", "2048"])
-    _openssl(["rsa", "-in", pki / "sa.key", "-pubout", "-out", pki / "sa.pub"])
+    usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    _new_certificate(pki, "ca", ["-subj", "/CN=gpushare-localcluster", *usage])
+    _openssl(["genrsa", "-out", f"{pki}/sa.key", "2048"])
+    _openssl(["rsa", "-in", f"{pki}/sa.key", "-pubout", "-out", f"{pki}/sa.pub"])
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
     addresses = ["127.0.0.1", network.node_ip, network.apiserver_service_ip]
     _certificate(pki, "apiserver", "/CN=kube-apiserver", _alternative_names(names, addresses))
@@ -67,17 +65,19 @@ def _certificate(pki: Path, name: str, subject: str, alternative_names: str = ""
     extensions = ["-addext", f"extendedKeyUsage={usage}", "-addext", "basicConstraints=critical,CA:FALSE"]
     if alternative_names:
         extensions += ["-addext", f"subjectAltName={alternative_names}"]
-    _openssl(
-        ["req", "-x509", *_NEW_KEY, "-CA", pki / "ca.crt", "-CAkey", pki / "ca.key", "-subj", subject, *extensions]
-        + ["-keyout", pki / f"{name}.key", "-out", pki / f"{name}.crt"]
-    )
+    issuer = ["-CA", f"{pki}/ca.crt", "-CAkey", f"{pki}/ca.key"]
+    _new_certificate(pki, name, [*issuer, "-subj", subject, *extensions])
+
+
+def _new_certificate(pki: Path, name: str, arguments: list[str]) -> None:
+    _openssl(["req", "-x509", *_NEW_KEY, *arguments, "-keyout", f"{pki}/{name}.key", "-out", f"{pki}/{name}.crt"])
 
 
 def _alternative_names(names: list[str], addresses: list[str]) -> str:
     return ",".join([f"DNS:{name}" for name in names] + [f"IP:{address}" for address in addresses])
 
 
-def _openssl(arguments: list[str | Path]) -> None:
+def _openssl(arguments: list[str]) -> None:
     subprocess.run(["openssl", *arguments], check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
 
 

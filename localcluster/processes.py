@@ -29,7 +29,11 @@ def holder(layout: Layout) -> int | None:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return None
-    return pid if arguments[0].endswith(b"unshare") and _MARKER in arguments and layout.name.encode() in arguments else None
+    return (
+        pid
+        if arguments[0].endswith(b"unshare") and _MARKER in arguments and layout.name.encode() in arguments
+        else None
+    )
 
 
 def init(layout: Layout) -> int | None:
@@ -52,7 +56,7 @@ def everything(layout: Layout) -> list[Process]:
     if first is None:
         return []
     namespace = _mount_namespace(first)
-    pids = sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+    pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     below = set(_descendants(first))
     inside = [pid for pid in pids if pid in below or _mount_namespace(pid) == namespace]
     return [process for pid in inside if (process := _describe(pid))]
@@ -64,7 +68,9 @@ def replace(layout: Layout, name: str, signal_number: signal.Signals, limit_s: f
     Raises LocalClusterError where it does not run or does not come back.
     """
     if (old := components(layout).get(name)) is None:
-        raise LocalClusterError(f"{name} does not run in cluster {layout.name!r}; it has {', '.join(components(layout))}")
+        raise LocalClusterError(
+            f"{name} does not run in cluster {layout.name!r}; it has {', '.join(components(layout))}"
+        )
     os.kill(old.pid, signal_number)
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -72,7 +78,9 @@ def replace(layout: Layout, name: str, signal_number: signal.Signals, limit_s: f
         if new is not None and new.pid != old.pid:
             return old.pid, new.pid
         time.sleep(0.05)
-    raise LocalClusterError(f"{name} (PID {old.pid}) was not replaced within {limit_s:.0f} s; see {layout.logs}/{name}.log")
+    raise LocalClusterError(
+        f"{name} (PID {old.pid}) was not replaced within {limit_s:.0f} s; see {layout.logs}/{name}.log"
+    )
 
 
 def _children(pid: int) -> list[int]:
@@ -87,9 +95,9 @@ def _descendants(pid: int) -> list[int]:
     return [pid] + [found for child in children for found in _descendants(child)]
 
 
-def _mount_namespace(pid: int) -> str | None:
+def _mount_namespace(pid: int) -> Path | None:
     try:
-        return os.readlink(f"/proc/{pid}/ns/mnt")
+        return Path(f"/proc/{pid}/ns/mnt").readlink()
     except OSError:
         return None
 
@@ -100,4 +108,4 @@ def _describe(pid: int) -> Process | None:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError):
         return None
-    return Process(pid, os.path.basename(command), pages * os.sysconf("SC_PAGE_SIZE"))
+    return Process(pid, Path(command).name, pages * os.sysconf("SC_PAGE_SIZE"))

@@ -21,7 +21,9 @@ def base_archive(cache: Path) -> Path:
     codename = release_codename(Path("/etc/os-release").read_text())
     sources = apt_sources(_source_files(), codename)
     if not sources:
-        raise LocalClusterError(f"no apt source for {codename!r} under /etc/apt: the base image needs a Debian or Ubuntu")
+        raise LocalClusterError(
+            f"no apt source for {codename!r} under /etc/apt: the base image needs a Debian or Ubuntu"
+        )
     key = key_of([("sources", sources.encode()), ("ca", _bundle())], _PACKAGES, platform.machine(), codename)
     entry = build_once(cache / f"rootfs-{key}", lambda directory: _bootstrap(directory, codename, sources, cache))
     return entry / "rootfs.tar"
@@ -88,5 +90,7 @@ def _bootstrap(directory: Path, codename: str, sources: str, cache: Path) -> Non
     run_long(f"base image: {codename} with Python", [*argv, tree, listing], log, limit_s=900)
     shutil.copy(_BUNDLE, tree / _BUNDLE.relative_to("/"))
     devices = ["--exclude=./dev/*", "--exclude=./var/cache/apt/*", "--exclude=./var/lib/apt/lists/*"]
-    run_long("base image: packing", ["tar", "-C", tree, "--numeric-owner", *devices, "-cf", archive, "."], log, limit_s=300)
+    run_long(
+        "base image: packing", ["tar", "-C", tree, "--numeric-owner", *devices, "-cf", archive, "."], log, limit_s=300
+    )
     shutil.rmtree(tree)
