@@ -43,7 +43,7 @@ def apt_sources(files: list[tuple[str, str]], codename: str) -> str:
     lines: list[str] = []
     for name, text in files:
         lines += _from_deb822(text) if name.endswith(".sources") else _from_list(text)
-    return "\n".join(line for line in dict.fromkeys(lines) if _is_of_release(line, codename)) + "\n" if lines else ""
+    return "".join(f"{line}\n" for line in dict.fromkeys(lines) if _is_of_release(line, codename))
 
 
 def _from_list(text: str) -> list[str]:
