@@ -1,0 +1,296 @@
+"""What the cluster tests say in words of the domain: shares, clients, slots, and waiting with a reason."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from localcluster import cluster, processes
+from localcluster.kubectl import CommandError, Kubectl, Object
+from localcluster.layout import Layout
+from localcluster.stack import NAMESPACE, Stack, prepare_namespace
+
+T = TypeVar("T")
+NODE = "node1"
+POLL = 0.25
+
+
+class Harness:
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.kubectl = stack.kubectl
+        self.system = stack.kubectl.within(NAMESPACE)
+
+    # -- the embedded cluster
+
+    @property
+    def layout(self) -> Layout:
+        assert self.stack.embedded is not None
+        return cluster.running(self.stack.embedded)
+
+    def in_node(self, path: str) -> Path:
+        """A path of the node's file system as this machine reaches it."""
+        return Path(f"/proc/{processes.init(self.layout)}/root{path}")
+
+    def gpu_dirs(self) -> dict[str, Path]:
+        root = self.in_node("/run/gpushare")
+        return {entry.name: entry for entry in root.iterdir() if entry.name.startswith("GPU-")} if root.exists() else {}
+
+    def audit(self) -> Iterator[dict[str, Any]]:
+        with (self.layout.logs / "audit.log").open() as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    # -- shares
+
+    @contextmanager
+    def share(self, name: str, ready: bool = True, **spec: Any) -> Iterator["Share"]:
+        """Creates a GpuShare, waits until it is Ready, and afterwards deletes it and waits until it is gone."""
+        share = Share(self, name)
+        share.apply(**spec)
+        try:
+            if ready:
+                share.wait_ready()
+            yield share
+        finally:
+            share.delete()
+
+    # -- namespaces and pods
+
+    @contextmanager
+    def namespace(self, prefix: str = "tenant", **labels: str) -> Iterator["Tenant"]:
+        """A namespace that enforces the `restricted` Pod Security Standard."""
+        name = f"{prefix}-{uuid.uuid4().hex[:6]}"
+        prepare_namespace(self.kubectl, name, "restricted", **labels)
+        tenant = Tenant(self, name)
+        wait_until("the namespace's ServiceAccount", lambda: tenant.kubectl.find("serviceaccount", "default"))
+        try:
+            yield tenant
+        finally:
+            tenant.delete_pods()
+            self.kubectl.delete("namespace", name, wait=False)
+
+    def restart_pods(self, component: str, *, force: bool = False) -> None:
+        """Deletes our own pods of a component; their controller makes new ones."""
+        grace = ["--grace-period=0", "--force"] if force else []
+        self.system.delete("pods", f"--selector=app.kubernetes.io/component={component}", *grace)
+
+    def component_ready(self, component: str) -> bool:
+        pods = self.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+        return bool(pods) and all(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
+
+    def wait_component(self, component: str, seconds: float = 60) -> None:
+        wait_until(f"{component} ready", lambda: self.component_ready(component), seconds)
+
+    def gpu_node(self) -> Object:
+        return self.kubectl.get("gpunode", NODE)
+
+    def capacity(self, share: str) -> int:
+        node = self.kubectl.get("node", NODE)
+        return int(node["status"]["allocatable"].get(f"gpushare.dev/{share}", "0"))
+
+    def dump(self, directory: Path) -> None:
+        """Everything that helps to understand a failure, into `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        wanted = {
+            "objects.yaml": ("get", "gpushares,gpunodes,nodes", "-o", "yaml"),
+            "pods.yaml": ("get", "pods", "--all-namespaces", "-o", "yaml"),
+            "pods.txt": ("get", "pods", "--all-namespaces", "-o", "wide"),
+            "events.txt": ("get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"),
+        }
+        for part in ("operator", "webhook", "agent", "mps", "simulated-driver"):
+            selector = f"--selector=app.kubernetes.io/component={part}"
+            wanted[f"{part}.log"] = ("logs", "--namespace", NAMESPACE, selector, "--tail=2000", "--prefix")
+        for file, arguments in wanted.items():
+            try:
+                (directory / file).write_text(self.kubectl(*arguments))
+            except CommandError as error:
+                (directory / file).write_text(str(error))
+
+
+class Share:
+    def __init__(self, harness: Harness, name: str) -> None:
+        self.harness = harness
+        self.name = name
+        self.resource = f"gpushare.dev/{name}"
+
+    def apply(
+        self,
+        per_gpu: int = 8,
+        threads: dict[str, int] | None = None,
+        memory: dict[str, Any] | None = None,
+        per_node: int | None = None,
+        **spec: Any,
+    ) -> None:
+        clients: dict[str, Any] = {
+            "perGpu": per_gpu,
+            "threads": threads or {"default": 25, "max": 50},
+            "memory": memory or {"default": "8Gi"},
+        }
+        gpus = {"gpus": {"perNode": per_node}} if per_node else {}
+        self.harness.kubectl.apply(gpu_share(self.name, {"clients": clients} | gpus | spec))
+
+    def get(self) -> Object:
+        return self.harness.kubectl.get("gpushare", self.name)
+
+    def condition(self, kind: str = "Ready") -> dict[str, Any]:
+        return condition(self.get(), kind)
+
+    def wait_ready(self, gpus: int | None = None, seconds: float = 60) -> None:
+        def ready() -> bool:
+            share = self.get()
+            status = share.get("status", {})
+            current = status.get("observedGeneration") == share["metadata"]["generation"]
+            counted = gpus is None or status.get("gpus", {}).get("ready") == gpus
+            return current and counted and condition(share, "Ready").get("status") == "True"
+
+        wait_until(f"GpuShare {self.name} Ready", ready, seconds, lambda: self.condition())
+
+    def wait_capacity(self, slots: int, seconds: float = 30) -> None:
+        wait_until(f"{slots} slots", lambda: self.harness.capacity(self.name) == slots, seconds,
+                   lambda: self.harness.capacity(self.name))  # fmt: skip
+
+    def delete(self, wait: bool = True) -> None:
+        self.harness.kubectl.delete("gpushare", self.name, wait=wait, seconds=90)
+
+
+class Tenant:
+    """A namespace of clients."""
+
+    def __init__(self, harness: Harness, name: str) -> None:
+        self.harness = harness
+        self.name = name
+        self.kubectl: Kubectl = harness.kubectl.within(name)
+
+    def pod(self, name: str, share: str, *arguments: str, **options: Any) -> Object:
+        return client_pod(name, self.name, self.harness.stack.workload_image, share, arguments, **options)
+
+    def start(self, *pods: Object) -> None:
+        self.kubectl.create(*pods)
+
+    def neighbours(self, share: str, count: int, prefix: str = "neighbour", **options: Any) -> list[str]:
+        """Starts `count` clients that check their own results, and waits until each has checked some."""
+        names = [f"{prefix}-{number}" for number in range(count)]
+        self.start(*(self.pod(name, share, "depart", "--report-every", "0.3", **options) for name in names))
+        for name in names:
+            self.wait_event(name, "progress")
+        return names
+
+    def pods(self) -> list[Object]:
+        return self.kubectl.items("pods")
+
+    def running(self) -> list[Object]:
+        return [pod for pod in self.pods() if pod["status"].get("phase") == "Running"]
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """The JSON lines of a client's current container; empty before it runs."""
+        try:
+            text = self.kubectl("logs", name)
+        except CommandError:
+            return []
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def events_of(self, name: str, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.log(name) if line["event"] == kind]
+
+    def wait_event(self, name: str, kind: str, seconds: float = 60) -> dict[str, Any]:
+        """The first line of that kind in the client's log."""
+        found = wait_until(f"{kind} of {name}", lambda: self.events_of(name, kind), seconds, lambda: self.explain(name))
+        return found[0]
+
+    def checks(self, name: str) -> int:
+        return max((line["checks"] for line in self.log(name) if "checks" in line), default=0)
+
+    def explain(self, name: str) -> str:
+        pod = self.kubectl.find("pod", name) or {}
+        events = self.kubectl.items("events", "--field-selector", f"involvedObject.name={name}")
+        messages = [f"{it.get('reason')}: {it.get('message')}" for it in events][-5:]
+        return f"{pod.get('status', {})} {messages} log={self.log(name)[-3:]}"
+
+    def kubernetes_events(self, name: str) -> list[Object]:
+        return self.kubectl.items("events", "--field-selector", f"involvedObject.name={name}")
+
+    def unscheduled_message(self, name: str) -> str:
+        pod = self.kubectl.get("pod", name)
+        return str(condition(pod, "PodScheduled").get("message", ""))
+
+    def delete_pods(self, *names: str) -> None:
+        which = names or ("--all",)
+        self.kubectl.delete("pods", *which, "--grace-period=1", seconds=90)
+
+
+def gpu_share(name: str, spec: dict[str, Any]) -> Object:
+    return {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuShare", "metadata": {"name": name}, "spec": spec}
+
+
+def client_pod(
+    name: str,
+    namespace: str,
+    image: str,
+    share: str,
+    arguments: tuple[str, ...],
+    *,
+    annotations: dict[str, str] | None = None,
+    command: list[str] | None = None,
+    restart: str = "Never",
+    grace: int = 5,
+    user: int = 1000,
+    env: list[dict[str, Any]] | None = None,
+) -> Object:
+    container: dict[str, Any] = {
+        "name": "app",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "resources": {"limits": {f"gpushare.dev/{share}": "1"}},
+        "env": env or [],
+    }
+    container |= {"command": command} if command else {"args": ["run", *arguments]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}},
+        "spec": {
+            "restartPolicy": restart,
+            "terminationGracePeriodSeconds": grace,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+        },
+    }
+
+
+def condition(obj: Object, kind: str) -> dict[str, Any]:
+    return next((it for it in obj.get("status", {}).get("conditions", []) if it["type"] == kind), {})
+
+
+def is_ready(pod: Object) -> bool:
+    return condition(pod, "Ready").get("status") == "True"
+
+
+def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, explain: Callable[[], object] = lambda: "") -> T:
+    """The first truthy answer of `probe`. A refused request counts as not yet; fails with `explain()`."""
+    end = time.monotonic() + seconds
+    last: object = None
+    while True:
+        try:
+            answer = probe()
+            if answer:
+                return answer
+            last = answer
+        except CommandError as error:
+            last = error
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {seconds:.0f} s; last: {last}; {explain()}")
+        time.sleep(POLL)
+
+
+def holds_for(what: str, probe: Callable[[], bool], seconds: float) -> None:
+    """Fails as soon as `probe` is false within the time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert probe(), what
+        time.sleep(POLL)

@@ -1,0 +1,40 @@
+"""Reaching into the embedded node: its processes by the PIDs that our own parts tell, its files."""
+
+import json
+import subprocess
+from typing import Any
+
+from localcluster import processes
+from tests.cluster.harness import Harness, Share
+
+
+def signal_in_node(harness: Harness, pid: int, name: str) -> None:
+    """`pid` is of the node's PID namespace; this machine knows the same process by another number."""
+    init = str(processes.init(harness.layout))
+    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -{name} {pid}"]
+    subprocess.run(command, check=True, timeout=10)
+
+
+def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:
+    """state.json of the share's first daemon, as its supervisor wrote it."""
+    states = [json.loads((path / "state.json").read_text()) for path in harness.gpu_dirs().values()]
+    found: dict[str, Any] = next(state for state in states if state["share"] == share.name)
+    return found
+
+
+def parent_of(harness: Harness, pid: int) -> int:
+    return int(harness.in_node(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def processes_of_pod(harness: Harness, uid: str, program: bytes) -> list[int]:
+    """PIDs, in the node, of a pod's processes whose command line names `program`."""
+    found = []
+    for entry in harness.in_node("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if uid in (entry / "cgroup").read_text() and program in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,29 @@
+"""An operator that writes when nothing happens wears out etcd and hides what does happen."""
+
+import time
+from datetime import UTC, datetime
+
+from tests.cluster.harness import Harness
+
+IDLE_SECONDS = 120
+SETTLE_SECONDS = 12
+"""The agent may write its last observation up to ten seconds after a change."""
+
+
+def test_idle_for_two_minutes_no_part_of_ours_writes_to_the_api(harness: Harness) -> None:
+    """The operator's Lease is the one exception: holding it is what renewing means."""
+    with harness.share("still") as share, harness.namespace() as tenant:
+        tenant.neighbours("still", 3)
+        share.wait_ready()
+        time.sleep(SETTLE_SECONDS)
+        since = datetime.now(UTC).isoformat()
+        time.sleep(IDLE_SECONDS)
+        writes = [
+            (it["user"]["username"], it["verb"], it["requestURI"])
+            for it in harness.audit()
+            if it["stageTimestamp"] > since
+            and it["verb"] in ("create", "update", "patch", "delete")
+            and "gpushare" in it["user"]["username"]
+            and it["objectRef"]["resource"] != "leases"
+        ]
+        assert writes == []

@@ -1,0 +1,98 @@
+"""Whatever of ours is killed: who goes on is what the design says, and everything converges without hands."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from localcluster import processes
+from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
+from tests.cluster.node import daemon_of, signal_in_node
+
+
+def kill_agent(harness: Harness) -> None:
+    harness.restart_pods("agent", force=True)
+    harness.wait_component("agent")
+
+
+def kill_operator(harness: Harness) -> None:
+    harness.restart_pods("operator", force=True)
+    harness.wait_component("operator")
+
+
+def kill_webhook(harness: Harness) -> None:
+    harness.restart_pods("webhook", force=True)
+    harness.wait_component("webhook")
+
+
+def restart_kubelet(harness: Harness) -> None:
+    processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+
+
+@pytest.mark.parametrize("accident", [kill_agent, kill_operator, kill_webhook, restart_kubelet])
+def test_running_clients_go_on_and_new_ones_start_after(harness: Harness, accident: Callable[[Harness], None]) -> None:
+    with harness.share("steady", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("steady", 2)
+        tenant.start(*(tenant.pod(f"more-{number}", "steady", "depart") for number in range(7)))
+        wait_until("one pod waits for a slot", lambda: len(tenant.running()) == 8)
+        before = {name: tenant.checks(name) for name in names}
+
+        accident(harness)
+
+        share.wait_ready()
+        share.wait_capacity(8)
+        for name in names:
+            goes_on(tenant, name, before[name])
+        assert_no_restart(tenant)
+        tenant.delete_pods(names[0])
+        wait_until("the waiting pod starts", lambda: len(tenant.running()) == 8, 60, lambda: tenant.pods())
+
+
+def goes_on(tenant: Tenant, name: str, checks: int) -> None:
+    wait_until(f"{name} goes on", lambda: tenant.checks(name) > checks, 30, lambda: tenant.explain(name))
+
+
+def assert_no_restart(tenant: Tenant) -> None:
+    for pod in tenant.pods():
+        assert [it["restartCount"] for it in pod["status"].get("containerStatuses", [])] in ([], [0])
+
+
+def test_after_the_daemon_was_killed_its_clients_end_and_new_ones_run(harness: Harness) -> None:
+    """Told in the tiers table: the death of the MPS daemon ends that GPU's clients."""
+    with harness.share("daemon", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("daemon", 2)
+        signal_in_node(harness, daemon_of(harness, share)["controlPid"], "KILL")
+        for name in names:
+            assert tenant.wait_event(name, "gpu-error")["code"] == 806
+        check_new_client(tenant, share, "after")
+        assert daemon_of(harness, share)["restarts"] == 1
+
+
+def test_after_the_server_was_killed_its_clients_end_and_new_ones_run(harness: Harness) -> None:
+    with harness.share("server", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("server", 2)
+        signal_in_node(harness, daemon_of(harness, share)["serverPid"], "KILL")
+        for name in names:
+            assert tenant.wait_event(name, "gpu-error")["code"] == 806
+        check_new_client(tenant, share, "after")
+
+
+def check_new_client(tenant: Tenant, share: Share, name: str) -> None:
+    time.sleep(1)
+    share.wait_ready()
+    tenant.start(tenant.pod(name, share.name, "limits"))
+    assert tenant.wait_event(name, "limits")["problems"] == []
+
+
+def test_a_node_object_deleted_and_made_again_is_known_again(harness: Harness) -> None:
+    with harness.share("again", per_node=1) as share, harness.namespace() as tenant:
+        uid = harness.gpu_node()["metadata"]["uid"]
+        harness.kubectl.delete("node", NODE)
+        processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+        harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
+        wait_until("a new GpuNode", lambda: harness.gpu_node()["metadata"]["uid"] != uid, 60)
+        harness.wait_component("agent")
+        share.wait_ready(seconds=90)
+        share.wait_capacity(8)
+        check_new_client(tenant, share, "after")

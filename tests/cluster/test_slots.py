@@ -1,0 +1,93 @@
+"""Slots are counted by the scheduler and the kubelet themselves: never one too many, at no moment."""
+
+import time
+from collections import Counter
+
+from localcluster.kubectl import Object
+from tests.cluster.harness import Harness, Tenant, wait_until
+
+GPUS = 2
+
+
+def busiest_gpu(tenant: Tenant, names: list[str]) -> int:
+    return max(Counter(tenant.events_of(name, "limits")[0]["observed"]["uuid"] for name in names).values())
+
+
+def test_eight_pods_start_on_one_gpu_and_the_ninth_waits_for_a_slot(harness: Harness) -> None:
+    with harness.share("one", per_node=1, per_gpu=8) as share, harness.namespace() as tenant:
+        share.wait_capacity(8)
+        names = tenant.neighbours("one", 8)
+        for name in names:
+            seen = tenant.events_of(name, "limits")[0]
+            assert seen["problems"] == []
+            assert (seen["granted"]["threads"], seen["granted"]["memory"]) == (25, 8 << 30)
+            assert seen["observed"]["sms"] == 32
+        assert busiest_gpu(tenant, names) == 8
+
+        tenant.start(tenant.pod("ninth", "one", "depart"))
+        message = wait_until("the ninth is unschedulable", lambda: tenant.unscheduled_message("ninth"))
+        assert "Insufficient gpushare.dev/one" in message
+
+        tenant.delete_pods(names[0])
+        began = time.monotonic()
+        tenant.wait_event("ninth", "started", seconds=20)
+        assert time.monotonic() - began < 5
+
+
+def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_one_gpu(harness: Harness) -> None:
+    with harness.share("burst", per_gpu=8) as share, harness.namespace() as tenant:
+        share.wait_capacity(8 * GPUS)
+        batch = [tenant.pod(f"p{number}", "burst", "limits", "--hold", "4", grace=1) for number in range(50)]
+        tenant.start(*batch)
+        most, done = watch_until_done(harness, tenant, "burst", len(batch), slots=8 * GPUS)
+        assert most == 8 * GPUS, "the slots were never all in use"
+        assert done == 50
+
+
+def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, slots: int) -> tuple[int, int]:
+    """(most pods with a container at once, pods that succeeded); fails at once where a bound is broken."""
+    most, end = 0, time.monotonic() + 150
+    while True:
+        listed = tenant.pods()
+        running = [pod for pod in listed if has_container(pod)]
+        most = max(most, len(running))
+        assert len(running) <= slots
+        assert max(held_by_gpu(harness, share).values(), default=0) <= slots // GPUS
+        failed = [pod["metadata"]["name"] for pod in listed if pod["status"].get("phase") == "Failed"]
+        assert not failed, tenant.explain(failed[0])
+        done = sum(pod["status"].get("phase") == "Succeeded" for pod in listed)
+        if done == pods:
+            return most, done
+        assert time.monotonic() < end, f"{done} of {pods} done"
+        time.sleep(0.3)
+
+
+def has_container(pod: Object) -> bool:
+    return any("running" in it.get("state", {}) for it in pod["status"].get("containerStatuses", []))
+
+
+def held_by_gpu(harness: Harness, share: str) -> dict[str, int]:
+    holders = harness.gpu_node().get("status", {}).get("holders", [])
+    return {it["uuid"]: len(it["slots"]) for it in holders if it["share"] == share}
+
+
+def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_ones(harness: Harness) -> None:
+    with harness.share("shrink", per_node=1, per_gpu=8) as share, harness.namespace() as tenant:
+        share.wait_capacity(8)
+        names = tenant.neighbours("shrink", 8)
+        share.apply(per_node=1, per_gpu=4)
+        share.wait_ready()
+        assert all(tenant.events_of(name, "limits") for name in names)
+        assert len(tenant.running()) == 8, "shrinking ended a client"
+
+        # The pods on the low slots go, so that the four left hold high ones: still no fifth may start.
+        tenant.delete_pods(*names[:4])
+        tenant.start(*(tenant.pod(f"late-{number}", "shrink", "depart") for number in range(2)))
+        deadline = time.monotonic() + 6
+        while time.monotonic() < deadline:
+            assert len(tenant.running()) == 4
+            time.sleep(0.3)
+        tenant.delete_pods(names[4])
+        wait_until("a freed slot is taken", lambda: len(tenant.running()) == 4, 20)
+        started = [name for name in ("late-0", "late-1") if tenant.events_of(name, "started")]
+        assert len(started) == 1
