@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(command: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """The parser, with the options of `command` alone, and that command's module."""
-    parser = argparse.ArgumentParser(prog="gpushare", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="gpushare", description="NVIDIA GPUs shared through MPS.")
     parser.add_argument("--version", action="version", version=f"gpushare {version('gpushare')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     chosen = None

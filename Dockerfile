@@ -1,0 +1,69 @@
+# Two images from one distribution: `operator` is every part of the control plane and of the node, `workload` the
+# programs that use a GPU. Any base with Python >= 3.11, venv and glibc will do (slim Python, Debian, Ubuntu).
+#
+#   docker build --target operator -t gpushare-operator .
+#   docker build --target workload --build-arg CUPY=cupy-cuda13x -t gpushare-workload .
+#
+# pip takes its settings from the builder: mount a pip.conf at /etc/pip.conf where a mirror or certificates are needed.
+
+ARG BASE=python:3.13-slim-bookworm
+
+FROM ${BASE} AS base
+ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+
+# The code: changes often, so it is installed apart from what it depends on.
+FROM base AS code
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+RUN python3 -m venv /opt/gpushare
+COPY requirements/build.lock /src/requirements/build.lock
+RUN pip install --require-hashes --no-deps -r /src/requirements/build.lock
+COPY pyproject.toml README.md LICENSE /src/
+COPY operator /src/operator
+COPY workload /src/workload
+# Compiled once and never checked against the source again: nobody edits an image, and every start is quicker.
+RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
+    python3 -m compileall -q -s /code -p / --invalidation-mode unchecked-hash /code
+
+FROM base AS operator-dependencies
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+RUN python3 -m venv /opt/gpushare
+COPY requirements/operator.lock /src/operator.lock
+RUN pip install --require-hashes --no-deps --only-binary :all: -r /src/operator.lock && \
+    pip uninstall --yes --quiet pip setuptools && \
+    python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gpushare
+
+FROM base AS workload-dependencies
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+# Empty: without CuPy, for machines without a GPU. Otherwise the name of a lock: cupy-cuda12x or cupy-cuda13x.
+ARG CUPY=cupy-cuda12x
+RUN python3 -m venv /opt/gpushare
+COPY requirements/workload.lock requirements/cupy-cuda12x.lock requirements/cupy-cuda13x.lock /src/
+RUN pip install --require-hashes --no-deps --only-binary :all: -r "/src/${CUPY:-workload}.lock" && \
+    pip uninstall --yes --quiet pip setuptools && \
+    python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gpushare
+
+# The driver's libraries and programs are bound into these folders when a container starts; they must exist, since the
+# root file system is read-only then.
+FROM base AS operator
+COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
+RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
+COPY --from=code /code /
+LABEL org.opencontainers.image.title="gpushare-operator" \
+      org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \
+      org.opencontainers.image.licenses="Apache-2.0"
+USER 65532:65532
+ENTRYPOINT ["gpushare"]
+
+FROM base AS workload
+ENV CUPY_CACHE_DIR=/tmp/cupy
+COPY --from=workload-dependencies /opt/gpushare /opt/gpushare
+RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
+COPY --from=code /code /
+LABEL org.opencontainers.image.title="gpushare-workload" \
+      org.opencontainers.image.description="Programs that use a shared GPU in every way worth comparing" \
+      org.opencontainers.image.licenses="Apache-2.0"
+USER 65532:65532
+ENTRYPOINT ["gpushare-workload"]
