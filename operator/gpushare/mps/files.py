@@ -1,0 +1,65 @@
+"""Small files that two processes share through a directory: replaced whole, read without ever failing the reader.
+
+Guarantees: a reader sees the old content or the new one, never a part; a file that is absent, torn, too large, not
+JSON or of another shape reads as "no value" with a sentence saying why. Does not guarantee durability over a power
+cut: the directory is remade after a reboot anyway.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+MAX_BYTES = 256 * 1024
+"""More than any file of ours holds; a larger one is not ours."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[Model]):
+    """`value`, or None with `reason`, a sentence. `absent` tells a file that is not there from one that is bad."""
+
+    value: Model | None
+    reason: str = ""
+    absent: bool = False
+
+
+def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
+    """Replace `path` by `model` as JSON (camelCase, absent rather than null). Errors: OSError."""
+    write_text(path, model.model_dump_json(by_alias=True, exclude_none=True), mode)
+
+
+def write_text(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace `path` by `text` atomically, with permissions `mode`. Errors: OSError; then `path` is as it was."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_model(path: Path, model: type[Model]) -> Read[Model]:
+    """The JSON in `path` as `model`; never raises for what the file is or holds."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return Read(None, f"{path} is not there", absent=True)
+    except OSError as error:
+        return Read(None, f"{path} cannot be read: {error.strerror or error}")
+    if len(content) > MAX_BYTES:
+        return Read(None, f"{path} is larger than {MAX_BYTES} bytes")
+    try:
+        return Read(model.model_validate_json(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        return Read(None, f"{path}: {where}: {first['msg']}")

@@ -1,0 +1,84 @@
+"""Files shared by agent and supervisor: whole or not at all, and no content makes a reader fail."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from gpushare.api.gpunode import Limits
+from gpushare.mps.files import MAX_BYTES, read_model, write_model, write_text
+from gpushare.mps.wire import DaemonWanted
+
+WANTED = DaemonWanted(uuid="GPU-1", share="inference", limits=Limits(threads=50, memory_mib=16384))
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    write_model(path, WANTED, mode=0o640)
+    assert read_model(path, DaemonWanted).value == WANTED
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert '"memoryMib":16384' in path.read_text()
+
+
+def test_an_absent_file_is_told_from_a_bad_one(tmp_path: Path) -> None:
+    read = read_model(tmp_path / "daemon.json", DaemonWanted)
+    assert read.value is None
+    assert read.absent
+    assert "is not there" in read.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "Invalid JSON"),
+        ('{"uuid": "GPU-1"', "Invalid JSON"),
+        ("[]", "the document"),
+        ('{"uuid": "GPU-1", "share": "a", "limits": {"threads": 0, "memoryMib": 1}}', "limits.threads"),
+        ('{"version": 2, "uuid": "GPU-1", "share": "a", "limits": {"threads": 1, "memoryMib": 1}}', "version"),
+        ("\x00" * 10, "Invalid JSON"),
+        (" " * (MAX_BYTES + 1), "larger than"),
+    ],
+)
+def test_garbage_reads_as_no_value_with_a_reason(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text(content)
+    read = read_model(path, DaemonWanted)
+    assert read.value is None
+    assert not read.absent
+    assert reason in read.reason
+
+
+def test_a_directory_in_the_file_s_place_reads_as_no_value(tmp_path: Path) -> None:
+    (tmp_path / "daemon.json").mkdir()
+    assert "cannot be read" in read_model(tmp_path / "daemon.json", DaemonWanted).reason
+
+
+def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    path.write_text(WANTED.model_dump_json(by_alias=True).replace("{", '{"later": [1], ', 1))
+    assert read_model(path, DaemonWanted).value == WANTED
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\ud800")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["daemon.json"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
+    write_model(path, WANTED)
+    done = threading.Event()
+
+    def write() -> None:
+        for count in range(300):
+            write_model(path, WANTED.model_copy(update={"share": "x" * (1 + count % 40)}))
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        assert read_model(path, DaemonWanted).value is not None
+    writer.join()
