@@ -22,6 +22,8 @@ from localcluster.rootfs import base_archive
 
 TARGETS = ("operator", "workload")
 _KEPT_SETS = 3
+# Pruning also takes the layers of dependencies that a later build would use again, so it is done rarely.
+_STORAGE_MAX_BYTES = 6 << 30
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,15 @@ class _Buildah:
         return name
 
     def forget(self, tags: Sequence[str]) -> None:
-        """Removes these images and the layers that no other image needs."""
+        """Removes these images, and unnamed layers once the storage has grown large."""
         names = [_name(target, tag) for tag in tags for target in TARGETS]
+        commands = [["rmi", *names]]
+        if _used_bytes(self.root) > _STORAGE_MAX_BYTES:
+            commands.append(["rmi", "--prune"])
         with locked(self.cache / "buildah.lock"):
-            subprocess.run(["buildah", *self.options, "rmi", *names], capture_output=True, env=self.env, timeout=300)
-            subprocess.run(["buildah", *self.options, "rmi", "--prune"], capture_output=True, env=self.env, timeout=300)
+            for command in commands:
+                argv = ["buildah", *self.options, *command]
+                subprocess.run(argv, capture_output=True, env=self.env, timeout=300)
 
     def _run(self, label: str, arguments: Sequence[str]) -> None:
         run_long(label, ["buildah", *self.options, *arguments], self.log, limit_s=1800, env=self.env)
@@ -129,3 +135,9 @@ def _forget_old(cache: Path) -> None:
     entries = [path for path in cache.glob("images-*") if path.is_dir() and not path.name.endswith(".tmp")]
     if removed := keep_newest(entries, _KEPT_SETS):
         _Buildah(cache).forget([path.name.removeprefix("images-") for path in removed])
+
+
+def _used_bytes(directory: Path) -> int:
+    argv = ["du", "--summarize", "--one-file-system", "--block-size=1", str(directory)]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    return int(result.stdout.split()[0]) if result.stdout else 0
