@@ -1,0 +1,95 @@
+"""Which GPU belongs to which share from now on.
+
+Guarantees: a GPU has one owner. A share keeps what it holds (sticky) unless its own spec no longer wants it; free GPUs
+go to the oldest share that wants them. A GPU leaves a share in steps: draining, then, once its node tells that no
+container holds a slot, unassigned; nobody else gets it before its node has let go of it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpushare.api.gpunode import Assignment
+from gpushare.api.gpushare import Delivery, GpuShare
+from gpushare.fleet.model import NodeView, Snapshot
+from gpushare.fleet.place import Place, places
+from gpushare.fleet.refusals import WISH, Candidate, first_refusal
+
+Owners = Mapping[tuple[str, str], str]
+"""(node, uuid) -> share."""
+
+
+def wanting(shares: Iterable[GpuShare]) -> list[GpuShare]:
+    """The shares that take GPUs, oldest first; ties by name."""
+    live = [share for share in shares if not share.deleting and share.spec.delivery is Delivery.DEVICE_PLUGIN]
+    return sorted(live, key=lambda share: (share.metadata.creation_timestamp, share.name))
+
+
+def selects(share: GpuShare, node: NodeView) -> bool:
+    return share.spec.node_selector.matches(dict(node.labels))
+
+
+def owners(snapshot: Snapshot, fleet: Mapping[str, list[Place]]) -> Owners:
+    """The owner of each GPU that has one; `fleet` holds the places of each node."""
+    given: dict[tuple[str, str], str] = {}
+    for share in wanting(snapshot.shares):
+        for node in snapshot.nodes:
+            if not selects(share, node):
+                continue
+            for place in _choose(share, fleet[node.name], given, node.name in snapshot.nvidia_dra_nodes):
+                given[place.key] = share.name
+    return given
+
+
+def assignments(fleet: Mapping[str, list[Place]], given: Owners) -> dict[str, tuple[Assignment, ...]]:
+    """What each node's spec.assignments should be. A node of which nothing is known is left out."""
+    result = {}
+    for name, found in fleet.items():
+        wanted = [_assignment(place, given.get(place.key)) for place in found]
+        kept = sorted((item for item in wanted if item is not None), key=lambda item: item.uuid)
+        if found:
+            result[name] = tuple(kept)
+    return result
+
+
+def fleet_places(snapshot: Snapshot) -> dict[str, list[Place]]:
+    return {node.name: places(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
+
+
+def _choose(share: GpuShare, found: list[Place], given: Owners, nvidia_dra: bool) -> list[Place]:
+    """The GPUs of one node that `share` gets: what it holds first, then free ones by index, up to perNode."""
+    mine = [place for place in found if place.holder == share.name and _still_wanted(share, place)]
+    chosen = sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
+    for place in found:
+        if place.holder is None and place.gpu is not None:
+            candidate = Candidate(share, place.node, place.gpu, given.get(place.key), nvidia_dra, len(chosen))
+            if first_refusal(candidate) is None:
+                chosen.append(place)
+    return chosen
+
+
+def _keep_first(place: Place) -> tuple[bool, bool, int, str]:
+    """Shrinking gives up what is on its way out already, then what nobody holds, then the highest index."""
+    return place.draining, not place.slots, place.index, place.uuid
+
+
+def _still_wanted(share: GpuShare, place: Place) -> bool:
+    if place.gpu is None:
+        return not place.node.has_news or place.daemon is not None or bool(place.slots)
+    candidate = Candidate(share, place.node, place.gpu, share.name, False, 0)
+    return first_refusal(candidate, WISH) is None
+
+
+def _assignment(place: Place, owner: str | None) -> Assignment | None:
+    if owner is not None:
+        return Assignment(uuid=place.uuid, share=owner)
+    if place.holder is None or _may_leave(place):
+        return None
+    return Assignment(uuid=place.uuid, share=place.holder, draining=True)
+
+
+def _may_leave(place: Place) -> bool:
+    """No container can hold a slot any more, as the node itself tells."""
+    if place.slots:
+        return False
+    if place.daemon is not None:
+        return place.daemon.drained
+    return place.assignment is None or (place.assignment.draining and place.node.observed)

@@ -1,0 +1,68 @@
+"""One GPU as the fleet sees it: what its agent tells, whom it was assigned to, and who holds it.
+
+A share holds a GPU as long as the node lists its daemon or a container with a slot; only where neither is told, the
+assignment decides. What is told outranks what was written, since it is what runs.
+"""
+
+from dataclasses import dataclass
+
+from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu
+from gpushare.fleet.model import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`gpu` is None where the agent does not describe it: no news of the node, or the GPU is gone."""
+
+    node: NodeView
+    uuid: str
+    gpu: Gpu | None
+    assignment: Assignment | None
+    daemon: DaemonStatus | None
+    slots: tuple[int, ...]
+    holder: str | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.node.name, self.uuid
+
+    @property
+    def index(self) -> int:
+        return self.gpu.index if self.gpu else -1
+
+    @property
+    def draining(self) -> bool:
+        return self.assignment is not None and self.assignment.draining and self.assignment.share == self.holder
+
+    def __str__(self) -> str:
+        return f"GPU {self.uuid} of node {self.node.name}"
+
+
+def places(node: NodeView) -> list[Place]:
+    """Every GPU that the node's GpuNode names anywhere, by NVML index, then uuid."""
+    gpu_node = node.gpu_node
+    if gpu_node is None:
+        return []
+    gpus = {gpu.uuid: gpu for gpu in gpu_node.status.gpus}
+    assignments = {assignment.uuid: assignment for assignment in gpu_node.spec.assignments or ()}
+    daemons = {daemon.uuid: daemon for daemon in gpu_node.status.daemons}
+    held: dict[str, dict[str, set[int]]] = {}
+    for entry in gpu_node.status.holders:
+        if entry.slots:
+            held.setdefault(entry.uuid, {}).setdefault(entry.share, set()).update(entry.slots)
+
+    found = []
+    for uuid in {*gpus, *assignments, *daemons, *held}:
+        daemon, assignment, slots = daemons.get(uuid), assignments.get(uuid), held.get(uuid, {})
+        holder = _holder(daemon, slots, assignment)
+        taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
+        found.append(Place(node, uuid, gpus.get(uuid), assignment, daemon, taken, holder))
+    return sorted(found, key=lambda place: (place.index, place.uuid))
+
+
+def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment: Assignment | None) -> str | None:
+    if daemon is not None:
+        return daemon.share
+    if slots:
+        return min(slots)
+    return assignment.share if assignment is not None else None

@@ -1,0 +1,213 @@
+"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is told.
+
+Each rule gets the same input and answers with a sentence that names what holds the GPU and what to do, or with None.
+A new rule is a new function in one of the lists.
+
+WISH: what follows from the share's own spec; it also makes a share give up a GPU that it holds, once idle.
+WORLD: what others do on the node; it never takes a GPU away from the share that holds it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpushare.api.conditions import GpuReason
+from gpushare.api.gpunode import ComputeMode, Gpu
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
+from gpushare.fleet.model import NodeView
+
+CONTEXT_RESERVE_MIB = 512
+"""MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
+
+LOWEST_COMPUTE_CAPABILITY = (7, 0)
+"""Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
+
+NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
+"""Written by NVIDIA's GPU Operator; empty and `upgrade-done` mean that no upgrade is in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A GPU and the share that wants it.
+
+    `holder`: the share that holds it, or was given it before. `taken`: GPUs of this node that the share has already.
+    """
+
+    share: GpuShare
+    node: NodeView
+    gpu: Gpu
+    holder: str | None
+    nvidia_dra: bool
+    taken: int
+
+    def __str__(self) -> str:
+        return f"GPU {self.gpu.uuid} of node {self.node.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: GpuReason
+    message: str
+
+
+Rule = Callable[[Candidate], str | None]
+
+
+def node_not_ready(candidate: Candidate) -> str | None:
+    if candidate.node.ready:
+        return None
+    return f"node {candidate.node.name} is not Ready"
+
+
+def product_mismatch(candidate: Candidate) -> str | None:
+    products = candidate.share.spec.gpus.products
+    if not products or candidate.gpu.product in products:
+        return None
+    return f'{candidate} is a "{candidate.gpu.product}", which spec.gpus.products does not name'
+
+
+def held_by_nvidia_plugin(candidate: Candidate) -> str | None:
+    offered = sorted(name for name in candidate.node.allocatable if name.startswith(NVIDIA_RESOURCES))
+    if not offered:
+        return None
+    return (
+        f"node {candidate.node.name} offers {offered[0]}: take it from NVIDIA's device plugin, "
+        "with the GPU Operator by the node label nvidia.com/gpu.deploy.device-plugin=false"
+    )
+
+
+def held_by_nvidia_dra(candidate: Candidate) -> str | None:
+    if not candidate.nvidia_dra:
+        return None
+    name = candidate.node.name
+    return f"node {name} has a ResourceSlice of gpu.nvidia.com: keep NVIDIA's DRA driver off this node first"
+
+
+def held_by_pods(candidate: Candidate) -> str | None:
+    gpu_node = candidate.node.gpu_node
+    holders = gpu_node.status.foreign_holders if gpu_node else []
+    if not holders:
+        return None
+    first = min(holders, key=lambda holder: (holder.namespace, holder.pod))
+    more = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
+    return (
+        f"pod {first.namespace}/{first.pod}{more} of node {candidate.node.name} holds {first.resource}: "
+        "the GPUs are free once it has ended"
+    )
+
+
+def driver_upgrading(candidate: Candidate) -> str | None:
+    state = candidate.node.labels.get(UPGRADE_LABEL, "")
+    if state in ("", "upgrade-done"):
+        return None
+    return f"the driver of node {candidate.node.name} is being upgraded ({UPGRADE_LABEL}={state})"
+
+
+def mig_enabled(candidate: Candidate) -> str | None:
+    if not candidate.gpu.mig_enabled:
+        return None
+    return f"{candidate} is in MIG mode, which is not supported: switch it off with `nvidia-smi -mig 0`"
+
+
+def compute_capability_too_low(candidate: Candidate) -> str | None:
+    capability = candidate.gpu.compute_capability
+    major, _, minor = capability.partition(".")
+    if not (major.isdigit() and minor.isdigit()) or (int(major), int(minor)) >= LOWEST_COMPUTE_CAPABILITY:
+        return None
+    return f"{candidate} has compute capability {capability}; MPS limits need 7.0 or higher"
+
+
+def foreign_compute_mode(candidate: Candidate) -> str | None:
+    gpu = candidate.gpu
+    if gpu.compute_mode is ComputeMode.DEFAULT or gpu.original_compute_mode is not None:
+        return None
+    return f"{candidate} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
+
+
+def in_use(candidate: Candidate) -> str | None:
+    processes = candidate.gpu.foreign_processes
+    if not processes:
+        return None
+    first = min(processes, key=lambda process: process.pid)
+    more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
+    named = f" ({first.command})" if first.command else ""
+    return f"{candidate} is used by process {first.pid}{named}{more}, outside of gpushare"
+
+
+def gpu_lost(candidate: Candidate) -> str | None:
+    if not candidate.gpu.lost:
+        return None
+    return f"{candidate} cannot be reached any more: see the node's kernel log for its Xid; it may need a reset"
+
+
+def client_ceiling(candidate: Candidate) -> str | None:
+    gpu_node = candidate.node.gpu_node
+    ceiling = gpu_node.status.client_ceiling if gpu_node else 0
+    clients, contexts = candidate.share.spec.clients, candidate.share.contexts_per_gpu
+    if not ceiling or contexts <= ceiling:
+        return None
+    return (
+        f"perGpu {clients.per_gpu} × processes {clients.processes} = {contexts} MPS contexts, but the driver of node "
+        f"{candidate.node.name} takes {ceiling}: lower one of them"
+    )
+
+
+def memory_overcommitted(candidate: Candidate) -> str | None:
+    share, gpu = candidate.share, candidate.gpu
+    clients = share.spec.clients
+    need = clients.per_gpu * share.memory_default_mib + CONTEXT_RESERVE_MIB
+    if clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
+        return None
+    return (
+        f"perGpu {clients.per_gpu} × memory.default {clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = "
+        f"{format_mib(need)}, but {candidate} has {gpu.memory_mib}Mi: lower one of them or set memory.overcommit"
+    )
+
+
+def held_by_share(candidate: Candidate) -> str | None:
+    if candidate.holder is None or candidate.holder == candidate.share.name:
+        return None
+    return f'{candidate} belongs to GpuShare "{candidate.holder}"'
+
+
+def over_per_node(candidate: Candidate) -> str | None:
+    per_node = candidate.share.spec.gpus.per_node
+    if per_node is None or candidate.taken < per_node:
+        return None
+    return f"{candidate} is left out: spec.gpus.perNode is {per_node}"
+
+
+CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
+    (GpuReason.NODE_NOT_READY, node_not_ready),
+    (GpuReason.PRODUCT_MISMATCH, product_mismatch),
+    (GpuReason.HELD_BY_NVIDIA_PLUGIN, held_by_nvidia_plugin),
+    (GpuReason.HELD_BY_NVIDIA_DRA, held_by_nvidia_dra),
+    (GpuReason.HELD_BY_PODS, held_by_pods),
+    (GpuReason.DRIVER_UPGRADING, driver_upgrading),
+    (GpuReason.MIG_ENABLED, mig_enabled),
+    (GpuReason.COMPUTE_CAPABILITY_TOO_LOW, compute_capability_too_low),
+    (GpuReason.FOREIGN_COMPUTE_MODE, foreign_compute_mode),
+    (GpuReason.IN_USE, in_use),
+    (GpuReason.GPU_LOST, gpu_lost),
+    (GpuReason.CLIENT_CEILING, client_ceiling),
+    (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
+    (GpuReason.HELD_BY_SHARE, held_by_share),
+    (GpuReason.OVER_PER_NODE, over_per_node),
+)
+"""All rules, in the order in which they are told."""
+
+WISH: tuple[tuple[GpuReason, Rule], ...] = (
+    (GpuReason.PRODUCT_MISMATCH, product_mismatch),
+    (GpuReason.CLIENT_CEILING, client_ceiling),
+    (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
+)
+"""The rules that a share's own spec breaks; over_per_node is left to the choice among the GPUs."""
+
+
+def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:
+    for reason, rule in rules:
+        message = rule(candidate)
+        if message is not None:
+            return Refusal(reason, message)
+    return None
