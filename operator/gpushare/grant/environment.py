@@ -12,8 +12,8 @@ from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 
 _FRACTION_STEPS = 10_000
-_NUMBER = re.compile(r"^[0-9]{1,15}$")
-_FRACTION = re.compile(r"^(0\.[0-9]{1,4}|1\.0000)$")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")
 
 
 def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, str]:
@@ -41,7 +41,7 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
 
 def is_fraction(text: str) -> bool:
     """Whether `text` is a memory fraction in our own form."""
-    return _FRACTION.match(text) is not None
+    return _FRACTION.fullmatch(text) is not None
 
 
 def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
@@ -74,4 +74,4 @@ def _fraction(part_mib: int, whole_mib: int) -> str:
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
     value = environment.get(name, "")
-    return int(value) if _NUMBER.match(value) else None
+    return int(value) if _NUMBER.fullmatch(value) else None

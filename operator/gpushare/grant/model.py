@@ -13,7 +13,7 @@ from gpushare.api.gpushare import GpuShare, Priority
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 
-_WHOLE_NUMBER = re.compile(r"^(0|[1-9][0-9]{0,8})$")
+_WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 64
 
 # MiB that a CUDA context takes under MPS by thread percentage; the largest value measured for each.
@@ -85,7 +85,7 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
         return threads.default
     field = f"metadata.annotations[{ANNOTATION_THREADS}]"
     advice = f"write a whole number from 1 to {threads.max}"
-    if not _WHOLE_NUMBER.match(value):
+    if not _WHOLE_NUMBER.fullmatch(value):
         raise GrantRefused(field, value, f"is not a whole percent of the GPU's SMs; {advice}")
     if int(value) < 1:
         raise GrantRefused(field, value, f"is below 1 percent; {advice}")

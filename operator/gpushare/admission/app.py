@@ -1,0 +1,153 @@
+"""AdmissionReview v1 over HTTP: reads a review, gathers what it is judged by, answers. No rule lives here.
+
+Guarantees: bounded bodies and time; no side effect, so a dry run is like any other; no content of a pod is logged.
+An error of ours answers 5xx and leaves the decision to the webhook's failurePolicy.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gpushare.admission.answer import Admitted, Answer, Refused
+from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
+from gpushare.admission.shares import validate_share
+from gpushare.admission.sources import Sources
+from gpushare.admission.world import World
+from gpushare.kube.client import KubeError
+
+LOG = logging.getLogger(__name__)
+
+BODY_BYTES = 4 * 1024 * 1024
+"""An object has at most about 3 MiB in the API server; an update carries it twice, but pods are far smaller."""
+REVIEW_SECONDS = 5.0
+"""Less than the API server's own time limit, so that the reason is heard."""
+
+Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
+
+
+def create_app(sources: Sources, own_namespace: str) -> Starlette:
+    """POST /mutate-pods, /validate-pods, /validate-gpushares. `own_namespace`: where gpushare runs."""
+
+    async def world(request: dict[str, Any]) -> World:
+        namespace = request.get("namespace") or ""
+        return World(
+            namespace=namespace,
+            namespace_labels=await sources.namespace_labels(namespace),
+            shares=await sources.shares(shares_asked_for(request["object"])),
+            share_names=sources.share_names(),
+            own_namespace=own_namespace,
+        )
+
+    async def mutate_pod(request: dict[str, Any]) -> Answer:
+        if request["operation"] != "CREATE":
+            return Admitted()
+        return admit_pod(request["object"], await world(request))
+
+    async def validate_pod(request: dict[str, Any]) -> Answer:
+        if request["operation"] == "CREATE":
+            return check_pod(request["object"], await world(request))
+        if request["operation"] == "UPDATE":
+            return update_pod(request["oldObject"], request["object"])
+        return Admitted()
+
+    async def validate_gpu_share(request: dict[str, Any]) -> Answer:
+        if request["operation"] not in ("CREATE", "UPDATE"):
+            return Admitted()
+        return validate_share(request["object"], request.get("oldObject"))
+
+    return Starlette(
+        routes=[
+            Route("/mutate-pods", _endpoint(mutate_pod), methods=["POST"]),
+            Route("/validate-pods", _endpoint(validate_pod), methods=["POST"]),
+            Route("/validate-gpushares", _endpoint(validate_gpu_share), methods=["POST"]),
+        ]
+    )
+
+
+def create_probes(ready: Callable[[], bool]) -> Starlette:
+    """GET /healthz answers while the process does, /readyz once it can review."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def readyz(_: Request) -> Response:
+        if ready():
+            return PlainTextResponse("ok")
+        return PlainTextResponse("waiting for the API server or a certificate", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
+
+
+def review_response(uid: str, answer: Answer) -> dict[str, Any]:
+    """The AdmissionReview that carries an answer. A refusal is 403: kubectl drops the message of a 422."""
+    response: dict[str, Any] = {"uid": uid, "allowed": isinstance(answer, Admitted)}
+    if isinstance(answer, Refused):
+        response["status"] = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": answer.message()}
+    else:
+        if answer.warnings:
+            response["warnings"] = list(answer.warnings)
+        if answer.changes:
+            patch = json.dumps([change.operation() for change in answer.changes])
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch.encode()).decode()}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _endpoint(decide: Decide) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(http: Request) -> Response:
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS):
+                body = await _bounded_body(http)
+                if body is None:
+                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES} bytes")
+                request = _review_request(body)
+                if request is None:
+                    return _error(HTTPStatus.BAD_REQUEST, "the body is not an AdmissionReview of admission.k8s.io/v1")
+                answer = await decide(request)
+        except (KubeError, aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+            LOG.warning("a review at %s failed: %s: %s", http.url.path, type(error).__name__, error)
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the API server did not answer gpushare's webhook in time")
+        if isinstance(answer, Refused):
+            LOG.info("refused a %s in namespace %r", request["kind"]["kind"], request.get("namespace") or "")
+        return JSONResponse(review_response(request["uid"], answer))
+
+    return endpoint
+
+
+async def _bounded_body(http: Request) -> bytes | None:
+    body = bytearray()
+    async for chunk in http.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            return None
+    return bytes(body)
+
+
+def _review_request(body: bytes) -> dict[str, Any] | None:
+    """The request inside a review that has all that we read; None otherwise."""
+    try:
+        review = json.loads(body)
+        request = review["request"]
+        complete = (
+            review["apiVersion"] == "admission.k8s.io/v1"
+            and isinstance(request["uid"], str)
+            and isinstance(request["kind"]["kind"], str)
+            and (request["operation"] not in ("CREATE", "UPDATE") or isinstance(request["object"], dict))
+            and (request["operation"] != "UPDATE" or isinstance(request["oldObject"], dict))
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return request if complete else None
+
+
+def _error(status: HTTPStatus, message: str) -> Response:
+    return PlainTextResponse(message, status)

@@ -1,0 +1,73 @@
+"""The serving certificate: read from its Secret through the API, renewed in the running server without a restart.
+
+The key never touches a disk: OpenSSL reads it from an anonymous memory file.
+"""
+
+import base64
+import logging
+import os
+import ssl
+
+from gpushare.kube.client import SECRETS, Kube
+from gpushare.kube.reflector import Reflector
+
+LOG = logging.getLogger(__name__)
+
+
+class LiveCertificate:
+    """`context` serves the newest chain that was good; a broken Secret leaves the one before in use."""
+
+    def __init__(self) -> None:
+        self.context = _server_context()
+        self.loaded = False
+        self._chain = b""
+
+    def load(self, data: dict[str, str]) -> bool:
+        """Takes a Secret's `data` (base64 `tls.crt` and `tls.key`). True: a new chain is served from now on."""
+        try:
+            chain = base64.b64decode(data["tls.key"]) + b"\n" + base64.b64decode(data["tls.crt"])
+            if chain == self._chain:
+                return False
+            _load(_server_context(), chain)  # a bad pair must not reach the live context half
+        except (KeyError, ValueError, ssl.SSLError) as error:
+            LOG.error("the webhook's certificate Secret is not usable, keeping what is loaded: %s", error)
+            return False
+        _load(self.context, chain)
+        self._chain = chain
+        self.loaded = True
+        return True
+
+
+class CertificateSource:
+    """Follows one Secret into a LiveCertificate."""
+
+    def __init__(self, kube: Kube, namespace: str, secret: str) -> None:
+        self.certificate = LiveCertificate()
+        self._reflector = Reflector(
+            kube, SECRETS, self._changed, namespace=namespace, fieldSelector=f"metadata.name={secret}"
+        )
+
+    async def run(self) -> None:
+        await self._reflector.run()
+
+    def _changed(self) -> None:
+        for secret in self._reflector.objects.values():
+            if self.certificate.load(secret.get("data") or {}):
+                LOG.info("serving the certificate of Secret %s", secret["metadata"]["name"])
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _load(context: ssl.SSLContext, chain: bytes) -> None:
+    """OpenSSL takes files only. Raises ssl.SSLError where key and certificate do not belong together."""
+    memory = os.memfd_create("webhook-certificate")
+    try:
+        with os.fdopen(os.dup(memory), "wb") as file:
+            file.write(chain)
+        context.load_cert_chain(f"/proc/self/fd/{memory}")
+    finally:
+        os.close(memory)

@@ -1,0 +1,173 @@
+"""Admission of a pod: what is added to the containers that ask for a slot, or everything that speaks against it.
+
+Guarantees: containers without a slot are never touched; nothing that a tenant wrote is replaced or removed; a second
+pass over an admitted pod adds nothing, so a pod whose second pass would add something was changed after its first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpushare.admission.answer import Admitted, Answer, Change, Refused, listed, mapped
+from gpushare.admission.containers import Container, containers
+from gpushare.admission.refusals import (
+    LOG_VOLUME,
+    environment_problems,
+    is_log_mount,
+    log_mount,
+    log_volume,
+    mount_problems,
+    mps_problems,
+    share_problems,
+    slot_problems,
+    volume_problems,
+)
+from gpushare.admission.world import World
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, share_of_resource
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import refusals, resolve
+
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_DEFAULT_GRACE_SECONDS = 30
+
+
+def shares_asked_for(pod: dict[str, Any]) -> set[str]:
+    """Names of the shares that a pod's containers ask for."""
+    return {share_of_resource(slot) or "" for container in containers(pod) for slot in container.slots}
+
+
+def admit_pod(pod: dict[str, Any], world: World) -> Answer:
+    """Decides on a pod that is being created."""
+    annotations = mapped(mapped(pod, "metadata"), "annotations")
+    if _MIRROR_ANNOTATION in annotations:  # a static pod runs already; the API only mirrors it
+        return Admitted()
+    spec = mapped(pod, "spec")
+    problems: dict[str, None] = {}
+    changes: list[Change] = []
+    asking = [container for container in containers(pod) if container.slots]
+    for container in containers(pod):
+        problems.update(dict.fromkeys(mps_problems(container, world)))
+    for container in asking:
+        expected, found = _expected_environment(container, annotations, world)
+        problems.update(dict.fromkeys([*slot_problems(container), *found]))
+        problems.update(dict.fromkeys(environment_problems(container, expected)))
+        problems.update(dict.fromkeys(mount_problems(container)))
+        changes += _container_changes(container, expected or {}, _grace_seconds(spec))
+    if asking:
+        problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes"))))
+        changes += _volume_changes(spec)
+    if problems:
+        return Refused(tuple(problems))
+    return Admitted(tuple(changes), tuple(_warnings(asking, world)))
+
+
+def check_pod(pod: dict[str, Any], world: World) -> Answer:
+    """Decides on a pod as it will be stored: everything that a grant needs must be there."""
+    answer = admit_pod(pod, world)
+    if isinstance(answer, Refused) or not answer.changes:
+        return answer
+    return Refused(
+        tuple(
+            f"{change.field}: is missing: the pod was changed after gpushare's mutating webhook, or never passed it;"
+            " look for an admission webhook that takes it out, then create the pod again"
+            for change in answer.changes
+        )
+    )
+
+
+def update_pod(old: dict[str, Any], new: dict[str, Any]) -> Admitted:
+    """An update is never refused: what a grant is made of cannot change any more, and a pod must be able to leave."""
+    if not shares_asked_for(new):
+        return Admitted()
+    before, after = (mapped(mapped(pod, "metadata"), "annotations") for pod in (old, new))
+    return Admitted(
+        warnings=tuple(
+            f"metadata.annotations[{name}]: has no effect once the pod is created; create it again"
+            for name in (ANNOTATION_THREADS, ANNOTATION_MEMORY)
+            if before.get(name) != after.get(name)
+        )
+    )
+
+
+def pre_stop_seconds(grace_seconds: int) -> int | None:
+    """Seconds that a container lives on after its deletion, for the agent to end its GPU work in order.
+
+    Within the grace period, which the API demands, and leaving the program some of it; None where there is no room.
+    """
+    if grace_seconds >= 4:
+        return 2
+    return 1 if grace_seconds >= 2 else None
+
+
+def _grace_seconds(spec: Mapping[str, Any]) -> int:
+    grace = spec.get("terminationGracePeriodSeconds")
+    return _DEFAULT_GRACE_SECONDS if grace is None else int(grace)
+
+
+def _expected_environment(
+    container: Container, annotations: Mapping[str, str], world: World
+) -> tuple[dict[str, str] | None, list[str]]:
+    """The variables that the container must have, or None and why its grant cannot be made."""
+    environment: dict[str, str] | None = None
+    problems: list[str] = []
+    for resource in container.slots:
+        field = f"{container.field}.resources.limits[{resource}]"
+        share = world.shares.get(share_of_resource(resource) or "")
+        problems += share_problems(field, resource, world)
+        if share is None:
+            continue
+        refused = refusals(share, annotations)
+        problems += [str(refusal) for refusal in refused]
+        if not refused:
+            environment = client_environment(resolve(share, annotations), share.status.gpu_memory_mib)
+    return environment, problems
+
+
+def _container_changes(container: Container, expected: Mapping[str, str], grace_seconds: int) -> Iterator[Change]:
+    yield from _environment_changes(container, expected)
+    mounts = listed(container.body, "volumeMounts")
+    if not any(is_log_mount(mount) for mount in mounts):
+        yield _append(container.path, container.field, "volumeMounts", mounts, log_mount())
+    seconds = pre_stop_seconds(grace_seconds)
+    lifecycle = mapped(container.body, "lifecycle")
+    if seconds is not None and not lifecycle.get("preStop"):
+        hook = {"sleep": {"seconds": seconds}}
+        field = f"{container.field}.lifecycle.preStop"
+        if lifecycle:
+            yield Change(f"{container.path}/lifecycle/preStop", hook, field)
+        else:
+            yield Change(f"{container.path}/lifecycle", {"preStop": hook}, field)
+
+
+def _environment_changes(container: Container, expected: Mapping[str, str]) -> Iterator[Change]:
+    """In front of the tenant's own variables, so that those can refer to ours as $(GPUSHARE_…)."""
+    present = {variable.get("name") for variable in listed(container.body, "env")}
+    missing = [{"name": name, "value": value} for name, value in expected.items() if name not in present]
+    if missing and not present:
+        yield Change(f"{container.path}/env", missing, f"{container.field}.env[{missing[0]['name']}]")
+        return
+    for position, variable in enumerate(missing):
+        yield Change(f"{container.path}/env/{position}", variable, f"{container.field}.env[{variable['name']}]")
+
+
+def _volume_changes(spec: Mapping[str, Any]) -> Iterator[Change]:
+    volumes = listed(spec, "volumes")
+    if not any(volume.get("name") == LOG_VOLUME for volume in volumes):
+        yield _append("/spec", "spec", "volumes", volumes, log_volume())
+
+
+def _append(path: str, field: str, key: str, present: list[Any], item: dict[str, Any]) -> Change:
+    named = f"{field}.{key}[{item['name']}]"
+    return Change(f"{path}/{key}/-", item, named) if present else Change(f"{path}/{key}", [item], named)
+
+
+def _warnings(asking: list[Container], world: World) -> Iterator[str]:
+    names = {share_of_resource(resource) or "" for container in asking for resource in container.slots}
+    for name in sorted(names):
+        if _is_memory_overcommitted(world.shares[name]):
+            yield f'GpuShare "{name}" over-commits GPU memory: an allocation within the grant may fail'
+
+
+def _is_memory_overcommitted(share: GpuShare) -> bool:
+    promised = share.spec.clients.per_gpu * share.memory_default_mib
+    return share.spec.clients.memory.overcommit and promised > share.status.gpu_memory_mib > 0

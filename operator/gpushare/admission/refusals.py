@@ -1,0 +1,159 @@
+"""Why a container that asks for a slot is refused. Each rule yields sentences: field, refused value, what to do.
+
+What cannot be seen here: variables that come through envFrom. They cannot do harm, since the variables that we set
+in `env` win over them.
+"""
+
+import difflib
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpushare.admission.answer import listed, quoted
+from gpushare.admission.containers import Container
+from gpushare.admission.world import World
+from gpushare.api.gpushare import Delivery
+from gpushare.api.meta import LabelSelector, SelectorOperator
+from gpushare.api.names import (
+    CLIENT_LOG_DIR,
+    CLIENT_PIPE_DIR,
+    ENV_GRANTED_FRACTION,
+    MPS_RESOURCE,
+    RESERVED_ENV_PREFIXES,
+    share_of_resource,
+)
+from gpushare.grant.environment import is_fraction
+
+LOG_VOLUME = "gpushare-mps-log"
+_NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+
+
+def slot_problems(container: Container) -> Iterator[str]:
+    """What is wrong with how the slot is asked for, whatever the share."""
+    for resource, quantity in container.slots.items():
+        field = f"{container.field}.resources.limits[{resource}]"
+        if resource not in container.limits:
+            yield f"{field}: is missing: Kubernetes counts extended resources by their limits; write the limit 1"
+        elif str(quantity) != "1":
+            yield f"{field}: {quoted(quantity)} slots: a container takes exactly one; write 1, or use more containers"
+        if container.ends_before_the_pod_runs:
+            yield (
+                f"{field}: an init container that ends cannot hold a slot: Kubernetes would hand the same slot to"
+                " another container; ask for it in a container, or in a sidecar with restartPolicy Always"
+            )
+    if len(container.slots) > 1:
+        asked = ", ".join(container.slots)
+        yield f"{container.field}.resources.limits: {asked}: a container reaches one GPU of one share; keep one of them"
+    for resource in sorted({**container.requests, **container.limits}):
+        if resource.startswith(_NVIDIA_PREFIXES):
+            yield (
+                f"{container.field}.resources.limits[{resource}]: a whole NVIDIA GPU beside a slot would bypass its"
+                " limits; keep one of the two"
+            )
+
+
+def mps_problems(container: Container, world: World) -> Iterator[str]:
+    if container.asks_for_mps and world.namespace != world.own_namespace:
+        yield (
+            f"{container.field}.resources.limits[{MPS_RESOURCE}]: is for gpushare's own daemons in namespace"
+            f" {quoted(world.own_namespace)} alone; ask for gpushare.dev/<share> in its place"
+        )
+
+
+def share_problems(field: str, resource: str, world: World) -> Iterator[str]:
+    """Why the share behind `resource` cannot be used by this pod."""
+    name = share_of_resource(resource) or ""
+    share = world.shares.get(name)
+    if share is None:
+        yield f"{field}: no GpuShare {quoted(name)}{_suggestion(name, world)}"
+        return
+    if share.deleting:
+        yield f"{field}: GpuShare {quoted(name)} is being deleted and takes no new pods; use another share"
+    if share.spec.delivery is Delivery.RESOURCE_CLAIM:
+        yield (
+            f"{field}: GpuShare {quoted(name)} is delivered by ResourceClaim (spec.delivery); ask for it with a claim"
+            " of its DeviceClass in spec.resourceClaims"
+        )
+    if not share.spec.allowed_namespaces.matches(dict(world.namespace_labels)):
+        yield (
+            f"{field}: namespace {quoted(world.namespace)} may not use GpuShare {quoted(name)}: its labels do not match"
+            f" {selector_text(share.spec.allowed_namespaces)} (spec.allowedNamespaces); label the namespace or use"
+            " another share"
+        )
+
+
+def environment_problems(container: Container, expected: Mapping[str, str] | None) -> Iterator[str]:
+    """Reserved variables that are not exactly ours. `expected` is None where no grant could be made."""
+    for variable in listed(container.body, "env"):
+        name = str(variable.get("name", ""))
+        if not name.startswith(RESERVED_ENV_PREFIXES) or _is_ours(name, variable, expected or {}):
+            continue
+        value = "valueFrom" if variable.get("valueFrom") else quoted(variable.get("value") or "")
+        yield f"{container.field}.env[{name}]: {value}: gpushare sets this variable from the grant; remove it"
+
+
+def mount_problems(container: Container) -> Iterator[str]:
+    """Mounts at or below the places that gpushare mounts."""
+    for key, where in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
+        for index, mount in enumerate(listed(container.body, key)):
+            path = posixpath.normpath("/" + str(mount.get(where) or "").lstrip("/"))
+            if _is_within(path, CLIENT_PIPE_DIR) or (_is_within(path, CLIENT_LOG_DIR) and not is_log_mount(mount)):
+                yield (
+                    f"{container.field}.{key}[{index}].{where}: {quoted(mount.get(where))}: gpushare mounts"
+                    f" {CLIENT_PIPE_DIR} and {CLIENT_LOG_DIR} itself; use another path"
+                )
+
+
+def volume_problems(volumes: list[Any]) -> Iterator[str]:
+    for index, volume in enumerate(volumes):
+        if volume.get("name") == LOG_VOLUME and volume != log_volume():
+            yield f"spec.volumes[{index}].name: {quoted(LOG_VOLUME)}: the name is gpushare's; use another name"
+
+
+def log_volume() -> dict[str, Any]:
+    """Where the CUDA library of a client may write: bounded, and gone with the pod."""
+    return {"name": LOG_VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}
+
+
+def log_mount() -> dict[str, Any]:
+    return {"name": LOG_VOLUME, "mountPath": CLIENT_LOG_DIR}
+
+
+def is_log_mount(mount: Mapping[str, Any]) -> bool:
+    """Ours, and nothing else about it: no subPath, not read-only."""
+    return {key: value for key, value in mount.items() if value} == log_mount()
+
+
+def selector_text(selector: LabelSelector) -> str:
+    """As kubectl writes selectors: `team=ml,tier in (a,b),!legacy`."""
+    terms = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for requirement in selector.match_expressions:
+        values = ",".join(requirement.values)
+        match requirement.operator:
+            case SelectorOperator.IN:
+                terms.append(f"{requirement.key} in ({values})")
+            case SelectorOperator.NOT_IN:
+                terms.append(f"{requirement.key} notin ({values})")
+            case SelectorOperator.EXISTS:
+                terms.append(requirement.key)
+            case SelectorOperator.DOES_NOT_EXIST:
+                terms.append(f"!{requirement.key}")
+    return ",".join(terms)
+
+
+def _suggestion(name: str, world: World) -> str:
+    near = difflib.get_close_matches(name, world.share_names, n=1)
+    return f"; did you mean {quoted(near[0])}?" if near else "; `kubectl get gpushares` lists those that there are"
+
+
+def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]) -> bool:
+    if variable.get("valueFrom") or not expected:
+        return False
+    value = variable.get("value") or ""
+    if name == ENV_GRANTED_FRACTION:  # its base, the share's largest GPU, may have changed since it was written
+        return is_fraction(value)
+    return expected.get(name) == value
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")

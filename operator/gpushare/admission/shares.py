@@ -1,0 +1,124 @@
+"""Validation of a GpuShare beyond its schema: what quantities mean to MPS, and selectors that could never match.
+
+Two shares that want the same GPUs are no error: the older one gets them, and the other's status says so.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpushare.admission.answer import Admitted, Answer, Refused, mapped, quoted
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.meta import LabelSelector, SelectorOperator
+from gpushare.api.quantity import MIB, format_mib, parse_memory
+from gpushare.grant.model import context_need_mib
+
+LEAST_MEMORY_MIB = 512
+_CEILING_BEFORE_590 = 48
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_WITH_VALUES = (SelectorOperator.IN, SelectorOperator.NOT_IN)
+
+
+def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
+    """Decides on a GpuShare that is created (`old` None) or updated.
+
+    An update that leaves the spec alone always passes: a share must be able to lose its finalizer whatever the rules
+    of this version are.
+    """
+    if old is not None and (old.get("spec") == new.get("spec") or mapped(new, "metadata").get("deletionTimestamp")):
+        return Admitted()
+    try:
+        share = GpuShare.model_validate(new)
+    except ValidationError as error:
+        return Refused(tuple(_sentence(dict(found)) for found in error.errors()))
+    problems = [*_memory_problems(share), *_product_problems(share)]
+    problems += _selector_problems("spec.nodeSelector", share.spec.node_selector)
+    problems += _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces)
+    return Refused(tuple(problems)) if problems else Admitted(warnings=tuple(_warnings(share)))
+
+
+def _memory_problems(share: GpuShare) -> Iterator[str]:
+    clients = share.spec.clients
+    readable = True
+    for key, value in (("default", clients.memory.default), ("max", clients.memory.max)):
+        try:
+            parse_memory(value or clients.memory.default)
+        except ValueError as error:
+            readable = False
+            yield f"spec.clients.memory.{key}: {str(error).replace(repr(value), quoted(value))}"
+    if not readable:
+        return
+    default = parse_memory(clients.memory.default)
+    field = f"spec.clients.memory.default: {quoted(clients.memory.default)}"
+    if clients.memory.max is not None and parse_memory(clients.memory.max) < default:
+        yield (
+            f"spec.clients.memory.max: {quoted(clients.memory.max)} is below spec.clients.memory.default"
+            f" {quoted(clients.memory.default)}; raise it or leave it out"
+        )
+    if default < LEAST_MEMORY_MIB * MIB:
+        yield f"{field} is below 512Mi, the least that a client can work with; write at least 512Mi"
+        return
+    need = context_need_mib(clients.threads.max) * clients.processes
+    if default < need * MIB:
+        contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
+        yield (
+            f"{field} is below the {format_mib(need)} that {contexts} at {clients.threads.max} percent of the threads"
+            f" (spec.clients.threads.max); write at least {format_mib(need)}, or lower threads.max"
+        )
+
+
+def _product_problems(share: GpuShare) -> Iterator[str]:
+    for index, product in enumerate(share.spec.gpus.products):
+        if product != product.strip():
+            yield (
+                f"spec.gpus.products[{index}]: {quoted(product)} is blank or has blanks at its ends, so it matches no"
+                " GPU; write the name as `nvidia-smi -L` does"
+            )
+
+
+def _selector_problems(field: str, selector: LabelSelector) -> Iterator[str]:
+    for key, value in selector.match_labels.items():
+        yield from _label_problems(f"{field}.matchLabels", key, [value])
+    for index, requirement in enumerate(selector.match_expressions):
+        where = f"{field}.matchExpressions[{index}]"
+        yield from _label_problems(where, requirement.key, requirement.values)
+        if requirement.operator in _WITH_VALUES and not requirement.values:
+            yield f"{where}.values: [] with operator {requirement.operator}: write at least one value"
+        if requirement.operator not in _WITH_VALUES and requirement.values:
+            yield (
+                f"{where}.values: {quoted(', '.join(requirement.values))} with operator {requirement.operator}:"
+                " leave the values out, or use In"
+            )
+
+
+def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:
+    if not _LABEL_KEY.fullmatch(key):
+        yield f"{where}: {quoted(key)} is not a label key; write it like topology.kubernetes.io/zone"
+    for value in values:
+        if not _LABEL_VALUE.fullmatch(value):
+            yield (
+                f"{where}[{key}]: {quoted(value)} is not a label value; use letters, digits, '-', '_' and '.',"
+                " with a letter or digit at both ends"
+            )
+
+
+def _warnings(share: GpuShare) -> Iterator[str]:
+    memory = share.spec.clients.memory
+    if share.memory_max_mib > share.memory_default_mib and not memory.overcommit:
+        yield (
+            f"spec.clients.memory.max: {quoted(memory.max)} has no effect without memory.overcommit:"
+            " annotations may only lower memory"
+        )
+    if share.contexts_per_gpu > _CEILING_BEFORE_590:
+        yield (
+            f"spec.clients.perGpu: {share.contexts_per_gpu} contexts on a GPU need driver 590 or newer;"
+            " GPUs of older drivers are not taken"
+        )
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    field = ".".join(str(part) for part in error["loc"])
+    return f"{field}: {quoted(error.get('input'))}: {error['msg']}"

@@ -1,0 +1,70 @@
+"""What reviews are decided on, kept current by watches, with one direct question to the API server on a miss.
+
+Guarantees: a share or namespace created a moment ago is found; a share's limits are at most a watch's delay old.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Protocol
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.kube.client import GPU_SHARES, NAMESPACES, Kube, Object, Resource
+from gpushare.kube.reflector import Reflector
+
+
+class Sources(Protocol):
+    async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
+        """Those of `names` that exist."""
+        ...
+
+    def share_names(self) -> list[str]: ...
+
+    async def namespace_labels(self, name: str) -> dict[str, str]:
+        """Empty where there is no such namespace: the API server refuses the pod then by itself."""
+        ...
+
+
+class ClusterSources:
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._shares = Reflector(kube, GPU_SHARES, _nothing)
+        self._namespaces = Reflector(kube, NAMESPACES, _nothing)
+        self._parsed: dict[str, tuple[str, GpuShare]] = {}
+
+    @property
+    def synced(self) -> bool:
+        return self._shares.synced.is_set() and self._namespaces.synced.is_set()
+
+    async def run(self) -> None:
+        """Follows both kinds until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._shares.run())
+            tasks.create_task(self._namespaces.run())
+
+    async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
+        found = {name: await self._find(GPU_SHARES, self._shares, name) for name in names if name}
+        return {name: self._parse(name, obj) for name, obj in found.items() if obj is not None}
+
+    def share_names(self) -> list[str]:
+        return sorted(name for _, name in self._shares.objects)
+
+    async def namespace_labels(self, name: str) -> dict[str, str]:
+        namespace = await self._find(NAMESPACES, self._namespaces, name)
+        return dict((namespace or {"metadata": {}})["metadata"].get("labels") or {})
+
+    async def _find(self, resource: Resource, reflector: Reflector, name: str) -> Object | None:
+        known = reflector.objects.get(("", name))
+        return known if known is not None else await self._kube.find(resource, name)
+
+    def _parse(self, name: str, obj: Object) -> GpuShare:
+        """One parsed share per name, renewed when the object changes: parsing is most of a review's time."""
+        version = str(obj["metadata"].get("resourceVersion", ""))
+        known = self._parsed.get(name)
+        if known is None or known[0] != version:
+            self._parsed = {kept: parsed for kept, parsed in self._parsed.items() if ("", kept) in self._shares.objects}
+            known = self._parsed[name] = (version, GpuShare.model_validate(obj))
+        return known[1]
+
+
+def _nothing() -> None:
+    """The watches' objects are read when a review asks for them."""

@@ -1,0 +1,38 @@
+"""`gpushare webhook`: the admission webhook for pods and GpuShares."""
+
+import argparse
+import asyncio
+import os
+from importlib.metadata import version
+
+from gpushare.admission.server import WebhookSettings, serve
+from gpushare.kube.client import connect
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace",
+        default=os.environ.get("GPUSHARE_NAMESPACE", "gpushare-system"),
+        help="where gpushare runs (env GPUSHARE_NAMESPACE; default gpushare-system)",
+    )
+    parser.add_argument(
+        "--secret",
+        default=os.environ.get("GPUSHARE_WEBHOOK_SECRET", "gpushare-webhook-tls"),
+        help="Secret with tls.crt and tls.key (env GPUSHARE_WEBHOOK_SECRET; default gpushare-webhook-tls)",
+    )
+    parser.add_argument("--port", type=int, default=8443, help="HTTPS port for the API server (default 8443)")
+    parser.add_argument("--probe-port", type=int, default=8081, help="HTTP port of /healthz, /readyz (default 8081)")
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = WebhookSettings(namespace=args.namespace, secret=args.secret, port=args.port, probe_port=args.probe_port)
+    asyncio.run(_main(settings))
+    return 0
+
+
+async def _main(settings: WebhookSettings) -> None:
+    kube = await connect(f"gpushare-webhook/{version('gpushare')}")
+    try:
+        await serve(kube, settings)
+    finally:
+        await kube.close()
