@@ -45,7 +45,7 @@ def _memory_problems(share: GpuShare) -> Iterator[str]:
     readable = True
     for key, value in (("default", clients.memory.default), ("max", clients.memory.max)):
         try:
-            parse_memory(value or clients.memory.default)
+            parse_memory(value or "0")  # no max: the default is also the ceiling
         except ValueError as error:
             readable = False
             yield f"spec.clients.memory.{key}: {str(error).replace(repr(value), quoted(value))}"

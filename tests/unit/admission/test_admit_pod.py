@@ -1,0 +1,491 @@
+"""Pods: what is added to a container that asks for a slot, and the sentence that refuses what cannot be granted."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from gpushare.admission.answer import Admitted, Refused
+from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
+from gpushare.admission.world import World
+from gpushare.api.gpushare import GpuShare
+from hypothesis import given
+from hypothesis import strategies as st
+
+ENVIRONMENT = {
+    "CUDA_MPS_PIPE_DIRECTORY": "/run/gpushare/mps",
+    "CUDA_MPS_LOG_DIRECTORY": "/var/log/gpushare-mps",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+    "CUDA_MPS_CLIENT_PRIORITY": "0",
+    "GPUSHARE_SHARE": "inference",
+    "GPUSHARE_THREADS": "25",
+    "GPUSHARE_MEMORY_BYTES": "8589934592",
+    "GPUSHARE_PROCESSES": "1",
+    "GPUSHARE_MEMORY_FRACTION": "0.0572",
+}
+LOG_VOLUME = {"name": "gpushare-mps-log", "emptyDir": {"sizeLimit": "16Mi"}}
+LOG_MOUNT = {"name": "gpushare-mps-log", "mountPath": "/var/log/gpushare-mps"}
+SLOT = {"gpushare.dev/inference": "1"}
+
+
+def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155, **spec: Any) -> GpuShare:
+    clients = {
+        "perGpu": 8,
+        "threads": {"default": 25, "max": 50},
+        "memory": spec.pop("memory", {"default": "8Gi", "max": "8Gi"}),
+    }
+    metadata = {"name": name, "deletionTimestamp": "2026-11-21T00:00:00Z" if deleting else None}
+    status = {"gpuMemoryMib": gpu_mib}
+    return GpuShare.model_validate({"metadata": metadata, "spec": {"clients": clients, **spec}, "status": status})
+
+
+def world(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> World:
+    known = {one.name: one for one in shares or (share(),)}
+    return World(namespace, labels or {}, known, list(known), "gpushare-system")
+
+
+def container(limits: dict[str, Any] | None = SLOT, **fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": "app", "image": "app"}
+    if limits is not None:
+        body["resources"] = {"limits": dict(limits), "requests": dict(limits)}
+    return {**body, **fields}
+
+
+def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"containers": list(containers or [container()]), "terminationGracePeriodSeconds": 30}
+    return {"metadata": {"name": "client", "annotations": annotations}, "spec": {**body, **spec}}
+
+
+def admitted(body: dict[str, Any], state: World | None = None) -> dict[str, Any]:
+    """The pod after our patch."""
+    answer = admit_pod(body, state or world())
+    assert isinstance(answer, Admitted), answer
+    patched: dict[str, Any] = jsonpatch.apply_patch(
+        copy.deepcopy(body), [change.operation() for change in answer.changes]
+    )
+    return patched
+
+
+def refused(body: dict[str, Any], state: World | None = None) -> list[str]:
+    answer = admit_pod(body, state or world())
+    assert isinstance(answer, Refused), answer
+    return list(answer.problems)
+
+
+def environment(body: dict[str, Any], index: int = 0) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in body["spec"]["containers"][index]["env"]}
+
+
+# What is added
+
+
+def test_a_container_with_a_slot_gets_its_grant_a_log_directory_and_time_to_leave() -> None:
+    patched = admitted(pod())
+    client = patched["spec"]["containers"][0]
+    assert environment(patched) == ENVIRONMENT
+    assert client["volumeMounts"] == [LOG_MOUNT]
+    assert client["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
+    assert patched["spec"]["volumes"] == [LOG_VOLUME]
+    assert patched["metadata"] == pod()["metadata"]
+
+
+def test_annotations_lower_the_grant() -> None:
+    patched = admitted(pod(annotations={"gpushare.dev/threads": "30", "gpushare.dev/memory": "1.5Gi"}))
+    assert environment(patched)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert environment(patched)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1536M"
+
+
+def test_ours_come_before_the_tenants_variables_so_that_those_can_refer_to_them() -> None:
+    mine = {"name": "ARGS", "value": "--fraction $(GPUSHARE_MEMORY_FRACTION)"}
+    patched = admitted(pod(container(env=[mine])))
+    assert patched["spec"]["containers"][0]["env"][-1] == mine
+    assert [variable["name"] for variable in patched["spec"]["containers"][0]["env"][:-1]] == list(ENVIRONMENT)
+
+
+def test_what_a_tenant_wrote_stays() -> None:
+    hook = {"exec": {"command": ["stop"]}}
+    mount = {"name": "data", "mountPath": "/data"}
+    volume = {"name": "data", "emptyDir": {}}
+    patched = admitted(pod(container(volumeMounts=[mount], lifecycle={"preStop": hook}), volumes=[volume]))
+    assert patched["spec"]["containers"][0]["volumeMounts"] == [mount, LOG_MOUNT]
+    assert patched["spec"]["containers"][0]["lifecycle"] == {"preStop": hook}
+    assert patched["spec"]["volumes"] == [volume, LOG_VOLUME]
+
+
+def test_a_post_start_hook_is_kept_beside_our_pre_stop() -> None:
+    hook = {"exec": {"command": ["warm"]}}
+    patched = admitted(pod(container(lifecycle={"postStart": hook})))
+    assert patched["spec"]["containers"][0]["lifecycle"] == {"postStart": hook, "preStop": {"sleep": {"seconds": 2}}}
+
+
+def test_null_lists_are_like_missing_ones() -> None:
+    nothing = container(env=None, volumeMounts=None, lifecycle=None)
+    patched = admitted(pod(nothing, volumes=None, initContainers=None))
+    assert environment(patched) == ENVIRONMENT
+    assert patched["spec"]["volumes"] == [LOG_VOLUME]
+
+
+def test_containers_without_a_slot_are_never_touched() -> None:
+    other = container({"cpu": "1"}, name="side", env=[{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/mine"}])
+    patched = admitted(pod(other, container(), initContainers=[container(None, name="setup")]))
+    assert patched["spec"]["containers"][0] == other
+    assert patched["spec"]["initContainers"] == [container(None, name="setup")]
+
+
+def test_a_sidecar_may_hold_a_slot() -> None:
+    patched = admitted(pod(container(None), initContainers=[container(restartPolicy="Always")]))
+    assert patched["spec"]["initContainers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
+    assert patched["spec"]["containers"][0] == container(None)
+
+
+def test_containers_of_one_pod_may_hold_a_slot_each_of_different_shares() -> None:
+    both = world(share(), share("batch", memory={"default": "1Gi"}))
+    patched = admitted(pod(container(), container({"gpushare.dev/batch": "1"}, name="b")), both)
+    assert [environment(patched, index)["GPUSHARE_SHARE"] for index in (0, 1)] == ["inference", "batch"]
+    assert patched["spec"]["volumes"] == [LOG_VOLUME]
+
+
+def test_the_fraction_is_left_out_until_a_gpu_is_known() -> None:
+    assert "GPUSHARE_MEMORY_FRACTION" not in environment(admitted(pod(), world(share(gpu_mib=0))))
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(30, 2), (4, 2), (3, 1), (2, 1), (1, None), (0, None)])
+def test_the_pre_stop_sleep_stays_within_the_grace_period(grace: int, seconds: int | None) -> None:
+    assert pre_stop_seconds(grace) == seconds
+    lifecycle = admitted(pod(terminationGracePeriodSeconds=grace))["spec"]["containers"][0].get("lifecycle")
+    assert lifecycle == (None if seconds is None else {"preStop": {"sleep": {"seconds": seconds}}})
+
+
+def test_a_pod_without_slots_is_left_alone() -> None:
+    assert admit_pod(pod(container({"cpu": "1"})), world()) == Admitted()
+
+
+def test_a_mirror_of_a_static_pod_is_left_alone() -> None:
+    mirror = pod(container({"gpushare.dev/unknown": "7"}), annotations={"kubernetes.io/config.mirror": "hash"})
+    assert admit_pod(mirror, world()) == Admitted()
+
+
+def test_our_own_daemons_ask_for_the_internal_resource() -> None:
+    daemon = pod(container({"internal.gpushare.dev/mps": "1"}))
+    assert admit_pod(daemon, world(namespace="gpushare-system")) == Admitted()
+
+
+def test_an_overcommitted_share_warns() -> None:
+    wish = share(memory={"default": "32Gi", "overcommit": True})
+    answer = admit_pod(pod(), world(wish))
+    assert isinstance(answer, Admitted)
+    assert answer.warnings == ('GpuShare "inference" over-commits GPU memory: an allocation within the grant may fail',)
+
+
+# What is refused
+
+LIMITS = "spec.containers[0].resources.limits"
+ENV = "spec.containers[0].env"
+OURS = "gpushare sets this variable from the grant; remove it"
+PATHS = "gpushare mounts /run/gpushare/mps and /var/log/gpushare-mps itself; use another path"
+
+REFUSALS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "an unknown share, with what was probably meant",
+        pod(container({"gpushare.dev/inferense": "1"})),
+        f'{LIMITS}[gpushare.dev/inferense]: no GpuShare "inferense"; did you mean "inference"?',
+    ),
+    (
+        "an unknown share that resembles none",
+        pod(container({"gpushare.dev/zzz": "1"})),
+        f'{LIMITS}[gpushare.dev/zzz]: no GpuShare "zzz"; `kubectl get gpushares` lists those that there are',
+    ),
+    (
+        "a second slot",
+        pod(container({"gpushare.dev/inference": "2"})),
+        f'{LIMITS}[gpushare.dev/inference]: "2" slots: a container takes exactly one; write 1, or use more containers',
+    ),
+    (
+        "no slot",
+        pod(container({"gpushare.dev/inference": 0})),
+        f'{LIMITS}[gpushare.dev/inference]: "0" slots: a container takes exactly one; write 1, or use more containers',
+    ),
+    (
+        "a request without a limit",
+        pod(container(None, resources={"requests": SLOT})),
+        f"{LIMITS}[gpushare.dev/inference]: is missing: Kubernetes counts extended resources by their limits;"
+        " write the limit 1",
+    ),
+    (
+        "an init container's slot",
+        pod(container(None), initContainers=[container()]),
+        "spec.initContainers[0].resources.limits[gpushare.dev/inference]: an init container that ends cannot hold a"
+        " slot: Kubernetes would hand the same slot to another container; ask for it in a container, or in a sidecar"
+        " with restartPolicy Always",
+    ),
+    (
+        "an NVIDIA GPU beside the slot",
+        pod(container({**SLOT, "nvidia.com/gpu": "1"})),
+        f"{LIMITS}[nvidia.com/gpu]: a whole NVIDIA GPU beside a slot would bypass its limits; keep one of the two",
+    ),
+    (
+        "a MIG device beside the slot",
+        pod(container({**SLOT, "nvidia.com/mig-1g.10gb": "1"})),
+        f"{LIMITS}[nvidia.com/mig-1g.10gb]: a whole NVIDIA GPU beside a slot would bypass its limits;"
+        " keep one of the two",
+    ),
+    (
+        "what only our daemons may ask for",
+        pod(container({"internal.gpushare.dev/mps": "1"})),
+        f"{LIMITS}[internal.gpushare.dev/mps]: is for gpushare's own daemons in namespace"
+        ' "gpushare-system" alone; ask for gpushare.dev/<share> in its place',
+    ),
+    (
+        "threads above the ceiling",
+        pod(annotations={"gpushare.dev/threads": "80"}),
+        'metadata.annotations[gpushare.dev/threads]: "80" is above the 50 percent that GpuShare "inference" allows'
+        " (spec.clients.threads.max); write a whole number from 1 to 50",
+    ),
+    (
+        "a tenant's own control directory",
+        pod(container(env=[{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/mps"}])),
+        f'{ENV}[CUDA_MPS_PIPE_DIRECTORY]: "/tmp/mps": {OURS}',
+    ),
+    (
+        "a tenant's own limit from a ConfigMap",
+        pod(container(env=[{"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "valueFrom": {"configMapKeyRef": {}}}])),
+        f"{ENV}[CUDA_MPS_PINNED_DEVICE_MEM_LIMIT]: valueFrom: {OURS}",
+    ),
+    (
+        "a variable of MPS that we do not set",
+        pod(container(env=[{"name": "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING", "value": "1"}])),
+        f'{ENV}[CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING]: "1": {OURS}',
+    ),
+    (
+        "a variable in our name",
+        pod(container(env=[{"name": "GPUSHARE_DEBUG", "value": None}])),
+        f'{ENV}[GPUSHARE_DEBUG]: "": {OURS}',
+    ),
+    (
+        "a made-up fraction",
+        pod(container(env=[{"name": "GPUSHARE_MEMORY_FRACTION", "value": "7"}])),
+        f'{ENV}[GPUSHARE_MEMORY_FRACTION]: "7": {OURS}',
+    ),
+    (
+        "a mount over the control directory",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/run/gpushare/mps"}])),
+        f'spec.containers[0].volumeMounts[0].mountPath: "/run/gpushare/mps": {PATHS}',
+    ),
+    (
+        "a mount over the control socket by another way",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/run//x/../gpushare/mps/control"}])),
+        f'spec.containers[0].volumeMounts[0].mountPath: "/run//x/../gpushare/mps/control": {PATHS}',
+    ),
+    (
+        "our log volume by a sub-path",
+        pod(container(volumeMounts=[{**LOG_MOUNT, "subPath": "a"}])),
+        f'spec.containers[0].volumeMounts[0].mountPath: "/var/log/gpushare-mps": {PATHS}',
+    ),
+    (
+        "a block device in our place",
+        pod(container(volumeDevices=[{"name": "x", "devicePath": "/run/gpushare/mps/control"}])),
+        f'spec.containers[0].volumeDevices[0].devicePath: "/run/gpushare/mps/control": {PATHS}',
+    ),
+    (
+        "another volume of our name",
+        pod(volumes=[{"name": "gpushare-mps-log", "hostPath": {"path": "/"}}]),
+        'spec.volumes[0].name: "gpushare-mps-log": the name is gpushare\'s; use another name',
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "sentence"), [case[1:] for case in REFUSALS], ids=[case[0] for case in REFUSALS])
+def test_refused_is(body: dict[str, Any], sentence: str) -> None:
+    assert refused(body) == [sentence]
+
+
+def test_a_share_that_is_being_deleted_takes_no_new_pods() -> None:
+    assert refused(pod(), world(share(deleting=True))) == [
+        f'{LIMITS}[gpushare.dev/inference]: GpuShare "inference" is being deleted and takes no new pods;'
+        " use another share"
+    ]
+
+
+def test_a_share_delivered_by_claims_has_no_slots() -> None:
+    assert refused(pod(), world(share(delivery="ResourceClaim"))) == [
+        f'{LIMITS}[gpushare.dev/inference]: GpuShare "inference" is delivered by ResourceClaim (spec.delivery);'
+        " ask for it with a claim of its DeviceClass in spec.resourceClaims"
+    ]
+
+
+def test_a_namespace_must_be_allowed() -> None:
+    selector = {
+        "matchLabels": {"team": "ml"},
+        "matchExpressions": [
+            {"key": "tier", "operator": "In", "values": ["a", "b"]},
+            {"key": "zone", "operator": "NotIn", "values": ["c"]},
+            {"key": "paid", "operator": "Exists"},
+            {"key": "legacy", "operator": "DoesNotExist"},
+        ],
+    }
+    wish = share(allowedNamespaces=selector)
+    assert refused(pod(), world(wish)) == [
+        f'{LIMITS}[gpushare.dev/inference]: namespace "shop" may not use GpuShare "inference": its labels do not match'
+        " team=ml,tier in (a,b),zone notin (c),paid,!legacy (spec.allowedNamespaces); label the namespace or use"
+        " another share"
+    ]
+    admitted(pod(), world(wish, labels={"team": "ml", "tier": "a", "paid": "yes"}))
+
+
+def test_two_shares_in_one_container_are_refused() -> None:
+    both = {"gpushare.dev/inference": "1", "gpushare.dev/batch": "1"}
+    assert refused(pod(container(both)), world(share(), share("batch"))) == [
+        f"{LIMITS}: gpushare.dev/batch, gpushare.dev/inference: a container reaches one GPU of one share;"
+        " keep one of them"
+    ]
+
+
+def test_all_problems_of_a_pod_are_told_at_once_and_each_once() -> None:
+    bad = container({**SLOT, "nvidia.com/gpu": "1"}, env=[{"name": "CUDA_MPS_LOG_DIRECTORY", "value": "/x"}])
+    annotations = {"gpushare.dev/threads": "12.5", "gpushare.dev/memory": "16GB"}
+    answer = admit_pod(pod(bad, container(name="b"), annotations=annotations), world())
+    assert isinstance(answer, Refused)
+    assert [problem.split(": ")[0] for problem in answer.problems] == [
+        f"{LIMITS}[nvidia.com/gpu]",
+        "metadata.annotations[gpushare.dev/threads]",
+        "metadata.annotations[gpushare.dev/memory]",
+        f"{ENV}[CUDA_MPS_LOG_DIRECTORY]",
+    ]
+    assert answer.message().startswith("4 problems:\n- spec.containers[0]")
+
+
+def test_a_refusal_is_bounded() -> None:
+    message = Refused(tuple(f"problem {number}" for number in range(500))).message()
+    assert message.endswith("- problem 19\n- and 480 more")
+
+
+def test_a_refused_value_is_bounded() -> None:
+    long = pod(container(env=[{"name": "GPUSHARE_X", "value": "v" * 10_000}]))
+    assert len(refused(long)[0]) < 200
+
+
+# Once more, later, and again
+
+
+def test_an_admitted_pod_passes_the_check() -> None:
+    assert check_pod(admitted(pod()), world()) == Admitted()
+
+
+def test_a_pod_that_lost_its_limit_on_the_way_is_refused() -> None:
+    tampered = admitted(pod())
+    tampered["spec"]["containers"][0]["env"] = [
+        variable
+        for variable in tampered["spec"]["containers"][0]["env"]
+        if variable["name"] != "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+    ]
+    answer = check_pod(tampered, world())
+    assert isinstance(answer, Refused)
+    assert answer.problems == (
+        f"{ENV}[CUDA_MPS_PINNED_DEVICE_MEM_LIMIT]: is missing: the pod was changed after gpushare's mutating webhook,"
+        " or never passed it; look for an admission webhook that takes it out, then create the pod again",
+    )
+
+
+def test_a_pod_whose_limit_was_raised_on_the_way_is_refused() -> None:
+    tampered = admitted(pod())
+    for variable in tampered["spec"]["containers"][0]["env"]:
+        if variable["name"] == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE":
+            variable["value"] = "100"
+    assert check_pod(tampered, world()) == Refused((f'{ENV}[CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]: "100": {OURS}',))
+
+
+def test_a_second_value_behind_ours_is_refused() -> None:
+    tampered = admitted(pod())
+    tampered["spec"]["containers"][0]["env"].append({"name": "GPUSHARE_THREADS", "value": "100"})
+    assert check_pod(tampered, world()) == Refused((f'{ENV}[GPUSHARE_THREADS]: "100": {OURS}',))
+
+
+def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse() -> None:
+    assert check_pod(admitted(pod()), world(share(gpu_mib=183359))) == Admitted()
+
+
+def test_what_was_taken_away_is_added_again() -> None:
+    tampered = admitted(pod(container(env=[{"name": "A", "value": "1"}])))
+    del tampered["spec"]["containers"][0]["env"][3]
+    restored = admitted(tampered)
+    assert environment(restored) == {**ENVIRONMENT, "A": "1"}
+
+
+def test_annotations_after_creation_warn() -> None:
+    old, new = pod(), pod(annotations={"gpushare.dev/threads": "30"})
+    assert update_pod(old, new).warnings == (
+        "metadata.annotations[gpushare.dev/threads]: has no effect once the pod is created; create it again",
+    )
+    assert update_pod(old, old) == Admitted()
+    assert (
+        update_pod(pod(container(None)), pod(container(None), annotations={"gpushare.dev/threads": "1"})).warnings == ()
+    )
+
+
+RESOURCES = st.dictionaries(
+    st.sampled_from(["gpushare.dev/inference", "gpushare.dev/x", "cpu", "nvidia.com/gpu", "internal.gpushare.dev/mps"]),
+    st.sampled_from(["1", "2", "0", 1, "500m"]),
+    max_size=2,
+)
+VARIABLES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"name": st.sampled_from(["A", "GPUSHARE_THREADS", "CUDA_MPS_LOG_DIRECTORY", "GPUSHARE_MEMORY_FRACTION"])},
+    optional={"value": st.none() | st.sampled_from(["25", "0.5", "/x"]), "valueFrom": st.none() | st.just({"a": {}})},
+)
+MOUNTS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["gpushare-mps-log", "data"])},
+    optional={"mountPath": st.sampled_from(["/data", "/var/log/gpushare-mps", "/run", "/run/gpushare/mps/x", ""])},
+)
+CONTAINERS = st.fixed_dictionaries(
+    {"name": st.just("c")},
+    optional={
+        "resources": st.none()
+        | st.fixed_dictionaries({}, optional={"limits": st.none() | RESOURCES, "requests": st.none() | RESOURCES}),
+        "env": st.none() | st.lists(VARIABLES, max_size=3),
+        "volumeMounts": st.none() | st.lists(MOUNTS, max_size=2),
+        "lifecycle": st.none() | st.sampled_from([{}, {"preStop": None}, {"postStart": {"exec": {}}}]),
+        "restartPolicy": st.none() | st.just("Always"),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(CONTAINERS, min_size=1, max_size=3)},
+            optional={
+                "initContainers": st.none() | st.lists(CONTAINERS, max_size=2),
+                "volumes": st.none() | st.sampled_from([[], [LOG_VOLUME], [{"name": "data"}]]),
+                "terminationGracePeriodSeconds": st.none() | st.integers(0, 60),
+            },
+        )
+    },
+    optional={
+        "metadata": st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "annotations": st.none()
+                | st.dictionaries(
+                    st.sampled_from(["gpushare.dev/threads", "gpushare.dev/memory", "a"]),
+                    st.sampled_from(["10", "1Gi", "abc"]),
+                )
+            },
+        )
+    },
+)
+
+
+@given(PODS)
+def test_whatever_the_pod_the_second_pass_adds_nothing_and_others_are_untouched(body: dict[str, Any]) -> None:
+    before = copy.deepcopy(body)
+    answer = admit_pod(body, world())
+    assert body == before
+    if isinstance(answer, Refused):
+        assert answer.problems
+        return
+    patched = admitted(body)
+    assert admit_pod(patched, world()) == Admitted(warnings=answer.warnings)
+    assert check_pod(patched, world()) == Admitted(warnings=answer.warnings)
+    for kind in ("containers", "initContainers"):
+        for old, new in zip(body["spec"].get(kind) or [], patched["spec"].get(kind) or [], strict=True):
+            slots = [name for name in ((old.get("resources") or {}).get("limits") or {}) if name.startswith("gpushare")]
+            assert slots or new == old

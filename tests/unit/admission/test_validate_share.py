@@ -1,0 +1,149 @@
+"""GpuShares: what the schema cannot know, each refused with field, value and what to do."""
+
+import copy
+from typing import Any
+
+import pytest
+from gpushare.admission.answer import Admitted, Refused
+from gpushare.admission.shares import validate_share
+
+
+def wish(**spec: Any) -> dict[str, Any]:
+    clients = {
+        "perGpu": 8,
+        "threads": {"default": 25, "max": 50},
+        "memory": {"default": "16Gi", "max": "16Gi"},
+        **spec.pop("clients", {}),
+    }
+    return {"metadata": {"name": "inference"}, "spec": {"clients": clients, **spec}}
+
+
+def memory(**fields: Any) -> dict[str, Any]:
+    return wish(clients={"memory": fields})
+
+
+DEFAULT = "spec.clients.memory.default"
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        pytest.param(
+            memory(default="1234567890123456Mi"),
+            f'{DEFAULT}: "1234567890123456Mi" is not a memory quantity; write it like "16Gi" or "1536Mi"',
+            id="no quantity",
+        ),
+        pytest.param(memory(default="0.3"), f'{DEFAULT}: "0.3" is not a whole number of bytes', id="part of a byte"),
+        pytest.param(
+            memory(default="511Mi"),
+            f'{DEFAULT}: "511Mi" is below 512Mi, the least that a client can work with; write at least 512Mi',
+            id="too little for any client",
+        ),
+        pytest.param(
+            memory(default="16Gi", max="8Gi"),
+            'spec.clients.memory.max: "8Gi" is below spec.clients.memory.default "16Gi"; raise it or leave it out',
+            id="a ceiling below the default",
+        ),
+        pytest.param(
+            wish(clients={"memory": {"default": "512Mi"}, "threads": {}}),
+            f'{DEFAULT}: "512Mi" is below the 520Mi that one CUDA context takes at 100 percent of the threads'
+            " (spec.clients.threads.max); write at least 520Mi, or lower threads.max",
+            id="less than a context takes",
+        ),
+        pytest.param(
+            wish(clients={"memory": {"default": "1Gi"}, "processes": 4}),
+            f'{DEFAULT}: "1Gi" is below the 1392Mi that 4 CUDA contexts take at 50 percent of the threads'
+            " (spec.clients.threads.max); write at least 1392Mi, or lower threads.max",
+            id="less than its processes' contexts take",
+        ),
+        pytest.param(
+            wish(gpus={"products": ["NVIDIA H200", " "]}),
+            'spec.gpus.products[1]: " " is blank or has blanks at its ends, so it matches no GPU; write the name as'
+            " `nvidia-smi -L` does",
+            id="a blank product",
+        ),
+        pytest.param(
+            wish(nodeSelector={"matchExpressions": [{"key": "pool", "operator": "In"}]}),
+            "spec.nodeSelector.matchExpressions[0].values: [] with operator In: write at least one value",
+            id="In without values",
+        ),
+        pytest.param(
+            wish(allowedNamespaces={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b", "c"]}]}),
+            'spec.allowedNamespaces.matchExpressions[0].values: "b, c" with operator Exists: leave the values out,'
+            " or use In",
+            id="Exists with values",
+        ),
+        pytest.param(
+            wish(nodeSelector={"matchLabels": {"-pool": "gpu"}}),
+            'spec.nodeSelector.matchLabels: "-pool" is not a label key; write it like topology.kubernetes.io/zone',
+            id="no label key",
+        ),
+        pytest.param(
+            wish(nodeSelector={"matchLabels": {"pool": "a b"}}),
+            "spec.nodeSelector.matchLabels[pool]: \"a b\" is not a label value; use letters, digits, '-', '_' and '.',"
+            " with a letter or digit at both ends",
+            id="no label value",
+        ),
+        pytest.param(
+            wish(clients={"perGpu": 0}),
+            'spec.clients.perGpu: "0": Input should be greater than or equal to 1',
+            id="what the schema should have caught",
+        ),
+    ],
+)
+def test_a_share_is_refused_for(share: dict[str, Any], sentence: str) -> None:
+    assert validate_share(share, None) == Refused((sentence,))
+
+
+def test_all_problems_are_told_at_once() -> None:
+    answer = validate_share(memory(default="0.3", max="0.7"), None)
+    assert isinstance(answer, Refused)
+    assert [problem.split(":")[0] for problem in answer.problems] == [DEFAULT, "spec.clients.memory.max"]
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        wish(),
+        memory(default="512Mi"),
+        memory(default="1.5Gi"),
+        wish(
+            nodeSelector={"matchLabels": {"topology.kubernetes.io/zone": "", "pool": "gpu"}},
+            allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]},
+            gpus={"products": ["NVIDIA H200"]},
+        ),
+    ],
+)
+def test_a_sound_share_passes_without_a_word(share: dict[str, Any]) -> None:
+    assert validate_share(share, None) == Admitted()
+
+
+def test_a_ceiling_that_has_no_effect_warns() -> None:
+    assert validate_share(memory(default="8Gi", max="16Gi"), None) == Admitted(
+        warnings=(
+            'spec.clients.memory.max: "16Gi" has no effect without memory.overcommit:'
+            " annotations may only lower memory",
+        )
+    )
+    assert validate_share(memory(default="8Gi", max="16Gi", overcommit=True), None) == Admitted()
+
+
+def test_more_contexts_than_older_drivers_take_warn() -> None:
+    assert validate_share(wish(clients={"perGpu": 49}), None) == Admitted(
+        warnings=(
+            "spec.clients.perGpu: 49 contexts on a GPU need driver 590 or newer; GPUs of older drivers are not taken",
+        )
+    )
+
+
+def test_an_update_is_judged_like_a_creation() -> None:
+    assert isinstance(validate_share(memory(default="0.3"), wish()), Refused)
+
+
+def test_an_old_share_that_is_unsound_by_now_can_still_lose_its_finalizer() -> None:
+    unsound = memory(default="0.3")
+    released = copy.deepcopy(unsound)
+    released["metadata"]["finalizers"] = []
+    assert validate_share(released, unsound) == Admitted()
+    released["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert validate_share(released, {"metadata": {}, "spec": {}}) == Admitted()

@@ -1,0 +1,125 @@
+"""The serving certificate over real handshakes: renewed without a restart, and a broken Secret changes nothing."""
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from gpushare.admission.app import create_probes
+from gpushare.admission.certificate import CertificateSource, LiveCertificate
+from gpushare.admission.server import https_server
+from gpushare.controller.authority import BUNDLE, dns_names, renewed
+
+NAMES = dns_names("gpushare-webhook", "gpushare-system")
+
+
+def chain() -> dict[str, bytes]:
+    data = renewed({}, NAMES, datetime.now(UTC))
+    assert data is not None
+    return data
+
+
+def encoded(data: dict[str, bytes]) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}
+
+
+def strict_context(bundle: bytes) -> ssl.SSLContext:
+    """As strict as an API server, and as Python 3.13 by default."""
+    context = ssl.create_default_context(cadata=bundle.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+class Served:
+    def __init__(self, port: int, certificate: LiveCertificate) -> None:
+        self.port, self.certificate = port, certificate
+
+    async def status(self, bundle: bytes) -> int:
+        """Of GET /healthz by a client that trusts `bundle` alone. Raises httpx.ConnectError without trust."""
+        async with httpx.AsyncClient(verify=strict_context(bundle), trust_env=False) as http:
+            answer = await http.get(
+                f"https://127.0.0.1:{self.port}/healthz",
+                headers={"Host": NAMES[0]},
+                extensions={"sni_hostname": NAMES[0]},
+            )
+        return answer.status_code
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    certificate = LiveCertificate()
+    server = https_server(create_probes(lambda: True), certificate, port)
+    task = asyncio.create_task(server.serve())
+    async with asyncio.timeout(10):
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+    yield Served(port, certificate)
+    server.should_exit = True
+    await task
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(served: Served) -> None:
+    old, new = chain(), chain()
+    assert served.certificate.load(encoded(old))
+    assert await served.status(old[BUNDLE]) == 200
+
+    assert served.certificate.load(encoded(new))
+    assert await served.status(new[BUNDLE]) == 200
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        await served.status(old[BUNDLE])
+
+
+async def test_without_a_certificate_no_handshake_succeeds(served: Served) -> None:
+    assert not served.certificate.loaded
+    with pytest.raises(httpx.ConnectError):
+        await served.status(chain()[BUNDLE])
+
+
+@pytest.mark.parametrize("broken", ["missing", "garbage", "no base64", "a key of another"])
+async def test_a_broken_secret_leaves_the_good_chain_in_use(served: Served, broken: str) -> None:
+    good, other = chain(), chain()
+    served.certificate.load(encoded(good))
+    damage = {
+        "missing": {},
+        "garbage": {**encoded(good), "tls.crt": base64.b64encode(b"garbage").decode()},
+        "no base64": {**encoded(good), "tls.key": "x"},
+        "a key of another": {**encoded(good), "tls.key": encoded(other)["tls.key"]},
+    }[broken]
+    assert not served.certificate.load(damage)
+    assert await served.status(good[BUNDLE]) == 200
+
+
+def test_the_same_chain_is_not_loaded_twice() -> None:
+    certificate, data = LiveCertificate(), encoded(chain())
+    assert certificate.load(data)
+    assert not certificate.load(data)
+
+
+async def test_the_secret_is_followed_by_its_name_alone() -> None:
+    asked: list[tuple[str | None, dict[str, str]]] = []
+    data = encoded(chain())
+
+    class FakeKube:
+        async def list_all(self, _: object, namespace: str | None = None, **selectors: str) -> dict[str, object]:
+            asked.append((namespace, selectors))
+            secret = {"metadata": {"name": "tls", "namespace": "gpushare-system"}, "data": data}
+            return {"metadata": {"resourceVersion": "1"}, "items": [secret]}
+
+        async def watch(self, *_: object) -> AsyncIterator[dict[str, object]]:
+            await asyncio.Event().wait()
+            yield {}
+
+    source = CertificateSource(FakeKube(), "gpushare-system", "tls")  # type: ignore[arg-type]
+    task = asyncio.create_task(source.run())
+    async with asyncio.timeout(5):
+        while not source.certificate.loaded:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert asked == [("gpushare-system", {"fieldSelector": "metadata.name=tls"})]

@@ -1,0 +1,185 @@
+"""The certificate loop against a small API server: the Secret, both caBundles, races, and no idle writes."""
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from gpushare.controller import certificates
+from gpushare.controller.certificates import bundle_patch, reconcile
+from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, KubeError, Object, Resource
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Settings:
+    namespace: str = "gpushare-system"
+    webhook_secret: str = "gpushare-webhook-tls"
+    webhook_service: str = "gpushare-webhook"
+    webhook_configuration: str = "gpushare"
+
+
+def configuration(*names: str) -> Object:
+    return {"webhooks": [{"name": name, "clientConfig": {"service": {"name": "gpushare-webhook"}}} for name in names]}
+
+
+class FakeKube:
+    """Holds one Secret and two configurations; applies what the loop writes, and tells what it was."""
+
+    def __init__(self) -> None:
+        self.secret: Object | None = None
+        self.configurations: dict[Resource, Object] = {
+            MUTATING_WEBHOOKS: configuration("pods"),
+            VALIDATING_WEBHOOKS: configuration("pods", "shares"),
+        }
+        self.writes: list[str] = []
+        self.conflict = False
+        self.events: asyncio.Queue[Object] = asyncio.Queue()
+
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        return self.secret if resource is SECRETS else self.configurations.get(resource)
+
+    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
+        if self.conflict:
+            raise KubeError(409, "AlreadyExists", "there is one")
+        self.writes.append(f"create {resource.plural}")
+        self.secret = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+        return self.secret
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        manager: str,
+        kind: str = "merge",
+        namespace: str | None = None,
+    ) -> Object:
+        self.writes.append(f"patch {resource.plural}")
+        if resource is SECRETS:
+            assert self.secret is not None
+            if self.conflict or body["metadata"]["resourceVersion"] != self.secret["metadata"]["resourceVersion"]:
+                raise KubeError(409, "Conflict", "somebody was faster")
+            self.secret["data"] |= body["data"]
+            return self.secret
+        target = self.configurations[resource]
+        for operation in body:
+            _, _, index, *rest = operation["path"].split("/")
+            webhook = target["webhooks"][int(index)]
+            if operation["op"] == "test":
+                assert webhook["name"] == operation["value"]
+            else:
+                assert rest == ["clientConfig", "caBundle"]
+                webhook["clientConfig"]["caBundle"] = operation["value"]
+        return target
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    async def watch(self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]) -> Any:
+        if resource is not MUTATING_WEBHOOKS:
+            await asyncio.Event().wait()
+        while True:
+            yield await self.events.get()
+
+    def bundles(self) -> set[str | None]:
+        return {
+            webhook["clientConfig"].get("caBundle")
+            for one in self.configurations.values()
+            for webhook in one["webhooks"]
+        }
+
+
+async def once(kube: FakeKube) -> None:
+    await reconcile(kube, Settings(), NOW)  # type: ignore[arg-type]
+
+
+async def test_a_first_pass_makes_the_secret_and_tells_both_configurations() -> None:
+    kube = FakeKube()
+    await once(kube)
+    assert kube.secret is not None
+    assert kube.secret["type"] == "kubernetes.io/tls"
+    assert set(kube.secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert kube.bundles() == {kube.secret["data"]["ca.crt"]}
+
+
+async def test_a_second_pass_writes_nothing() -> None:
+    kube = FakeKube()
+    await once(kube)
+    kube.writes.clear()
+    await once(kube)
+    assert kube.writes == []
+
+
+async def test_only_the_configuration_that_lost_its_bundle_is_written() -> None:
+    kube = FakeKube()
+    await once(kube)
+    kube.writes.clear()
+    del kube.configurations[VALIDATING_WEBHOOKS]["webhooks"][1]["clientConfig"]["caBundle"]
+    await once(kube)
+    assert kube.writes == ["patch validatingwebhookconfigurations"]
+    assert len(kube.bundles()) == 1
+
+
+async def test_a_damaged_secret_is_patched_in_place() -> None:
+    kube = FakeKube()
+    await once(kube)
+    assert kube.secret is not None
+    kube.secret["data"]["tls.crt"] = "no base64!"
+    await once(kube)
+    assert base64.b64decode(kube.secret["data"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_lost_race_over_the_secret_leaves_the_configurations_alone(exists: bool) -> None:
+    kube = FakeKube()
+    if exists:
+        await once(kube)
+        assert kube.secret is not None
+        kube.secret["data"] = {}
+        kube.configurations = {}
+    kube.conflict = True
+    with pytest.raises(KubeError):
+        await once(kube)
+    assert not [write for write in kube.writes[3:] if "webhook" in write]
+
+
+async def test_a_chart_without_configurations_is_no_error() -> None:
+    kube = FakeKube()
+    kube.configurations = {}
+    await once(kube)
+    assert kube.writes == ["create secrets"]
+
+
+def test_a_patch_is_guarded_by_the_webhooks_name() -> None:
+    assert bundle_patch(configuration("pods"), b"CA") == [
+        {"op": "test", "path": "/webhooks/0/name", "value": "pods"},
+        {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Q0E="},
+    ]
+    assert bundle_patch({}, b"CA") == []
+
+
+async def test_a_bundle_that_is_taken_away_is_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "DEBOUNCE_SECONDS", 0.01)
+    kube = FakeKube()
+    task = asyncio.create_task(certificates.run(kube, Settings()))  # type: ignore[arg-type]
+    try:
+        await _until(lambda: None not in kube.bundles())
+        kube.configurations[MUTATING_WEBHOOKS] = configuration("pods")
+        changed = {"metadata": {"name": "gpushare", "resourceVersion": "2"}}
+        kube.events.put_nowait({"type": "MODIFIED", "object": changed})
+        await _until(lambda: None not in kube.bundles())
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until(holds: Any) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
