@@ -7,10 +7,11 @@ PY    ?= python3
 CACHE := $(if $(GPUSHARE_CACHE),$(GPUSHARE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/gpushare)
 NAME  ?= test
 # One environment per clone (it is an editable install) and lock file.
-VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock 2>/dev/null) | sha256sum | cut -c1-16)
+VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)
 BIN   := $(VENV)/bin
 LOCAL := $(PY) -m localcluster
 UV    := uv==0.13.8
+COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
 export GPUSHARE_CACHE := $(CACHE)
 
@@ -23,8 +24,8 @@ $(VENV)/.complete:
 	@$(PY) -c 'import ensurepip' 2>/dev/null || $(LOCAL) packages
 	@echo "installing the Python dependencies into $(VENV)"
 	@$(PY) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock -r requirements/build.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: venv
@@ -89,9 +90,12 @@ crds: venv ## generate crds/ from the API models
 	@$(BIN)/gpushare crds --output crds/
 
 .PHONY: lock
-lock: ## resolve requirements.lock anew, for every supported Python
+lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python
 	@$(PY) -m venv --clear $(CACHE)/uv
 	@$(CACHE)/uv/bin/pip install --quiet $(UV)
-	@$(CACHE)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --extra operator --extra webhook --extra agent --extra workload --extra demo --extra test --extra lint \
-	  --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
+	@$(COMPILE) $(addprefix --extra ,operator webhook agent workload demo test lint) -o requirements.lock pyproject.toml
+	@$(COMPILE) $(addprefix --extra ,operator webhook agent) -c requirements.lock -o requirements/operator.lock pyproject.toml
+	@$(COMPILE) --extra workload -c requirements.lock -o requirements/workload.lock pyproject.toml
+	@$(COMPILE) --extra workload --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml
+	@$(COMPILE) --extra workload --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml
+	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -
