@@ -96,6 +96,6 @@ lock: ## resolve requirements.lock and requirements/*.lock anew, for every suppo
 	@$(COMPILE) $(addprefix --extra ,operator webhook agent workload demo test lint) -o requirements.lock pyproject.toml
 	@$(COMPILE) $(addprefix --extra ,operator webhook agent) -c requirements.lock -o requirements/operator.lock pyproject.toml
 	@$(COMPILE) --extra workload -c requirements.lock -o requirements/workload.lock pyproject.toml
-	@$(COMPILE) --extra workload --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml
-	@$(COMPILE) --extra workload --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml
+	@echo 'cupy-cuda12x[ctk]' | $(COMPILE) --extra workload --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml -
+	@echo 'cupy-cuda13x[ctk]' | $(COMPILE) --extra workload --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml -
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -
