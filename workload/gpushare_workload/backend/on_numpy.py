@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from gpushare.simulation.client import CudaError, SimulatedContext, available
+from gpushare.simulation.client import CudaError, SimulatedContext
+from gpushare.simulation.paths import device_nodes, directory
 from numpy.typing import NDArray
 
 from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
@@ -20,7 +21,7 @@ Result = TypeVar("Result")
 class NumpyBackend:
     def __init__(self) -> None:
         self._context: SimulatedContext | None = None
-        if available(os.environ):
+        if device_nodes(directory()):
             self._context = _translate(lambda: SimulatedContext.create(os.environ))
 
     @property
