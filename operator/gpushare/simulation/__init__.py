@@ -1,0 +1,17 @@
+"""Stand-ins for NVML and for the MPS executables, for machines without a GPU. Its page is docs/simulation.md.
+
+Everything here except `nvml` uses the standard library alone; importing this package imports nothing, because the
+executables in `bin/` are started every few seconds and have to be up within milliseconds.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def bin_dir() -> "Path":
+    """The directory of the simulated `nvidia-cuda-mps-control` and `nvidia-cuda-mps-server`."""
+    from pathlib import Path
+
+    return Path(__file__).resolve().parent / "bin"

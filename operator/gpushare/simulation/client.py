@@ -1,0 +1,233 @@
+"""A CUDA context on a simulated GPU, for programs that have none. Standard library alone.
+
+Behaves as CUDA does at its edges: which environment it reads, which error it gets when, who dies with whom. Computes
+nothing, and its kernels take time without using any.
+
+A process that ends without `close` and not by a normal exit (a signal, `os._exit`) dies as a CUDA process does: in
+mid-kernel it takes its neighbours along. A forked child cannot use its parent's context (error 3), as in CUDA.
+"""
+
+import atexit
+import os
+import select
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from gpushare.simulation import fate, paths
+from gpushare.simulation.wire import Channel, Disconnected, Message, connect
+
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's own default
+CONNECT_SECONDS = 600.0
+"""A wedged server keeps a new client waiting for good; only so that nothing of ours waits for ever (assumed: 805)."""
+
+NOT_INITIALIZED = 3
+INVALID_VALUE = 1
+NAMES = {
+    INVALID_VALUE: "cudaErrorInvalidValue",
+    fate.OUT_OF_MEMORY: "cudaErrorMemoryAllocation",
+    NOT_INITIALIZED: "cudaErrorInitializationError",
+    fate.UNAVAILABLE: "cudaErrorDevicesUnavailable",
+    fate.NO_DEVICE: "cudaErrorNoDevice",
+    fate.ILLEGAL_ADDRESS: "cudaErrorIllegalAddress",
+    fate.ASSERT: "cudaErrorAssert",
+    fate.LAUNCH_FAILURE: "cudaErrorLaunchFailure",
+    fate.MPS_CONNECTION_FAILED: "cudaErrorMpsConnectionFailed",
+    fate.MPS_RPC_FAILURE: "cudaErrorMpsRpcFailure",
+    fate.MPS_SERVER_NOT_READY: "cudaErrorMpsServerNotReady",
+    fate.MPS_CLIENT_TERMINATED: "cudaErrorMpsClientTerminated",
+    fate.UNKNOWN: "cudaErrorUnknown",
+}
+FAULTS = ("illegal_address", "trap", "assert")
+_VARIABLES = {
+    "visible": "CUDA_VISIBLE_DEVICES",
+    "threads": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "memory": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "priority": "CUDA_MPS_CLIENT_PRIORITY",
+}
+_PARTITIONING = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
+_live: "set[SimulatedContext]" = set()
+
+
+class CudaError(Exception):
+    """A CUDA runtime error: `code` is its number, `name` its spelling."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.name = NAMES.get(code, "cudaErrorUnknown")
+        super().__init__(f"{self.name} ({code})")
+
+
+class SimulatedContext:
+    """One context of this process. Every method raises CudaError; an error that ended the context comes again from
+    every later call. Use by one thread at a time."""
+
+    def __init__(self, device: Channel, session: Channel | None, opened: Message, visible_sms: int) -> None:
+        self.uuid: str = opened["uuid"]
+        self.product: str = opened["product"]
+        self.sms = visible_sms
+        self.total_sms: int = opened["sms"]
+        self.sms_enforced: int = opened["sms_enforced"]
+        self.under_mps = session is not None
+        self._device = device
+        self._session = session
+        self._error = 0
+        self._pid = os.getpid()
+        device.on_event = self._failed
+        _live.add(self)
+
+    @classmethod
+    def create(cls, environ: Mapping[str, str] = os.environ) -> "SimulatedContext":
+        """A context under MPS if the control daemon of $CUDA_MPS_PIPE_DIRECTORY can be reached, else without it.
+
+        Like CUDA, it does not say which; `under_mps` does. Errors: 2 (the context does not fit the limit), 46 (the
+        GPU's compute mode, or too many clients), 100 (no such device), 805.
+        """
+        base = environ.get(paths.ENV_DIRECTORY) or paths.DEFAULT_DIRECTORY
+        pipe = environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
+        try:
+            control = connect(f"{pipe}/control", CONNECT_SECONDS)
+        except OSError:
+            return cls._create_alone(base, environ.get("CUDA_VISIBLE_DEVICES"))
+        session = Channel(control, lambda _: None)
+        try:
+            return cls._create_under_mps(base, session, environ)
+        except CudaError:
+            session.close()
+            raise
+
+    @classmethod
+    def _create_alone(cls, base: str, visible: str | None) -> "SimulatedContext":
+        device = _visible_device(base, visible)
+        return cls._open(device, None, {"op": "open"}, None)
+
+    @classmethod
+    def _create_under_mps(cls, base: str, session: Channel, environ: Mapping[str, str]) -> "SimulatedContext":
+        hello = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
+        admitted = _ask(session, {"op": "hello", **hello}, fate.MPS_CONNECTION_FAILED)
+        try:
+            device = Channel(connect(paths.device_node(base, admitted["minor"]), CONNECT_SECONDS), lambda _: None)
+        except OSError:
+            raise CudaError(fate.NO_DEVICE) from None
+        time.sleep(admitted["init_ms"] / 1000)
+        shows_all = environ.get(_PARTITIONING) == "1"
+        request = {"op": "open", "ticket": admitted["ticket"]}
+        return cls._open(device, session, request, admitted["sms"] if shows_all else None)
+
+    @classmethod
+    def _open(
+        cls, device: Channel, session: Channel | None, request: Message, visible_sms: int | None
+    ) -> "SimulatedContext":
+        try:
+            opened = _ask(device, request, fate.UNKNOWN)
+        except CudaError:
+            device.close()
+            raise
+        return cls(device, session, opened, opened["sms_enforced"] if visible_sms is None else visible_sms)
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """(free, total) in bytes: under a limit, free is what the limit leaves; total is always the whole GPU."""
+        answer = self._ask({"op": "info"})
+        return answer["free"], answer["total"]
+
+    def alloc(self, nbytes: int) -> int:
+        """A handle for `nbytes` of GPU memory; error 2 above the limit or the GPU."""
+        if nbytes <= 0:
+            raise CudaError(INVALID_VALUE)
+        return int(self._ask({"op": "alloc", "bytes": nbytes})["handle"])
+
+    def free(self, handle: int) -> None:
+        self._ask({"op": "free", "handle": handle})
+
+    def launch(self, milliseconds: float) -> None:
+        """Queue a kernel that takes `milliseconds` on the whole GPU, and longer on fewer SMs. Does not wait."""
+        self._check()
+        try:
+            self._device.receive_pending()
+            self._device.send({"op": "launch", "ms": milliseconds})
+        except Disconnected:
+            self._error = self._error or fate.UNKNOWN
+        self._check()
+
+    def synchronize(self) -> None:
+        """Wait until every kernel queued so far has ended, or the context has failed."""
+        end = time.monotonic() + self._ask({"op": "sync"})["remaining_ms"] / 1000
+        while (left := end - time.monotonic()) > 0:
+            try:
+                if select.select([self._device], [], [], left)[0]:
+                    self._device.receive()
+            except Disconnected:
+                self._error = self._error or fate.UNKNOWN
+            self._check()
+
+    def fault(self, kind: str) -> None:
+        """Run a kernel that fails: `illegal_address`, `trap` or `assert`. The error comes with the next call."""
+        if kind not in FAULTS:
+            raise ValueError(f"fault {kind!r} is none of {', '.join(FAULTS)}")
+        self._ask({"op": "fault", "kind": kind})
+
+    def close(self) -> None:
+        """Wait for what is queued and leave the GPU in good order. Harmless when closed or failed already."""
+        if self not in _live:
+            return
+        _live.discard(self)
+        if self._pid == os.getpid():
+            with suppress(CudaError):
+                self.synchronize()
+            with suppress(Disconnected):
+                self._device.ask({"op": "close"})
+        self._device.close()
+        if self._session is not None:
+            self._session.close()
+
+    def _ask(self, message: Message) -> Message:
+        self._check()
+        try:
+            answer = _ask(self._device, message, fate.UNKNOWN)
+        except CudaError as error:
+            if error.code != fate.OUT_OF_MEMORY:
+                self._error = error.code
+            raise
+        return answer
+
+    def _check(self) -> None:
+        if self._pid != os.getpid() or self not in _live:
+            raise CudaError(NOT_INITIALIZED)
+        if self._error:
+            raise CudaError(self._error)
+
+    def _failed(self, event: Message) -> None:
+        self._error = event["error"]
+
+
+def _ask(channel: Channel, message: Message, when_gone: int) -> Message:
+    try:
+        answer = channel.ask(message)
+    except Disconnected:
+        raise CudaError(when_gone) from None
+    if answer.get("error"):
+        raise CudaError(answer["error"])
+    return answer
+
+
+def _visible_device(base: str, visible: str | None) -> Channel:
+    """The device that a process without MPS opens: the first one of CUDA_VISIBLE_DEVICES, by index or UUID."""
+    devices: list[tuple[str, Channel]] = []
+    for node in paths.device_nodes(base):
+        with suppress(OSError, Disconnected):
+            channel = Channel(connect(node, CONNECT_SECONDS), lambda _: None)
+            devices.append((channel.ask({"op": "identify"})["uuid"], channel))
+    first = "0" if visible is None else visible.split(",")[0].strip()
+    chosen = next((one for n, (uuid, one) in enumerate(devices) if first in (str(n), uuid)), None)
+    for _, channel in devices:
+        if channel is not chosen:
+            channel.close()
+    if chosen is None:
+        raise CudaError(fate.NO_DEVICE)
+    return chosen
+
+
+@atexit.register
+def _leave() -> None:
+    for context in list(_live):
+        context.close()

@@ -1,0 +1,241 @@
+"""The control commands of MPS v2 on driver 580: what each prints. Unknown ones print that they are.
+
+Measured: the percentage's form, refusals, get_server_status, terminate_client's 0, lspart being unknown, memory
+values. Assumed, for want of a measurement: the exact columns of the tables, what a command prints when an argument is
+missing, and that setting a memory limit prints nothing.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpushare.simulation import limits
+
+CHANGING = frozenset(
+    {
+        "start_server",
+        "shutdown_server",
+        "terminate_client",
+        "set_default_active_thread_percentage",
+        "set_active_thread_percentage",
+        "set_default_device_pinned_mem_limit",
+        "set_device_pinned_mem_limit",
+        "set_default_client_priority",
+    }
+)
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the daemon gives to the next server, and a server to its next clients. Memory in bytes by device."""
+
+    threads: float = limits.DEFAULT_THREADS
+    memory: dict[str, int] = field(default_factory=dict)
+    priority: int = 0
+
+    def set_memory(self, device: str, text: str) -> None:
+        value = limits.memory_value(text)
+        if value is None:
+            self.memory.pop(device, None)
+        else:
+            self.memory[device] = value
+
+
+class Daemon(Protocol):
+    """What the commands need of the control daemon."""
+
+    settings: Settings
+
+    @property
+    def server_pid(self) -> int | None: ...
+    @property
+    def server_ready(self) -> bool: ...
+    def log(self, text: str) -> None: ...
+    def start_server(self, uid: int) -> None: ...
+    def stop_server(self) -> None: ...
+    def ask_server(self, message: dict[str, Any]) -> dict[str, Any]: ...
+
+
+def privilege_error(uid: int) -> str:
+    return (
+        f"Insufficient privileges for UID {uid}. Control deamon settings can only be modified by the user who "
+        "started it or by the root user.\n"
+    )
+
+
+def answer(daemon: Daemon, line: str, privileged: bool, uid: int) -> str:
+    """What the daemon prints for one command line; a privileged `quit` never comes here."""
+    name, *arguments = line.split()
+    if name == "quit":
+        return "Not enough privilege to execute quit command\n"
+    command = COMMANDS.get(name)
+    if command is None:
+        return f'Unknown command "{name}"\n'
+    if name in CHANGING and not privileged:
+        return privilege_error(uid)
+    try:
+        return command(daemon, arguments)
+    except (IndexError, ValueError):
+        return f'Invalid arguments for command "{name}"\n'
+
+
+def _server(daemon: Daemon, argument: str) -> str | None:
+    """A complaint when `argument` is not the PID of the server that accepts clients."""
+    found = argument.isdigit() and int(argument) == daemon.server_pid
+    return None if found else f"Server {argument} not found\n"
+
+
+def _on_server(command: Callable[[Daemon, list[str]], str]) -> Callable[[Daemon, list[str]], str]:
+    """A command whose first argument is a server."""
+
+    def checked(daemon: Daemon, arguments: list[str]) -> str:
+        return _server(daemon, arguments[0]) or command(daemon, arguments[1:])
+
+    return checked
+
+
+def _server_list(daemon: Daemon, _: list[str]) -> str:
+    return "" if daemon.server_pid is None else f"{daemon.server_pid}\n"
+
+
+def _server_status(daemon: Daemon, _: list[str]) -> str:
+    return "ACTIVE\n" if daemon.server_ready else "INITIALIZING\n"
+
+
+def _start_server(daemon: Daemon, arguments: list[str]) -> str:
+    uid = int(arguments[arguments.index("-uid") + 1])
+    daemon.start_server(uid)
+    return ""
+
+
+def _shutdown_server(daemon: Daemon, arguments: list[str]) -> str:
+    """Without -f it waits for clients in reality; here it refuses to end under them (assumed)."""
+    if arguments != ["-f"] and _clients(daemon):
+        return "Server has clients\n"
+    daemon.stop_server()
+    return ""
+
+
+def _clients(daemon: Daemon) -> list[dict[str, Any]]:
+    if daemon.server_pid is None:
+        return []
+    clients: list[dict[str, Any]] = daemon.ask_server({"op": "clients"})["clients"]
+    return clients
+
+
+def _client_list(daemon: Daemon, _: list[str]) -> str:
+    return "".join(f"{client['pid']}\n" for client in _clients(daemon))
+
+
+def _device_client_list(daemon: Daemon, _: list[str]) -> str:
+    if daemon.server_pid is None:
+        return ""
+    product = daemon.ask_server({"op": "device"})["product"]
+    return f"[0] 00:00.0, {product}\n" + "".join(
+        f"{client['pid']}.{client['context']}\n" for client in _clients(daemon)
+    )
+
+
+def _device_query(daemon: Daemon, _: list[str]) -> str:
+    if daemon.server_pid is None:
+        return ""
+    device = daemon.ask_server({"op": "device"})
+    row = f"{0:<9}{'0000:00:00.0':<15}{device['uuid']:<42}{device['product']}"
+    return f"{'ORDINAL':<9}{'PCI':<15}{'UUID':<42}NAME\n{row}\n"
+
+
+def _ps(daemon: Daemon, _: list[str]) -> str:
+    table = f"{'PID':<10}{'ID':<6}{'SERVER':<10}{'DEVICE':<42}{'NAMESPACE':<33}COMMAND\n"
+    uuid = daemon.ask_server({"op": "device"})["uuid"] if daemon.server_pid is not None else ""
+    for client in _clients(daemon):
+        namespace, command = _describe(client["pid"])
+        table += f"{client['pid']:<10}{client['context']:<6}{daemon.server_pid:<10}{uuid:<42}{namespace:<33}{command}\n"
+    return table
+
+
+def _describe(pid: int) -> tuple[str, str]:
+    """PID namespace and command of a process; empty for one that cannot be seen."""
+    try:
+        namespace = os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")  # noqa: PTH115
+        with open(f"/proc/{pid}/comm") as file:  # noqa: PTH123
+            return namespace, file.read().strip()
+    except OSError:
+        return "", ""
+
+
+def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
+    pid = int(arguments[0])
+    found = daemon.ask_server({"op": "terminate", "pid": pid})["found"]
+    return "0\n" if found else f"Invalid process {pid}!\n"
+
+
+def _set_default_threads(daemon: Daemon, arguments: list[str]) -> str:
+    daemon.settings.threads = _new_threads(daemon, daemon.settings.threads, arguments[0])
+    return f"{daemon.settings.threads}\n"
+
+
+def _new_threads(daemon: Daemon, old: float, text: str) -> float:
+    value = limits.percentage(text)
+    if value is None:
+        daemon.log(f"Active thread percentage {text} is not within (0, 100]")
+    return old if value is None else value
+
+
+def _set_server_threads(daemon: Daemon, arguments: list[str]) -> str:
+    settings = _server_settings(daemon)
+    settings.threads = _new_threads(daemon, settings.threads, arguments[0])
+    daemon.ask_server({"op": "set", "threads": settings.threads})
+    return f"{settings.threads}\n"
+
+
+def _server_settings(daemon: Daemon) -> Settings:
+    """The live server's own: its defaults at start and what was set for it since."""
+    return Settings(**daemon.ask_server({"op": "settings"}))
+
+
+def _set_default_memory(daemon: Daemon, arguments: list[str]) -> str:
+    daemon.settings.set_memory(arguments[0], arguments[1])
+    return ""
+
+
+def _set_server_memory(daemon: Daemon, arguments: list[str]) -> str:
+    settings = _server_settings(daemon)
+    settings.set_memory(arguments[0], arguments[1])
+    daemon.ask_server({"op": "set", "memory": settings.memory})
+    return ""
+
+
+def _memory_of(settings: Settings, arguments: list[str]) -> str:
+    """By the very name it was set with: a limit set by UUID does not show under the index."""
+    return limits.memory_text(settings.memory.get(arguments[0] if arguments else "0")) + "\n"
+
+
+def _set_default_priority(daemon: Daemon, arguments: list[str]) -> str:
+    daemon.settings.priority = int(arguments[0])
+    return ""
+
+
+COMMANDS: dict[str, Callable[[Daemon, list[str]], str]] = {
+    "get_server_list": _server_list,
+    "get_server_status": _on_server(_server_status),
+    "start_server": _start_server,
+    "shutdown_server": _on_server(_shutdown_server),
+    "get_client_list": _on_server(_client_list),
+    "get_device_client_list": _device_client_list,
+    "device_query": _device_query,
+    "ps": _ps,
+    "terminate_client": _on_server(_terminate_client),
+    "get_default_active_thread_percentage": lambda daemon, _: f"{daemon.settings.threads}\n",
+    "set_default_active_thread_percentage": _set_default_threads,
+    "get_active_thread_percentage": _on_server(lambda daemon, _: f"{_server_settings(daemon).threads}\n"),
+    "set_active_thread_percentage": _on_server(_set_server_threads),
+    "get_default_device_pinned_mem_limit": lambda daemon, arguments: _memory_of(daemon.settings, arguments),
+    "set_default_device_pinned_mem_limit": _set_default_memory,
+    "get_device_pinned_mem_limit": _on_server(
+        lambda daemon, arguments: _memory_of(_server_settings(daemon), arguments)
+    ),
+    "set_device_pinned_mem_limit": _on_server(_set_server_memory),
+    "get_default_client_priority": lambda daemon, _: f"{daemon.settings.priority}\n",
+    "set_default_client_priority": _set_default_priority,
+}

@@ -1,0 +1,340 @@
+"""nvidia-cuda-mps-control -d | -f: the simulated control daemon.
+
+It answers commands, starts the server with the first client or by start_server, and hands clients' connections to it.
+Every command first asks the server for a sign of life, so a stopped server hangs them all, as measured.
+Its death by any signal ends the server and with it the clients (806). Idle it sleeps in select().
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpushare.simulation.control_command import DEFAULT_PIPE_DIRECTORY, END_OF_ANSWER
+from gpushare.simulation.control_commands import Settings, answer
+from gpushare.simulation.mps_log import MpsLog
+from gpushare.simulation.server_process import ServerGoneError, ServerProcess
+from gpushare.simulation.wire import LINE_LIMIT, encode, peer
+
+DEFAULT_LOG_DIRECTORY = "/var/log/nvidia-mps"
+SERVER_PROGRAM = "nvidia-cuda-mps-server"
+FIRST_QUIT_WAIT = 0.2
+FAILED_SERVER_CODE = 805
+
+
+class Visitor:
+    """A connection to one of the two sockets: a CUDA client, or somebody with commands."""
+
+    def __init__(self, sock: socket.socket, privileged: bool) -> None:
+        self.sock = sock
+        self.privileged = privileged
+        self.pid, self.uid = peer(sock)
+        self.rest = b""
+
+
+class ControlDaemon:
+    def __init__(self, pipe: str, log_directory: str, multiuser: bool) -> None:
+        self.settings = Settings()
+        self._pipe = pipe
+        self._log_directory = log_directory
+        self._multiuser = multiuser
+        self._log = MpsLog(log_directory, "control.log", "Control")
+        self._selector = selectors.DefaultSelector()
+        self._server: ServerProcess | None = None
+        self._pending: list[tuple[Visitor, dict[str, Any]]] = []
+        self._quit_at: float | None = None
+        self._quit_wait = FIRST_QUIT_WAIT
+        self._kill_at: float | None = None
+
+    # What commands need (control_commands.Daemon).
+
+    @property
+    def server_pid(self) -> int | None:
+        return None if self._server is None else self._server.pid
+
+    @property
+    def server_ready(self) -> bool:
+        return self._server is not None and self._server.ready
+
+    def log(self, text: str) -> None:
+        self._log.write(text)
+
+    def ask_server(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Waits for as long as the server is silent. ServerGoneError once it has ended."""
+        if self._server is None:
+            raise ServerGoneError
+        return self._server.ask(message, self._on_server_event)
+
+    def start_server(self, uid: int) -> None:
+        """Nothing happens while one runs."""
+        if self._server is not None:
+            return
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", SERVER_PROGRAM)  # noqa: PTH100,PTH118,PTH120
+        self._server = ServerProcess(
+            [sys.executable, "-SEs", program],
+            uid,
+            {
+                "threads": self.settings.threads,
+                "memory": self.settings.memory,
+                "priority": self.settings.priority,
+                "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+                "log_directory": self._log_directory,
+                "pipe_directory": self._pipe,
+            },
+        )
+        self.log(f"Starting new server {self._server.pid} for user {uid}")
+        self._selector.register(self._server, selectors.EVENT_READ, self._server_readable)
+
+    def stop_server(self) -> None:
+        if self._server is not None:
+            self._forget_server(self._server.end())
+
+    # The loop.
+
+    def run(self, listeners: dict[socket.socket, bool]) -> None:
+        """Serve `listeners` (socket -> privileged) until quit."""
+        for listener, privileged in listeners.items():
+            self._selector.register(listener, selectors.EVENT_READ, self._acceptor(listener, privileged))
+        while True:
+            timers = [timer for timer in (self._quit_at, self._kill_at) if timer is not None]
+            timeout = max(0.0, min(timers) - time.monotonic()) if timers else None
+            for key, _ in self._selector.select(timeout):
+                with contextlib.suppress(ServerGoneError):
+                    key.data()
+            if self._quit_now():
+                return
+
+    def end(self) -> None:
+        self.stop_server()
+        self.log("Exiting")
+
+    def _acceptor(self, listener: socket.socket, privileged: bool) -> Callable[[], None]:
+        def accept() -> None:
+            sock, _ = listener.accept()
+            self.log("Accepting connection...")
+            sock.setblocking(False)
+            visitor = Visitor(sock, privileged)
+            self._selector.register(sock, selectors.EVENT_READ, lambda: self._visitor_readable(visitor))
+
+        return accept
+
+    def _visitor_readable(self, visitor: Visitor) -> None:
+        try:
+            data = visitor.sock.recv(LINE_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        visitor.rest += data
+        if not data or len(visitor.rest) > LINE_LIMIT:
+            self._part_from(visitor)
+            return
+        while b"\n" in visitor.rest:
+            line, visitor.rest = visitor.rest.split(b"\n", 1)
+            if line.startswith(b"{"):
+                self._new_client(visitor, line)
+                return
+            self._command(visitor, line.decode(errors="replace"))
+
+    def _part_from(self, visitor: Visitor) -> None:
+        self._pending = [entry for entry in self._pending if entry[0] is not visitor]
+        self._selector.unregister(visitor.sock)
+        visitor.sock.close()
+
+    def _command(self, visitor: Visitor, line: str) -> None:
+        if not line.split():
+            return
+        if line.split()[0] == "quit" and visitor.privileged:
+            self._quit(line.split())
+            return
+        try:
+            if self._server is not None:
+                self.ask_server({"op": "ping"})
+            text = answer(self, line, visitor.privileged, visitor.uid)
+        except ServerGoneError:
+            self._server_gone()
+            text = answer(self, line, visitor.privileged, visitor.uid)
+        with contextlib.suppress(OSError):
+            visitor.sock.send(text.encode() + END_OF_ANSWER)
+
+    # Clients.
+
+    def _new_client(self, visitor: Visitor, line: bytes) -> None:
+        self.log("User did not send valid credentials")
+        self.log("Accepting connection...")
+        try:
+            hello = json.loads(line)
+        except ValueError:
+            self._part_from(visitor)
+            return
+        self._pending.append((visitor, hello))
+        if self._server is None:
+            self.log(
+                f"NEW CLIENT {visitor.pid} from user {visitor.uid}: Server is not ready, push client to pending list"
+            )
+            self.start_server(0 if self._multiuser else visitor.uid)
+        else:
+            self.log(f"NEW CLIENT {visitor.pid} from user {visitor.uid}: Server already exists")
+        self._serve_pending()
+
+    def _serve_pending(self) -> None:
+        """Hand over everyone whom the server may take: in single-user mode its own user's clients."""
+        if self._server is None or not self._server.ready or self._quit_at is not None:
+            return
+        served = [entry for entry in self._pending if self._multiuser or entry[0].uid == self._server.uid]
+        self._pending = [entry for entry in self._pending if entry not in served]
+        for visitor, hello in served:
+            self._selector.unregister(visitor.sock)
+            self._server.hand_over(
+                {"op": "client", "pid": visitor.pid, "uid": visitor.uid, "hello": hello}, visitor.sock
+            )
+            self.log(f"CLIENT {visitor.pid} of user {visitor.uid} is now connected to server {self._server.pid}")
+
+    def _change_user(self) -> None:
+        """The server has no client left: where another user's clients wait, they get a server of their own."""
+        if self._pending and not self._multiuser and self.server_ready:
+            self.log(f"Shutting down server for user {self._server.uid if self._server else ''}")
+            self.stop_server()
+
+    # The server.
+
+    def _server_readable(self) -> None:
+        server = self._server
+        if server is None:
+            return
+        try:
+            self._on_server_event(server.receive(socket.MSG_DONTWAIT))
+        except BlockingIOError:  # a command took the event while it waited for its answer
+            return
+        except ServerGoneError:
+            self._server_gone()
+
+    def _on_server_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "ready" and self._server is not None:
+            self._server.ready = True
+            self.log(f"NEW SERVER {self._server.pid}: Ready")
+            self._serve_pending()
+        elif event["event"] == "gone":
+            self.log(f"Client {event['pid']} disconnected")
+            if event["left"] == 0:
+                self._change_user()
+
+    def _server_gone(self) -> None:
+        if self._server is not None:
+            self._forget_server(self._server.reap(), was_ready=self._server.ready)
+
+    def _forget_server(self, code: int, was_ready: bool = True) -> None:
+        assert self._server is not None  # noqa: S101 - narrows for the type checker
+        self._selector.unregister(self._server)
+        self.log(f"Server {self._server.pid} exited with status {code}")
+        self._server = None
+        if not was_ready:
+            # Its clients would start the same failing server for ever: they are told instead (assumed).
+            for visitor, _ in list(self._pending):
+                with contextlib.suppress(OSError):
+                    visitor.sock.send(encode({"error": FAILED_SERVER_CODE}))
+                self._part_from(visitor)
+        elif self._pending and self._quit_at is None:
+            self.start_server(0 if self._multiuser else self._pending[0][0].uid)
+
+    # Leaving.
+
+    def _quit(self, words: list[str]) -> None:
+        """Wait for clients, first 200 ms, then twice as long each time; `-t N` ends them after N seconds."""
+        self.log("Quit requested")
+        self._quit_at = time.monotonic()
+        if "-t" in words[1:-1]:
+            with contextlib.suppress(ValueError):
+                self._kill_at = time.monotonic() + float(words[words.index("-t") + 1])
+
+    def _quit_now(self) -> bool:
+        if self._quit_at is None:
+            return False
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            return True
+        if time.monotonic() < self._quit_at:
+            return False
+        try:
+            if self._server is None or not self.ask_server({"op": "clients"})["clients"]:
+                return True
+        except ServerGoneError:
+            return True
+        self._quit_at = time.monotonic() + self._quit_wait
+        self._quit_wait *= 2
+        return False
+
+
+def start(arguments: list[str]) -> int:
+    """Become the daemon: `-f` in the foreground, `-d` behind; `-multiuser-server` for root."""
+    if "-multiuser-server" in arguments and os.geteuid() != 0:
+        print("Only root user may enable -multiuser-server!")
+        return 1
+    if not {"-d", "-f"} & set(arguments):
+        print(f"Invalid argument: {arguments[0]}")
+        return 1
+    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
+    log_directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
+    os.makedirs(pipe, exist_ok=True)  # noqa: PTH103
+    os.makedirs(log_directory, exist_ok=True)  # noqa: PTH103
+    lock = os.open(f"{pipe}/control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("An instance of this daemon is already running")
+        return 1
+    listeners = {_listen(f"{pipe}/control", 0o666): False, _listen(f"{pipe}/control_privileged", 0o755): True}
+    if "-d" in arguments and _parent_of_daemon():
+        return 0
+    _serve(ControlDaemon(pipe, log_directory, "-multiuser-server" in arguments), pipe, listeners)
+    return 0
+
+
+def _listen(path: str, mode: int) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, mode)  # noqa: PTH101
+    listener.listen(128)
+    return listener
+
+
+def _parent_of_daemon() -> bool:
+    """True in the process that was started, which may go; False in the daemon, away from its terminal and pipes."""
+    if os.fork():
+        return True
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    return False
+
+
+def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> None:
+    files = [f"{pipe}/{name}" for name in ("control", "control_privileged", "log", "nvidia-cuda-mps-control.pid")]
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(files[2])
+    with open(files[3], "w") as file:  # noqa: PTH123
+        file.write(str(os.getpid()))
+
+    def terminated(*_: object) -> None:
+        raise SystemExit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, terminated)
+    daemon.log(f"Starting control daemon using socket {pipe}/control")
+    daemon.log(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe}")
+    try:
+        daemon.run(listeners)
+    finally:
+        daemon.end()
+        for path in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108

@@ -1,0 +1,191 @@
+"""What a process can do with an open device node: hold one context, or be an MPS server that admits clients."""
+
+import itertools
+import socket
+from collections.abc import Callable
+
+from gpushare.simulation.driver import Connection, Loop, State, now
+from gpushare.simulation.fate import MPS_CONNECTION_FAILED, Cause
+from gpushare.simulation.gpu import Context, Gpu, Kind, Refused
+from gpushare.simulation.wire import Message
+
+
+class Device:
+    """One GPU's node: its connections, by their contexts, and the clients that servers have admitted."""
+
+    def __init__(self, loop: Loop, state: State, gpu: Gpu) -> None:
+        self.loop = loop
+        self.state = state
+        self.gpu = gpu
+        self.owners: dict[int, DeviceConnection] = {}
+        self.tickets: dict[int, DeviceConnection] = {}
+        self.next_ticket = itertools.count(1).__next__
+
+    def accept(self, sock: socket.socket) -> "DeviceConnection":
+        return DeviceConnection(self, sock)
+
+    def fail(self, cause: Cause, culprit: Context) -> None:
+        """Let `cause` happen and tell everyone whom it concerns."""
+        pids = {context.id: context.pid for context in self.gpu.contexts.values()}
+        verdict = self.gpu.fail(cause, culprit, now())
+        if verdict.xid is not None:
+            self.state.record_xid(self.gpu, verdict.xid.number, pids.get(verdict.xid.victim, culprit.pid))
+        for context_id, error in verdict.errors.items():
+            owner = self.owners[context_id]
+            owner.send({"event": "error", "error": error})
+            owner.tell_server({"event": "gone", "ticket": owner.ticket, "pid": owner.pid, "error": error})
+
+
+class DeviceConnection(Connection):
+    """Operations: identify, open, alloc, free, info, launch, sync, fault, close; for an MPS server open_server, admit,
+    revoke, terminate. A failed context answers everything with its error, as CUDA's sticky errors do."""
+
+    def __init__(self, device: Device, sock: socket.socket) -> None:
+        super().__init__(device.loop, sock)
+        self.device = device
+        self.gpu = device.gpu
+        self.context: Context | None = None
+        self.server: DeviceConnection | None = None
+        self.ticket = 0
+        # As a server: what admitted clients were promised, by ticket, and the contexts that came of it.
+        self.promises: dict[int, Message] = {}
+        self.admitted: dict[int, DeviceConnection] = {}
+        self._operations: dict[str, Callable[[Message], Message | None]] = {
+            "identify": lambda _: self._identity(),
+            "open": self._open,
+            "open_server": self._open_server,
+            "admit": self._admit,
+            "revoke": self._revoke,
+            "terminate": self._terminate,
+            "alloc": self._alloc,
+            "free": self._free,
+            "info": self._info,
+            "launch": self._launch,
+            "sync": self._sync,
+            "fault": self._fault,
+            "close": self._close,
+        }
+
+    def handle(self, message: Message) -> Message | None:
+        if self.context is not None and self.context.error and message["op"] not in ("close", "launch"):
+            return {"error": self.context.error}
+        try:
+            return self._operations[message["op"]](message)
+        except Refused as refused:
+            return {"error": refused.code}
+
+    def gone(self) -> None:
+        for ticket in self.promises:
+            self.device.tickets.pop(ticket, None)
+        if self.context is None:
+            return
+        if self.context.kind is Kind.SERVER:
+            self.device.fail(Cause.SERVER_LOST, self.context)
+        elif not self.context.error:
+            self.device.fail(Cause.DEATH, self.context)
+        self._leave()
+
+    def tell_server(self, message: Message) -> None:
+        if self.server is not None and self.server.sock.fileno() >= 0:
+            self.server.send(message)
+
+    def _leave(self) -> None:
+        context, self.context = self.context, None
+        if context is None:
+            return
+        self.gpu.close(context)
+        self.device.owners.pop(context.id, None)
+        if self.server is not None:
+            self.server.admitted.pop(self.ticket, None)
+        self.tell_server({"event": "gone", "ticket": self.ticket, "pid": self.pid, "error": context.error})
+
+    def _identity(self) -> Message:
+        gpu = self.gpu
+        return {
+            "uuid": gpu.uuid,
+            "minor": gpu.minor,
+            "index": gpu.index,
+            "product": gpu.product,
+            "sms": gpu.sms,
+            "memory_mib": gpu.memory_mib,
+        }
+
+    def _open(self, message: Message) -> Message:
+        ticket = message.get("ticket")
+        if ticket is None:
+            self.context = self.gpu.open_compute(self.pid)
+        else:
+            self._open_admitted(ticket)
+        assert self.context is not None  # noqa: S101 - narrows for the type checker
+        self.device.owners[self.context.id] = self
+        return {**self._identity(), "sms_enforced": self.context.sms}
+
+    def _open_admitted(self, ticket: int) -> None:
+        server = self.device.tickets.pop(ticket, None)
+        if server is None or server.context is None:
+            raise Refused(MPS_CONNECTION_FAILED)
+        promise = server.promises.pop(ticket)
+        try:
+            self.context = self.gpu.open_client(self.pid, server.context, promise["threads"], promise["limit"])
+        except Refused:
+            server.send({"event": "gone", "ticket": ticket, "pid": self.pid, "error": 0})
+            raise
+        self.server, self.ticket = server, ticket
+        server.admitted[ticket] = self
+
+    def _open_server(self, _: Message) -> Message:
+        self.context = self.gpu.open_server(self.pid)
+        self.device.owners[self.context.id] = self
+        return {**self._identity(), "init_ms": self.device.state.delays.server_init_ms}
+
+    def _admit(self, message: Message) -> Message:
+        """A ticket by which the client opens its context: bound to this server and its limits."""
+        ticket = self.device.next_ticket()
+        self.promises[ticket] = {"threads": message["threads"], "limit": message["limit"]}
+        self.device.tickets[ticket] = self
+        return {"ticket": ticket, "init_ms": self.device.state.delays.client_init_ms}
+
+    def _revoke(self, message: Message) -> Message:
+        self.promises.pop(message["ticket"], None)
+        self.device.tickets.pop(message["ticket"], None)
+        return {}
+
+    def _terminate(self, message: Message) -> Message:
+        client = self.admitted.get(message["ticket"])
+        if client is None:
+            return self._revoke(message)
+        if client.context is not None and not client.context.error:
+            self.device.fail(Cause.TERMINATED, client.context)
+        return {}
+
+    def _alive(self) -> Context:
+        if self.context is None:
+            raise KeyError("no context on this connection")
+        return self.context
+
+    def _alloc(self, message: Message) -> Message:
+        return {"handle": self.gpu.allocate(self._alive(), int(message["bytes"]))}
+
+    def _free(self, message: Message) -> Message:
+        self._alive().allocations.pop(message["handle"], None)
+        return {}
+
+    def _info(self, _: Message) -> Message:
+        return {"free": self.gpu.available(self._alive()), "total": self.gpu.memory_mib << 20}
+
+    def _launch(self, message: Message) -> None:
+        """No answer: launches are asynchronous. A failed context's launches go nowhere."""
+        context = self._alive()
+        if not context.error:
+            self.gpu.launch(context, float(message["ms"]), now())
+
+    def _sync(self, _: Message) -> Message:
+        return {"remaining_ms": self._alive().remaining_ms(now())}
+
+    def _fault(self, message: Message) -> Message:
+        self.device.fail(Cause(message["kind"]), self._alive())
+        return {}
+
+    def _close(self, _: Message) -> Message:
+        self._leave()
+        return {}

@@ -1,0 +1,170 @@
+"""One simulated GPU: who holds contexts on it, what they take, what runs. No I/O; the clock is handed in.
+
+Not simulated: contention. A kernel takes as long as its own SMs need, whatever the neighbours do.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpushare.simulation import limits
+from gpushare.simulation.fate import OUT_OF_MEMORY, UNAVAILABLE, Cause, Fate, fate
+
+
+class Mode(StrEnum):
+    """Compute modes, spelt as the API models spell them."""
+
+    DEFAULT = "Default"
+    EXCLUSIVE_PROCESS = "ExclusiveProcess"
+    PROHIBITED = "Prohibited"
+
+
+class Kind(StrEnum):
+    COMPUTE = "compute"
+    SERVER = "server"
+    CLIENT = "client"
+
+
+class Refused(Exception):
+    """CUDA refuses with `code`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"CUDA error {code}")
+        self.code = code
+
+
+@dataclass(slots=True)
+class Context:
+    """`server` is the id of the MPS server's context for a client. `threads` is in percent, memory in bytes or MiB."""
+
+    id: int
+    pid: int
+    kind: Kind
+    context_mib: int
+    sms: int
+    server: int | None = None
+    limit: int | None = None
+    error: int = 0
+    holding: bool = True
+    busy_until: float = 0.0
+    allocations: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def allocated(self) -> int:
+        return sum(self.allocations.values())
+
+    @property
+    def used(self) -> int:
+        return self.context_mib * limits.MIB + self.allocated
+
+    def remaining_ms(self, now: float) -> float:
+        return max(0.0, (self.busy_until - now) * 1000)
+
+
+@dataclass(slots=True)
+class Gpu:
+    uuid: str
+    index: int
+    minor: int
+    product: str
+    sms: int
+    memory_mib: int
+    mode: Mode = Mode.DEFAULT
+    lost: bool = False
+    contexts: dict[int, Context] = field(default_factory=dict)
+    _last_id: int = 0
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def holders(self) -> list[Context]:
+        """The contexts that take memory on this GPU now: not those of failed clients, nor of a server that let go."""
+        return [context for context in self.contexts.values() if context.holding]
+
+    def clients(self, server: int) -> list[Context]:
+        return [context for context in self.holders() if context.kind is Kind.CLIENT and context.server == server]
+
+    def free(self) -> int:
+        return self.memory_mib * limits.MIB - sum(context.used for context in self.holders())
+
+    def open_compute(self, pid: int) -> Context:
+        """A context without MPS. Refused(46) by the compute mode, Refused(2) when it does not fit."""
+        self._check_mode(others=self.holders())
+        return self._add(Context(self._next_id(), pid, Kind.COMPUTE, limits.PLAIN_CONTEXT_MIB, self.sms))
+
+    def open_server(self, pid: int) -> Context:
+        """An MPS server's own context. Refused(46) beside another process on an exclusive GPU (assumed)."""
+        self._check_mode(others=self.holders())
+        return self._add(Context(self._next_id(), pid, Kind.SERVER, limits.SERVER_CONTEXT_MIB, self.sms))
+
+    def open_client(self, pid: int, server: Context, threads: float, limit: int | None) -> Context:
+        """An MPS client's context; a server that had let go takes hold again, if the GPU is free to take.
+
+        Refused(2) where the context alone is above the limit, Refused(46) by the compute mode (Prohibited: assumed).
+        """
+        self._check_mode(others=[] if server.holding else self.holders())
+        context_mib = limits.context_mib(threads)
+        if limit is not None and context_mib * limits.MIB > limit:
+            raise Refused(OUT_OF_MEMORY)
+        server.holding = True
+        sms = limits.enforced_sms(self.sms, threads)
+        return self._add(Context(self._next_id(), pid, Kind.CLIENT, context_mib, sms, server.id, limit))
+
+    def _check_mode(self, others: list[Context]) -> None:
+        if self.mode is Mode.PROHIBITED or (self.mode is Mode.EXCLUSIVE_PROCESS and others) or self.lost:
+            raise Refused(UNAVAILABLE)
+
+    def _add(self, context: Context) -> Context:
+        if context.used > self.free():
+            raise Refused(OUT_OF_MEMORY)
+        self.contexts[context.id] = context
+        return context
+
+    def add_foreign(self, pid: int, memory_mib: int) -> None:
+        """Somebody else's compute process, whatever the compute mode: for tests."""
+        context = Context(self._next_id(), pid, Kind.COMPUTE, memory_mib, self.sms)
+        self.contexts[context.id] = context
+
+    def remove_foreign(self, pid: int) -> None:
+        for context in [one for one in self.contexts.values() if one.pid == pid and one.kind is Kind.COMPUTE]:
+            del self.contexts[context.id]
+
+    def available(self, context: Context) -> int:
+        """Bytes that `context` may still allocate: what cudaMemGetInfo shows as free."""
+        if context.limit is None:
+            return self.free()
+        return min(self.free(), context.limit - context.used)
+
+    def allocate(self, context: Context, size: int) -> int:
+        """A handle; Refused(2) above the limit or the GPU's memory."""
+        if size > self.available(context):
+            raise Refused(OUT_OF_MEMORY)
+        handle = self._next_id()
+        context.allocations[handle] = size
+        return handle
+
+    def launch(self, context: Context, milliseconds: float, now: float) -> None:
+        """Queue a kernel that the whole GPU would do in `milliseconds`: fewer SMs take proportionally longer."""
+        start = max(now, context.busy_until)
+        context.busy_until = start + milliseconds / 1000 * self.sms / context.sms
+
+    def fail(self, cause: Cause, culprit: Context, now: float) -> Fate:
+        """Apply what `cause` does to everybody on this GPU, and say what it was. The dead hold nothing any more."""
+        server = culprit.id if culprit.kind is Kind.SERVER else culprit.server
+        clients = [] if server is None else self.clients(server)
+        neighbours = [client.id for client in clients if client.id != culprit.id]
+        verdict = fate(cause, culprit.id, neighbours, culprit.remaining_ms(now))
+        for context_id, error in verdict.errors.items():
+            self._end(self.contexts[context_id], error)
+        if verdict.fatal and server in self.contexts:
+            # The server stays ACTIVE but its context went with the clients': measured by NVML.
+            self.contexts[server].holding = False
+        return verdict
+
+    def close(self, context: Context) -> None:
+        self.contexts.pop(context.id, None)
+
+    @staticmethod
+    def _end(context: Context, error: int) -> None:
+        context.error, context.holding, context.busy_until = error, False, 0.0
+        context.allocations.clear()

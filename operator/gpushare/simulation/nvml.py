@@ -1,0 +1,101 @@
+"""NVML as the simulated driver answers it: the simulated side of the first seam."""
+
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from gpushare.simulation import paths
+from gpushare.simulation.wire import Channel, Disconnected, Message, connect
+
+SECONDS = 5.0
+COMPUTE_CAPABILITY = "9.0"
+
+
+class DriverChannel:
+    """Asks the simulated driver by `driver.sock`; connects when first asked and again after a failure. Thread-safe."""
+
+    def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
+        self._path = paths.driver_socket(str(directory))
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._channel: Channel | None = None
+
+    def ask(self, operation: str, **arguments: object) -> Message:
+        """The driver's answer. NvmlError when it refuses, is not there, or is silent for the time limit."""
+        with self._lock:
+            try:
+                answer = self._exchange({"op": operation, **arguments})
+            except (OSError, Disconnected) as error:
+                self._drop()
+                raise NvmlError(f"no answer from the simulated driver at {self._path}: {error}") from error
+        if answer.get("lost"):
+            raise GpuLostError(answer["refused"])
+        if "refused" in answer:
+            raise NvmlError(answer["refused"])
+        return answer
+
+    def _exchange(self, message: Message) -> Message:
+        if self._channel is not None:
+            # The driver may have restarted since the last question: that alone is no failure.
+            with suppress(OSError, Disconnected):
+                if self._alive():
+                    return self._channel.ask(message)
+            self._drop()
+        self._channel = Channel(connect(self._path, self._seconds), lambda _: None)
+        return self._channel.ask(message)
+
+    def _alive(self) -> bool:
+        assert self._channel is not None  # noqa: S101 - narrows for the type checker
+        try:
+            return self._channel.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+
+    def _drop(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+
+class SimulatedNvml:
+    """Implements gpushare.nvml.types.Nvml. Nothing is asked before the first call."""
+
+    simulated = True
+
+    def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
+        self._driver = DriverChannel(directory, seconds)
+
+    def driver_version(self) -> str:
+        return str(self._driver.ask("info")["driver_version"])
+
+    def cuda_version(self) -> str:
+        return str(self._driver.ask("info")["cuda_version"])
+
+    def gpus(self) -> list[GpuInfo]:
+        return [
+            GpuInfo(**gpu, compute_capability=COMPUTE_CAPABILITY, numa_node=None, mig_enabled=False)
+            for gpu in self._driver.ask("gpus")["gpus"]
+        ]
+
+    def compute_mode(self, uuid: str) -> ComputeMode:
+        return ComputeMode(self._driver.ask("compute_mode", uuid=uuid)["mode"])
+
+    def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
+        self._driver.ask("set_compute_mode", uuid=uuid, mode=mode.value)
+
+    def processes(self, uuid: str) -> GpuProcesses:
+        answer = self._driver.ask("processes", uuid=uuid)
+        return GpuProcesses(
+            mps_clients=tuple(GpuProcess(pid, mib) for pid, mib in answer["mps_clients"]),
+            compute=tuple(GpuProcess(pid, mib) for pid, mib in answer["compute"]),
+        )
+
+    def close(self) -> None:
+        self._driver.close()

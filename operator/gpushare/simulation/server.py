@@ -1,0 +1,232 @@
+"""nvidia-cuda-mps-server: the simulated MPS server, a child of the simulated control daemon.
+
+It holds the GPU, decides each client's limits, and counts clients. Its clients' contexts live in the driver, bound to
+this process: they end with it (806), and go on while it is stopped. It ends with its control daemon.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpushare.simulation import limits, paths
+from gpushare.simulation.fate import NO_DEVICE, UNAVAILABLE
+from gpushare.simulation.mps_log import MpsLog
+from gpushare.simulation.server_process import ENV_DESCRIPTOR, PACKET_LIMIT
+from gpushare.simulation.wire import LINE_LIMIT, Channel, Disconnected, Message, connect, encode
+
+DRIVER_SECONDS = 30.0
+
+
+class Session:
+    """A client's connection. `ticket` names its context at the driver."""
+
+    def __init__(self, sock: socket.socket, pid: int, context: int) -> None:
+        self.sock = sock
+        self.pid = pid
+        self.context = context
+        self.ticket = 0
+
+
+class MpsServer:
+    def __init__(self, control: socket.socket, settings: dict[str, Any], log: MpsLog) -> None:
+        self.log = log
+        self._control = control
+        self._settings = settings
+        self._sessions: dict[int, Session] = {}
+        self._selector = selectors.DefaultSelector()
+        self._driver = _open_gpu(settings["visible"], self._on_driver_event)
+        self._gpu = self._driver.ask({"op": "open_server"})
+        self._ready_at: float | None = time.monotonic() + self._gpu.get("init_ms", 0) / 1000
+        self._operations: dict[str, Callable[[Message], Message]] = {
+            "ping": lambda _: {},
+            "clients": self._clients,
+            "device": lambda _: {"uuid": self._gpu["uuid"], "product": self._gpu["product"]},
+            "settings": lambda _: {name: settings[name] for name in ("threads", "memory", "priority")},
+            "set": self._set,
+            "terminate": self._terminate,
+        }
+
+    @property
+    def refused(self) -> int:
+        """The CUDA error that the GPU answered this server with, or 0."""
+        return int(self._gpu.get("error", 0))
+
+    def run(self) -> None:
+        """Until the control daemon or the driver goes."""
+        self._control.setblocking(False)
+        self._selector.register(self._control, selectors.EVENT_READ, self._control_readable)
+        self._selector.register(self._driver, selectors.EVENT_READ, self._driver.receive_pending)
+        while True:
+            timeout = None if self._ready_at is None else max(0.0, self._ready_at - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                key.data()
+            if self._ready_at is not None and time.monotonic() >= self._ready_at:
+                self._ready_at = None
+                self.log.write("Server has started")
+                self._tell_control({"event": "ready"})
+
+    def _control_readable(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, PACKET_LIMIT, 1)
+        except BlockingIOError:
+            return
+        if not data:
+            raise Disconnected("the control daemon is gone")
+        message = json.loads(data)
+        if descriptors:
+            self._new_client(socket.socket(fileno=descriptors[0]), message)
+        else:
+            self._tell_control(self._operations[message["op"]](message))
+
+    def _tell_control(self, message: Message) -> None:
+        self._control.send(json.dumps(message).encode())
+
+    def _clients(self, _: Message) -> Message:
+        return {"clients": [{"pid": one.pid, "context": one.context} for one in self._sessions.values()]}
+
+    def _set(self, message: Message) -> Message:
+        self._settings.update({name: value for name, value in message.items() if name != "op"})
+        return {}
+
+    def _terminate(self, message: Message) -> Message:
+        """End every context of a process: its programs get 810."""
+        doomed = [one for one in self._sessions.values() if one.pid == message["pid"]]
+        for session in doomed:
+            self.log.write(f"Terminating client {session.pid}")
+            self._driver.ask({"op": "terminate", "ticket": session.ticket})
+        return {"found": bool(doomed)}
+
+    def _new_client(self, sock: socket.socket, message: Message) -> None:
+        pid, hello = message["pid"], message["hello"]
+        self.log.write(f"Received new client request from process {pid} of user {message['uid']}")
+        answer = self._admit(sock, pid, hello)
+        try:
+            sock.send(encode(answer))
+        except OSError:
+            answer = {"error": answer.get("error", NO_DEVICE)}
+            self._end_of_sock(sock)
+        if "error" in answer:
+            sock.close()
+
+    def _admit(self, sock: socket.socket, pid: int, hello: Message) -> Message:
+        if len(self._sessions) >= limits.CLIENT_CEILING:
+            self.log.write(f"Failed to accept new client. Maximum number of clients ({limits.CLIENT_CEILING}) reached.")
+            return {"error": UNAVAILABLE}
+        if not limits.sees_device(hello.get("visible"), self._gpu["uuid"]):
+            return {"error": NO_DEVICE}
+        threads = limits.client_threads(self._settings["threads"], hello.get("threads"))
+        default = limits.device_limit(self._settings["memory"], 0, self._gpu["uuid"])
+        limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
+        admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
+        context = sum(1 for one in self._sessions.values() if one.pid == pid)
+        session = Session(sock, pid, context)
+        session.ticket = admitted["ticket"]
+        self._sessions[session.ticket] = session
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._session_readable(session))
+        self._log_admission(session, threads, limit)
+        return {**admitted, "minor": self._gpu["minor"], "sms": self._gpu["sms"]}
+
+    def _log_admission(self, session: Session, threads: float, limit: int | None) -> None:
+        """About as much as the real one writes: 1.7 KB for each client."""
+        name = f"{{{session.context}, {session.pid}}}"
+        for line in (
+            "Worker created",
+            "Creating worker thread",
+            f"Client {name} requests a context on device 0",
+            f"Device {self._gpu['product']} (uuid {self._gpu['uuid']}) is associated with client {name}",
+            f"Client {name}: active thread percentage {threads}, {limits.enforced_sms(self._gpu['sms'], threads)} SMs",
+            f"Client {name}: device 0 memory limit {limits.memory_text(limit)}",
+            f"Client {name}: priority {self._settings['priority']}",
+            f"Creating address space for client {name} on device 0",
+            f"Mapping channel buffers for client {name} on device 0",
+            f"Mapping error notifiers for client {name} on device 0",
+            f"Client {name} has its work submission token",
+            f"Status of client {name} is ACTIVE",
+        ):
+            self.log.write(line)
+
+    def _session_readable(self, session: Session) -> None:
+        if session.ticket not in self._sessions:  # the driver told first, in this same round
+            return
+        try:
+            if session.sock.recv(LINE_LIMIT):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.log.write(f"Receive command failed, assuming client {session.pid} exit")
+        self._driver.ask({"op": "revoke", "ticket": session.ticket})
+        self._forget(session)
+
+    def _end_of_sock(self, sock: socket.socket) -> None:
+        for session in [one for one in self._sessions.values() if one.sock is sock]:
+            self._forget(session)
+
+    def _on_driver_event(self, event: Message) -> None:
+        """The driver ended a client's context."""
+        session = self._sessions.get(event["ticket"])
+        if session is None:
+            return
+        if event["error"]:
+            self.log.write(f"Client {{{session.context}, {session.pid}}} failed with error {event['error']}")
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        if self._sessions.pop(session.ticket, None) is None:
+            return
+        self._selector.unregister(session.sock)
+        session.sock.close()
+        name = f"{{{session.context}, {session.pid}}}"
+        for line in (
+            f"Destroying worker thread of client {name}",
+            f"Releasing address space of client {name} on device 0",
+            f"Client {name} exit",
+            f"Client process disconnected. Number of active client contexts is {len(self._sessions)}.",
+        ):
+            self.log.write(line)
+        self._tell_control({"event": "gone", "pid": session.pid, "left": len(self._sessions)})
+
+
+def _open_gpu(visible: str | None, on_event: Callable[[Message], None]) -> Channel:
+    """The GPU of CUDA_VISIBLE_DEVICES, by UUID or index; the first one without it. Disconnected when there is none."""
+    wanted = (visible or "0").split(",")[0].strip()
+    for number, node in enumerate(paths.device_nodes(paths.directory())):
+        try:
+            channel = Channel(connect(node, DRIVER_SECONDS), on_event)
+        except OSError:
+            continue
+        if wanted in (str(number), channel.ask({"op": "identify"})["uuid"]):
+            return channel
+        channel.close()
+    raise Disconnected(f"no device {wanted}")
+
+
+def main() -> int:
+    if ENV_DESCRIPTOR not in os.environ:
+        print(f"{sys.argv[0]} is started by nvidia-cuda-mps-control")
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(os.environ[ENV_DESCRIPTOR]))
+    settings = json.loads(control.recv(PACKET_LIMIT))
+    log = MpsLog(settings["log_directory"], "server.log", "Server")
+    log.write("Startup")
+    log.write(f"Connecting to control daemon on socket: {settings['pipe_directory']}/control")
+    log.write("Initializing server process")
+    try:
+        server = MpsServer(control, settings, log)
+        if server.refused:
+            # Assumed: what the real server writes when another process holds an exclusive GPU is not measured.
+            log.write(f"Failed to start : CUDA error {server.refused}, device is busy or unavailable")
+            return 1
+        server.run()
+    except (Disconnected, OSError) as error:
+        log.write(f"Server exit: {error}")
+    return 1

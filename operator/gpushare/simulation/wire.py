@@ -1,0 +1,111 @@
+"""JSON lines over unix sockets: the simulation's own wire, between clients, servers and the driver.
+
+Messages with the key `event` are pushed by the driver at any time; everything else answers a request, in order.
+"""
+
+import json
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+LINE_LIMIT = 64 * 1024
+
+
+class Disconnected(Exception):
+    """The other side is gone, or sent what is no message."""
+
+
+class Lines:
+    """Cuts received bytes into messages; a line above LINE_LIMIT is Disconnected, so no peer can fill our memory."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            raise Disconnected("line too long")
+        return [_decode(line) for line in lines]
+
+
+def _decode(line: bytes) -> Message:
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise Disconnected("not JSON") from error
+    if not isinstance(message, dict):
+        raise Disconnected("not an object")
+    return message
+
+
+def encode(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """(PID, UID) of the process that connected; the PID as this PID namespace numbers it, 0 from outside of it."""
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def connect(path: str, seconds: float | None) -> socket.socket:
+    """OSError when nobody listens there. `seconds` bounds every later operation; None: for as long as it takes."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(seconds)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Channel:
+    """The asking side of a connection. Pushed events go to `on_event`, in order, while an answer is awaited."""
+
+    def __init__(self, sock: socket.socket, on_event: Callable[[Message], None]) -> None:
+        self.sock = sock
+        self.on_event = on_event
+        self._lines = Lines()
+        self._answers: list[Message] = []
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: Message) -> None:
+        try:
+            self.sock.sendall(encode(message))
+        except OSError as error:
+            raise Disconnected(str(error)) from error
+
+    def ask(self, message: Message) -> Message:
+        """The answer to `message`; Disconnected when the peer is gone or the socket's time limit passes."""
+        self.send(message)
+        while not self._answers:
+            self.receive()
+        return self._answers.pop(0)
+
+    def receive(self) -> None:
+        """Wait for some bytes and take the messages in them."""
+        try:
+            data = self.sock.recv(LINE_LIMIT)
+        except OSError as error:
+            raise Disconnected(str(error)) from error
+        if not data:
+            raise Disconnected("closed")
+        for message in self._lines.feed(data):
+            if "event" in message:
+                self.on_event(message)
+            else:
+                self._answers.append(message)
+
+    def receive_pending(self) -> None:
+        """Take what has arrived already, without waiting."""
+        while select.select([self.sock], [], [], 0)[0]:
+            self.receive()
+
+    def close(self) -> None:
+        self.sock.close()
