@@ -37,9 +37,13 @@ def up(name: str, programs: Binaries) -> Layout:
         layout = _create(name, programs)
         try:
             _start(layout)
-        except BaseException:
-            say(f"{layout.logs}/node.log:\n{tail(layout.logs / 'node.log')}")
+        except BaseException as error:
+            log = tail(layout.logs / "node.log")
             down_locked(name)
+            if isinstance(error, (OSError, subprocess.SubprocessError, LocalClusterError)):
+                raise LocalClusterError(
+                    f"cluster {name!r} did not start: {error}; the end of node.log:\n{log}"
+                ) from error
             raise
     say(f"cluster {name!r} is up after {time.monotonic() - started:.1f} s")
     return layout

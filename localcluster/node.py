@@ -110,7 +110,7 @@ def _prepare_mounts(layout: Layout) -> None:
     for covered in _COVERED:
         _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", covered)
     for path, descriptor in kept.items():
-        if path.is_relative_to("/run") or path.is_relative_to("/var/lib") or path.is_relative_to("/var/log"):
+        if any(path.is_relative_to(covered) for covered in _COVERED):
             _bind(Path(f"/proc/self/fd/{descriptor}"), path, descriptor)
         os.close(descriptor)
     kubelet = Path("/var/lib/kubelet")
@@ -121,8 +121,11 @@ def _prepare_mounts(layout: Layout) -> None:
 
 
 def _bind(source: Path, target: Path, descriptor: int) -> None:
-    target.mkdir(parents=True)
-    subprocess.run(["mount", "--bind", source, target], check=True, timeout=30, pass_fds=(descriptor,))
+    target.mkdir(parents=True, exist_ok=True)
+    # mount(8) would otherwise follow the link by name, to what is covered now.
+    subprocess.run(
+        ["mount", "--no-canonicalize", "--bind", source, target], check=True, timeout=30, pass_fds=(descriptor,)
+    )
 
 
 def _pretend(sysctl: Path, value: str, file: Path) -> None:
