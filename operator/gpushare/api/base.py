@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 
 class ApiModel(BaseModel):
@@ -14,3 +15,22 @@ class ApiModel(BaseModel):
     def wire(self) -> dict[str, object]:
         """The object as Kubernetes stores it: camelCase, absent rather than null."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def rule(expression: str, message: str, *, says: str = "", field: str = "") -> dict[str, str]:
+    """One entry of x-kubernetes-validations.
+
+    `message` is what must hold; `says`, where given, is a CEL expression for a message that carries the refused value;
+    `field` is the path, from where the rule stands, that the error names.
+    """
+    entry = {"rule": expression, "message": message}
+    if says:
+        entry["messageExpression"] = says
+    if field:
+        entry |= {"fieldPath": field, "reason": "FieldValueInvalid"}
+    return entry
+
+
+def checked(*rules: dict[str, str]) -> JsonDict:
+    """`json_schema_extra` that carries rules for the API server to check."""
+    return {"x-kubernetes-validations": [dict(entry) for entry in rules]}

@@ -136,8 +136,8 @@ class GpuNode(ApiModel):
     api_version: Literal["gpushare.dev/v1alpha1"] = "gpushare.dev/v1alpha1"
     kind: Literal["GpuNode"] = "GpuNode"
     metadata: ObjectMeta
-    spec: GpuNodeSpec = Field(default_factory=GpuNodeSpec)
-    status: GpuNodeStatus = Field(default_factory=GpuNodeStatus)
+    spec: GpuNodeSpec = Field(default_factory=GpuNodeSpec, description="Written by the operator alone.")
+    status: GpuNodeStatus = Field(default_factory=GpuNodeStatus, description="Written by the node's agent alone.")
 
     @property
     def name(self) -> str:

@@ -3,18 +3,28 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from gpushare.api.base import ApiModel
+from gpushare.api.base import ApiModel, checked, rule
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
 from gpushare.api.quantity import MEMORY_PATTERN, parse_mib
 
 HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
 
+_BYTES = "quantity(self).asApproximateFloat()"
 Memory = Annotated[
     str,
-    Field(max_length=20, pattern=MEMORY_PATTERN, json_schema_extra={"x-quantity": True}),
+    Field(
+        max_length=27,
+        json_schema_extra=checked(
+            rule(
+                f"self.matches(r'{MEMORY_PATTERN}') && {_BYTES} == double(int({_BYTES}))",
+                "must be a memory quantity of whole bytes, such as 16Gi or 1536Mi",
+                says="'\"' + self + '\" is not a memory quantity of whole bytes: write it like 16Gi or 1536Mi'",
+            )
+        ),
+    ),
 ]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
@@ -48,6 +58,18 @@ class GpuSelection(ApiModel):
 
 
 class Threads(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                "self.default <= self.max",
+                "threads.default must not exceed threads.max",
+                says="'default %d exceeds max %d: raise threads.max or lower threads.default'"
+                ".format([self.default, self.max])",
+                field=".default",
+            )
+        )
+    )
+
     default: Percent = Field(
         default=100,
         description="Percent of the GPU's SMs that each process of a client gets unless its pod asks otherwise.",
@@ -60,6 +82,25 @@ class Threads(ApiModel):
 
 
 class MemoryGrant(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                "!isQuantity(self.default) || quantity(self.default).compareTo(quantity('512Mi')) >= 0",
+                "memory.default must be at least 512Mi",
+                says="'default ' + self.default + ' is below 512Mi: the CUDA context alone needs up to 520 MiB of it'",
+                field=".default",
+            ),
+            rule(
+                "!has(self.max) || !isQuantity(self.default) || !isQuantity(self.max) || "
+                "quantity(self.default).compareTo(quantity(self.max)) <= 0",
+                "memory.default must not exceed memory.max",
+                says="'default ' + self.default + ' exceeds max ' + self.max + "
+                "': raise memory.max or lower memory.default'",
+                field=".default",
+            ),
+        )
+    )
+
     default: Memory = Field(
         description="GPU memory that each client (container) gets unless its pod asks otherwise, such as 16Gi; "
         "at least 512Mi. The context's own need, 60 to 520 MiB by threads, counts against it."
@@ -76,6 +117,19 @@ class MemoryGrant(ApiModel):
 
 
 class Clients(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                f"self.perGpu * self.processes <= {HIGHEST_CLIENT_CEILING}",
+                f"perGpu × processes must not exceed {HIGHEST_CLIENT_CEILING}",
+                says=f"'perGpu %d × processes %d is more than the {HIGHEST_CLIENT_CEILING} MPS contexts that any "
+                "driver takes on one GPU (48 before driver 590): lower one of them'"
+                ".format([self.perGpu, self.processes])",
+                field=".perGpu",
+            )
+        )
+    )
+
     per_gpu: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
         description="Slots on each GPU: how many containers share it at the same time."
     )
@@ -109,6 +163,13 @@ class GpuShareSpec(ApiModel):
         default=Delivery.DEVICE_PLUGIN,
         description="How slots reach pods: DevicePlugin (resource gpushare.dev/<share>) or ResourceClaim. "
         "Immutable: to change it, create a second share and let the GPUs move as they drain.",
+        json_schema_extra=checked(
+            rule(
+                "self == oldSelf",
+                "delivery is immutable: create a second share with the other delivery and delete this one once its "
+                "pods are gone",
+            )
+        ),
     )
 
 
@@ -159,8 +220,10 @@ class GpuShare(ApiModel):
     api_version: Literal["gpushare.dev/v1alpha1"] = "gpushare.dev/v1alpha1"
     kind: Literal["GpuShare"] = "GpuShare"
     metadata: ObjectMeta
-    spec: GpuShareSpec
-    status: GpuShareStatus = Field(default_factory=GpuShareStatus)
+    spec: GpuShareSpec = Field(description="Which GPUs are shared, and what each client of them is granted.")
+    status: GpuShareStatus = Field(
+        default_factory=GpuShareStatus, description="What has come of it; written by the operator."
+    )
 
     @property
     def name(self) -> str:

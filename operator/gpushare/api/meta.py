@@ -3,9 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from gpushare.api.base import ApiModel
+from gpushare.api.base import ApiModel, checked, rule
 
 
 class OwnerReference(ApiModel):
@@ -43,6 +43,16 @@ LabelValue = Annotated[str, Field(max_length=63)]
 
 
 class Requirement(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                "In and NotIn need values; Exists and DoesNotExist take none",
+                field=".values",
+            )
+        )
+    )
+
     key: LabelKey = Field(description="Label key.")
     operator: SelectorOperator = Field(description="In, NotIn, Exists or DoesNotExist.")
     values: list[LabelValue] = Field(

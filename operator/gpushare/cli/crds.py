@@ -3,16 +3,17 @@
 import argparse
 from pathlib import Path
 
+from gpushare.api import crd
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="folder to write one file per kind to"
+        "--output", type=Path, required=True, action="append", metavar="DIR", help="write them there; may be repeated"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpushare.api.crd import documents
-
-    for name, text in documents().items():
-        (args.output / name).write_text(text)
+    for directory in args.output:
+        for name, text in crd.documents().items():
+            (directory / name).write_text(text)
     return 0
