@@ -1,0 +1,113 @@
+"""Sends writes, stage by stage. One that fails holds up only what depends on it, and is tried again with back-off.
+
+Guarantees: every answer goes into the world at once, so that the next plan does not repeat the write while its watch
+event is still on the way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import groupby
+
+import aiohttp
+
+from gpushare.api import names
+from gpushare.controller.differences import MANAGER
+from gpushare.controller.world import World
+from gpushare.controller.writes import Note, Stage, Write
+from gpushare.kube import events
+from gpushare.kube.client import GPU_SHARES, Kube, KubeError
+
+LOG = logging.getLogger(__name__)
+AT_ONCE = 8
+"""Writes in flight: enough for a large fleet, too few to trouble an API server."""
+FIRST_BACKOFF = 1.0
+LAST_BACKOFF = 300.0
+
+
+class Applier:
+    def __init__(self, kube: Kube, world: World, instance: str, clock: Callable[[], float]) -> None:
+        """`instance`: who reports the events. `clock`: seconds, monotonic."""
+        self._kube = kube
+        self._world = world
+        self._instance = instance
+        self._clock = clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._retries: dict[tuple[str, str, str], tuple[float, float]] = {}
+        """By write: (when it may be tried again, the back-off that this was)."""
+
+    async def run(self, writes: list[Write]) -> float | None:
+        """Seconds until a write that failed should be tried again, or None when nothing is left to do."""
+        wanted = {write.key for write in writes}
+        self._retries = {key: value for key, value in self._retries.items() if key in wanted}
+        stuck: set[str] = set()
+        for _, group in groupby(writes, key=lambda write: write.stage):
+            due = [write for write in group if not self._held_up(write, stuck)]
+            for write, done in zip(due, await asyncio.gather(*map(self._send, due)), strict=True):
+                if not done:
+                    stuck |= write.shares
+        if not self._retries:
+            return None
+        return max(0.0, min(when for when, _ in self._retries.values()) - self._clock())
+
+    def _held_up(self, write: Write, stuck: set[str]) -> bool:
+        """Waiting for its back-off, or the release of a share of which something is still there."""
+        when, _ = self._retries.get(write.key, (0.0, 0.0))
+        if when > self._clock():
+            stuck |= write.shares
+            return True
+        return write.stage is Stage.RELEASE and bool(write.shares & stuck)
+
+    async def _send(self, write: Write) -> bool:
+        async with self._slots:
+            try:
+                await self._carry_out(write)
+            except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                self._failed(write, error)
+                return False
+            self._retries.pop(write.key, None)
+            LOG.info("%s", write)
+            for note in write.notes:
+                await self._post(note)
+            return True
+
+    def _failed(self, write: Write, error: Exception) -> None:
+        _, last = self._retries.get(write.key, (0.0, FIRST_BACKOFF / 2))
+        backoff = min(last * 2, LAST_BACKOFF)
+        self._retries[write.key] = self._clock() + backoff, backoff
+        LOG.warning("%s failed, again in %.0f s: %s", write, backoff, error)
+
+    async def _carry_out(self, write: Write) -> None:
+        match write.verb:
+            case "apply":
+                answer = await self._kube.apply(
+                    write.resource,
+                    write.name,
+                    write.body,
+                    manager=write.manager,
+                    namespace=write.namespace,
+                    subresource=write.subresource,
+                )
+                self._world.applied(write.resource, answer)
+            case "merge":
+                answer = await self._kube.patch(
+                    write.resource, write.name, write.body, manager=write.manager, namespace=write.namespace
+                )
+                self._world.observe(write.resource, answer)
+            case "delete":
+                await self._kube.delete(write.resource, write.name, namespace=write.namespace)
+
+    async def _post(self, note: Note) -> None:
+        share = self._world.get(GPU_SHARES, note.share)
+        if share is None:
+            return
+        body = events.event(
+            events.reference(share, names.API_VERSION, "GpuShare"),
+            controller=MANAGER,
+            instance=self._instance,
+            kind=note.kind,
+            reason=note.reason,
+            action=note.action,
+            note=note.text,
+        )
+        await events.post(self._kube, body)

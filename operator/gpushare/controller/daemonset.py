@@ -1,0 +1,98 @@
+"""The DaemonSet of a share: one MPS pod on each node that has a GPU of it.
+
+It depends on nothing of the share but its name: a change of the share's limits must never change a pod template. And
+it is replaced OnDelete only, since the end of an MPS pod is the end of its clients. It has no capabilities, no token
+and one host directory; devices and libraries come from the node's agent, through internal.gpushare.dev/mps.
+
+It has no ownerReference: deleting a share in the foreground would end its daemons before their clients.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.settings import Settings
+
+Object = dict[str, Any]
+
+RENDERED = f"{names.GROUP}/rendered"
+"""Annotation with the hash of what we applied: tells apart an upgrade of ours, which may also remove fields."""
+
+TMP_SIZE = "64Mi"
+
+
+def daemon_set(share: GpuShare, settings: Settings) -> Object:
+    """The apply configuration of `share`'s DaemonSet. Deterministic; quantities as configured."""
+    labels = share_labels(share.name)
+    rendered: Object = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": names.daemonset_name(share.name), "namespace": settings.namespace, "labels": labels},
+        "spec": {
+            "selector": {
+                "matchLabels": {key: labels[key] for key in ("app.kubernetes.io/component", f"{names.GROUP}/share")}
+            },
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 2,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(share.name, settings)},
+        },
+    }
+    digest = hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()[:16]
+    rendered["metadata"]["annotations"] = {RENDERED: digest}
+    return rendered
+
+
+def share_labels(share: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "gpushare",
+        "app.kubernetes.io/component": "mps",
+        "app.kubernetes.io/managed-by": "gpushare-operator",
+        f"{names.GROUP}/share": share,
+    }
+
+
+def _pod(share: str, settings: Settings) -> Object:
+    pod: Object = {
+        "nodeSelector": {names.node_label(share): "true"},
+        "tolerations": [{"operator": "Exists"}],
+        "priorityClassName": "system-node-critical",
+        # MPS lists its clients by PID and ends one by PID: in a PID namespace of its own it sees them all as 0.
+        "hostPID": True,
+        "serviceAccountName": settings.mps_service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": settings.drain_seconds,
+        # A multi-user MPS server is for root alone.
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(share, settings)],
+        "volumes": [
+            {"name": "run", "hostPath": {"path": names.RUN_DIR, "type": "DirectoryOrCreate"}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": TMP_SIZE}},
+        ],
+    }
+    if settings.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    return pod
+
+
+def _container(share: str, settings: Settings) -> Object:
+    resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
+    command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
+    return {
+        "name": "mps",
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": [*command, "--simulation"] if settings.simulation else command,
+        "resources": {"requests": resources, "limits": resources},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "run", "mountPath": names.RUN_DIR, "mountPropagation": "None"},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private tmpfs of bounded size
+        ],
+    }

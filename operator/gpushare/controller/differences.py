@@ -1,0 +1,148 @@
+"""What differs between the fleet as planned and as it is: the writes that close the gap, and no others.
+
+Pure: the live objects are compared, never asked for. A fleet that is as planned gives no writes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpushare.api import names
+from gpushare.api.gpunode import Assignment
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.daemonset import RENDERED, daemon_set
+from gpushare.controller.settings import Settings
+from gpushare.controller.statuses import status_write
+from gpushare.controller.world import World
+from gpushare.controller.writes import Note, Stage, Write
+from gpushare.fleet import Plan, Snapshot
+from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, Object
+
+MANAGER = "gpushare-operator"
+FINALIZER_MANAGER = "gpushare-operator-finalizer"
+"""A manager of its own: applying without the finalizer removes it, and must remove nothing else."""
+
+SHARE_LABEL = f"{names.GROUP}/share"
+
+
+def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings, now: str) -> list[Write]:
+    """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
+    shares = {share.name: share for share in snapshot.shares}
+    writes = [
+        *_finalizers(plan, shares),
+        *_daemon_sets(plan, shares, world, settings),
+        *_labels(plan, world),
+        *_assignments(plan, world),
+        *_statuses(plan, world, now),
+    ]
+    return sorted(writes, key=lambda write: (write.stage, write.name))
+
+
+def _finalizers(plan: Plan, shares: Mapping[str, GpuShare]) -> Iterable[Write]:
+    for name in plan.finalizers:
+        yield _finalizer(shares[name], Stage.HOLD, [names.FINALIZER])
+    for name in plan.released:
+        yield _finalizer(shares[name], Stage.RELEASE, [])
+
+
+def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
+    """With the uid, so that an apply that comes late cannot create the share again."""
+    body: Object = {
+        "apiVersion": names.API_VERSION,
+        "kind": "GpuShare",
+        "metadata": {"name": share.name, "uid": share.metadata.uid, "finalizers": finalizers},
+    }
+    return Write(
+        stage, "apply", GPU_SHARES, share.name, body, manager=FINALIZER_MANAGER, shares=frozenset([share.name])
+    )
+
+
+def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, settings: Settings) -> Iterable[Write]:
+    live = world.all(DAEMON_SETS)
+    for name in plan.daemon_sets & shares.keys():
+        wanted = daemon_set(shares[name], settings)
+        known = live.get(wanted["metadata"]["name"])
+        if known is None or _rendered(known) != _rendered(wanted) or world.touched(DAEMON_SETS, known):
+            yield _daemon_set_write(Stage.RUN, "apply", wanted["metadata"]["name"], wanted, name, settings)
+    for name, known in live.items():
+        share = (known["metadata"].get("labels") or {}).get(SHARE_LABEL)
+        if share and share not in plan.daemon_sets and not known["metadata"].get("deletionTimestamp"):
+            yield _daemon_set_write(Stage.STOP, "delete", name, {}, share, settings)
+
+
+def _daemon_set_write(stage: Stage, verb: str, name: str, body: Object, share: str, settings: Settings) -> Write:
+    return Write(
+        stage,
+        "apply" if verb == "apply" else "delete",
+        DAEMON_SETS,
+        name,
+        body,
+        namespace=settings.namespace,
+        manager=MANAGER,
+        shares=frozenset([share]),
+    )
+
+
+def _rendered(obj: Object) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
+
+
+def _labels(plan: Plan, world: World) -> Iterable[Write]:
+    for node, shares in plan.labels.items():
+        known = world.get(NODES, node)
+        if known is None:
+            continue
+        labels = known["metadata"].get("labels") or {}
+        present = {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
+        wanted = {names.node_label(share) for share in shares}
+        patch: dict[str, str | None] = {key: "true" for key in wanted if labels.get(key) != "true"}
+        patch |= dict.fromkeys(present - wanted)
+        if patch:
+            concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
+            # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.
+            stage = Stage.LABEL if any(patch.values()) else Stage.STOP
+            body = {"metadata": {"labels": patch}}
+            yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
+
+
+def _assignments(plan: Plan, world: World) -> Iterable[Write]:
+    for node, wanted in plan.assignments.items():
+        known = world.get(GPU_NODES, node)
+        if known is None:
+            continue
+        listed = (known.get("spec") or {}).get("assignments")
+        before = None if listed is None else {item["uuid"]: Assignment.model_validate(item) for item in listed}
+        after = {item.uuid: item for item in wanted}
+        if before == after:
+            continue
+        body = {"spec": {"assignments": [_assignment(item) for item in wanted]}}
+        notes = tuple(_moves(node, before or {}, after))
+        yield Write(Stage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
+
+
+def _assignment(item: Assignment) -> Object:
+    return {"uuid": item.uuid, "share": item.share} | ({"draining": True} if item.draining else {})
+
+
+def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> Iterable[Note]:
+    """One note for each kind of change that a share sees on this node."""
+    moved: dict[tuple[str, str, str], list[str]] = {}
+    for uuid in sorted({*before, *after}):
+        old, new = before.get(uuid), after.get(uuid)
+        if old and (new is None or new.share != old.share):
+            moved.setdefault((old.share, "Released", "left this share"), []).append(uuid)
+        if new and (old is None or new.share != old.share):
+            moved.setdefault((new.share, "Assigned", "now belongs to this share"), []).append(uuid)
+        elif new and old and new.draining and not old.draining:
+            moved.setdefault((new.share, "Draining", "leaves this share once no container holds a slot"), []).append(
+                uuid
+            )
+    for (share, reason, text), uuids in sorted(moved.items()):
+        yield Note(share, "Normal", f"Gpu{reason}", "Assign", f"node {node}: {', '.join(uuids)} {text}")
+
+
+def _statuses(plan: Plan, world: World, now: str) -> Iterable[Write]:
+    for name, report in plan.reports.items():
+        known = world.get(GPU_SHARES, name)
+        if known is not None and name not in plan.released:
+            write = status_write(known, report, now, MANAGER)
+            if write is not None:
+                yield write

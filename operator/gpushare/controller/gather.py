@@ -1,0 +1,61 @@
+"""Fills the world by listing: once before the first plan, and again now and then.
+
+kopf's watches do the rest. They tell nothing of an object that was deleted while a watch was broken; a list does.
+"""
+
+import asyncio
+import logging
+import random
+
+import aiohttp
+
+from gpushare.controller.settings import Settings
+from gpushare.controller.world import WATCHED, World
+from gpushare.kube.client import DAEMON_SETS, RESOURCE_SLICES, Kube, KubeError
+
+LOG = logging.getLogger(__name__)
+RESYNC_SECONDS = 300.0
+"""Also the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
+FIRST_BACKOFF = 1.0
+LAST_BACKOFF = 15.0
+NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
+
+
+async def load(kube: Kube, world: World, settings: Settings) -> None:
+    """Returns once everything has been listed; waits for CRDs that are not there yet."""
+    backoff = FIRST_BACKOFF
+    while True:
+        try:
+            return await relist(kube, world, settings)
+        except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            LOG.warning("cannot list what to plan on, again in %.0f s: %s", backoff, error)
+        await asyncio.sleep(backoff)
+        backoff = min(backoff * 2, LAST_BACKOFF)
+
+
+async def resync(kube: Kube, world: World, settings: Settings) -> None:
+    """Runs until cancelled."""
+    while True:
+        await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spread, no secret
+        await load(kube, world, settings)
+
+
+async def relist(kube: Kube, world: World, settings: Settings) -> None:
+    for resource in WATCHED:
+        namespace = settings.namespace if resource == DAEMON_SETS else None
+        answer = await kube.list_all(resource, namespace)
+        world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
+    world.slices_listed(await _nvidia_dra_nodes(kube))
+
+
+async def _nvidia_dra_nodes(kube: Kube) -> frozenset[str]:
+    """Nodes on which NVIDIA's DRA driver offers GPUs; none where the cluster has no such API (before 1.34)."""
+    try:
+        answer = await kube.list_all(RESOURCE_SLICES, fieldSelector=f"spec.driver={NVIDIA_DRA_DRIVER}")
+    except KubeError as error:
+        if error.not_found:
+            return frozenset()
+        raise
+    return frozenset(
+        item["spec"]["nodeName"] for item in answer.get("items") or [] if (item.get("spec") or {}).get("nodeName")
+    )

@@ -1,0 +1,83 @@
+"""What the chart tells the operator, through its environment and flags."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+CERTIFICATE_MODES = ("SelfSigned", "CertManager")
+
+
+class SettingsError(Exception):
+    """A setting is missing or wrong; the text names it, the refused value and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients."""
+
+    namespace: str
+    pod_name: str
+    image: str
+    image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    mps_cpu: str = "250m"
+    mps_memory: str = "1Gi"
+    mps_service_account: str = "gpushare-mps"
+    drain_seconds: int = 3600
+    simulation: bool = False
+    certificates: Literal["SelfSigned", "CertManager"] = "SelfSigned"
+    webhook_service: str = "gpushare-webhook"
+    webhook_configuration: str = "gpushare-webhook"
+    webhook_secret: str = "gpushare-webhook-tls"  # noqa: S105 - the Secret's name
+
+
+OPTIONAL = {
+    "image_pull_policy": "GPUSHARE_IMAGE_PULL_POLICY",
+    "mps_cpu": "GPUSHARE_MPS_CPU",
+    "mps_memory": "GPUSHARE_MPS_MEMORY",
+    "mps_service_account": "GPUSHARE_MPS_SERVICE_ACCOUNT",
+    "webhook_service": "GPUSHARE_WEBHOOK_SERVICE",
+    "webhook_configuration": "GPUSHARE_WEBHOOK_CONFIGURATION",
+    "webhook_secret": "GPUSHARE_WEBHOOK_SECRET",
+}
+"""Settings that are text and have a default; an empty variable counts as unset."""
+
+
+def from_environment(environ: Mapping[str, str], *, simulation: bool) -> Settings:
+    """Raises SettingsError."""
+    settings = Settings(
+        namespace=_required(environ, "GPUSHARE_NAMESPACE"),
+        pod_name=_required(environ, "GPUSHARE_POD_NAME"),
+        image=_required(environ, "GPUSHARE_IMAGE"),
+        image_pull_secrets=_listed(environ.get("GPUSHARE_IMAGE_PULL_SECRETS", "")),
+        drain_seconds=_seconds(environ, "GPUSHARE_DRAIN_SECONDS", 3600),
+        simulation=simulation,
+        certificates=_certificates(environ),
+    )
+    given: dict[str, Any] = {field: environ[name] for field, name in OPTIONAL.items() if environ.get(name)}
+    return replace(settings, **given)
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise SettingsError(f"{name} is not set: the chart sets it in the operator's Deployment")
+    return value
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isdigit():
+        raise SettingsError(f"{name} is {text!r}: give whole seconds, such as {default}")
+    return int(text)
+
+
+def _certificates(environ: Mapping[str, str]) -> Literal["SelfSigned", "CertManager"]:
+    mode = environ.get("GPUSHARE_CERTIFICATES") or "SelfSigned"
+    if mode not in CERTIFICATE_MODES:
+        raise SettingsError(f"GPUSHARE_CERTIFICATES is {mode!r}: it is one of {', '.join(CERTIFICATE_MODES)}")
+    return cast(Literal["SelfSigned", "CertManager"], mode)

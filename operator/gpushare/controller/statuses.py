@@ -1,0 +1,57 @@
+"""A share's status as it is written: conditions keep their time as long as their status stays the same."""
+
+from collections.abc import Mapping
+
+from gpushare.api import names
+from gpushare.api.conditions import ConditionType, ShareReason
+from gpushare.api.meta import Condition
+from gpushare.controller.writes import Note, Stage, Write
+from gpushare.fleet import ShareReport, Verdict
+from gpushare.kube.client import GPU_SHARES, Object
+
+
+def status_write(live: Object, report: ShareReport, now: str, manager: str) -> Write | None:
+    """The write that makes the live status say what `report` says, or None when it does already."""
+    known = live.get("status") or {}
+    before = {item["type"]: item for item in known.get("conditions") or []}
+    conditions = [_condition(verdict, before, report.counts.observed_generation, now) for verdict in report.verdicts]
+    status = report.counts.model_copy(update={"conditions": conditions}).wire()
+    if status == known:
+        return None
+    name = live["metadata"]["name"]
+    # Without the uid an apply that comes late would tell of another share of the same name.
+    metadata = {"name": name, "uid": live["metadata"]["uid"]}
+    body = {"apiVersion": names.API_VERSION, "kind": "GpuShare", "metadata": metadata, "status": status}
+    return Write(
+        Stage.TELL,
+        "apply",
+        GPU_SHARES,
+        name,
+        body,
+        subresource="status",
+        manager=manager,
+        shares=frozenset([name]),
+        notes=_notes(name, report.verdicts, before),
+    )
+
+
+def _condition(verdict: Verdict, before: Mapping[str, Object], generation: int, now: str) -> Condition:
+    old = before.get(verdict.type, {})
+    since = old.get("lastTransitionTime") if old.get("status") == verdict.status else None
+    return Condition(
+        type=verdict.type,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message,
+        last_transition_time=since or now,
+        observed_generation=generation,
+    )
+
+
+def _notes(share: str, verdicts: tuple[Verdict, ...], before: Mapping[str, Object]) -> tuple[Note, ...]:
+    """One event whenever the reason of Ready changes."""
+    ready = next(verdict for verdict in verdicts if verdict.type is ConditionType.READY)
+    if before.get(ready.type, {}).get("reason") == ready.reason:
+        return ()
+    as_wished = ready.status == "True" or ready.reason in (ShareReason.DRAINING, ShareReason.RELEASING)
+    return (Note(share, "Normal" if as_wished else "Warning", ready.reason, "Reconcile", ready.message),)

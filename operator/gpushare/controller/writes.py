@@ -1,0 +1,59 @@
+"""One write to the API, as a value: what a plan amounts to, before anything is sent."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from gpushare.kube.client import Object, Resource
+
+
+class Stage(IntEnum):
+    """Writes of one stage go out together; the next stage follows once they are answered.
+
+    A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
+    everything of it is gone.
+    """
+
+    HOLD = 0
+    RUN = 1
+    LABEL = 2
+    ASSIGN = 3
+    STOP = 4
+    RELEASE = 5
+    TELL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An Event about a share, posted once its write has succeeded."""
+
+    share: str
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """`shares`: those whose later writes make no sense when this one failed."""
+
+    stage: Stage
+    verb: Literal["apply", "merge", "delete"]
+    resource: Resource
+    name: str
+    body: Object
+    namespace: str | None = None
+    subresource: str | None = None
+    manager: str = ""
+    shares: frozenset[str] = frozenset()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What back-off is counted by."""
+        return self.resource.plural, self.name, f"{self.subresource or ''}/{self.stage.name}"
+
+    def __str__(self) -> str:
+        target = f"{self.resource.plural}/{self.name}" + (f"/{self.subresource}" if self.subresource else "")
+        return f"{self.verb} {target} ({self.stage.name.lower()})"
