@@ -1,5 +1,6 @@
-"""Validation of a GpuShare beyond its schema: what quantities mean to MPS, and selectors that could never match.
+"""Validation of a GpuShare beyond its schema: what memory means to MPS, and names that could never match.
 
+Bounds and relations that the schema states (512Mi, default and max, selector operators) are not repeated here.
 Two shares that want the same GPUs are no error: the older one gets them, and the other's status says so.
 """
 
@@ -11,15 +12,13 @@ from pydantic import ValidationError
 
 from gpushare.admission.answer import Admitted, Answer, Refused, mapped, quoted
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.meta import LabelSelector, SelectorOperator
+from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 from gpushare.grant.model import context_need_mib
 
-LEAST_MEMORY_MIB = 512
 _CEILING_BEFORE_590 = 48
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_WITH_VALUES = (SelectorOperator.IN, SelectorOperator.NOT_IN)
 
 
 def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
@@ -53,14 +52,6 @@ def _memory_problems(share: GpuShare) -> Iterator[str]:
         return
     default = parse_memory(clients.memory.default)
     field = f"spec.clients.memory.default: {quoted(clients.memory.default)}"
-    if clients.memory.max is not None and parse_memory(clients.memory.max) < default:
-        yield (
-            f"spec.clients.memory.max: {quoted(clients.memory.max)} is below spec.clients.memory.default"
-            f" {quoted(clients.memory.default)}; raise it or leave it out"
-        )
-    if default < LEAST_MEMORY_MIB * MIB:
-        yield f"{field} is below 512Mi, the least that a client can work with; write at least 512Mi"
-        return
     need = context_need_mib(clients.threads.max) * clients.processes
     if default < need * MIB:
         contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
@@ -85,13 +76,6 @@ def _selector_problems(field: str, selector: LabelSelector) -> Iterator[str]:
     for index, requirement in enumerate(selector.match_expressions):
         where = f"{field}.matchExpressions[{index}]"
         yield from _label_problems(where, requirement.key, requirement.values)
-        if requirement.operator in _WITH_VALUES and not requirement.values:
-            yield f"{where}.values: [] with operator {requirement.operator}: write at least one value"
-        if requirement.operator not in _WITH_VALUES and requirement.values:
-            yield (
-                f"{where}.values: {quoted(', '.join(requirement.values))} with operator {requirement.operator}:"
-                " leave the values out, or use In"
-            )
 
 
 def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:

@@ -126,8 +126,8 @@ async def test_a_share_is_validated() -> None:
     spec = {"clients": {"perGpu": 8, "memory": {"default": "100Mi"}}}
     response = await post("/validate-gpushares", review({"metadata": {"name": "x"}, "spec": spec}, kind="GpuShare"))
     assert response["status"]["message"] == (
-        'spec.clients.memory.default: "100Mi" is below 512Mi, the least that a client can work with;'
-        " write at least 512Mi"
+        'spec.clients.memory.default: "100Mi" is below the 520Mi that one CUDA context takes at 100 percent of the'
+        " threads (spec.clients.threads.max); write at least 520Mi, or lower threads.max"
     )
 
 
