@@ -1,0 +1,191 @@
+"""Who gets which GPU, who keeps it, and how one leaves."""
+
+from typing import Any
+
+import pytest
+
+
+def test_a_share_takes_every_gpu_of_the_nodes_it_selects(make: Any) -> None:
+    share = make.share(nodeSelector={"matchLabels": {"pool": "gpu"}})
+    decided = make.plan(share, make.node("n1", labels={"pool": "gpu"}), make.node("n2"))
+    assert decided.assignments == {
+        "n1": (make.assigned("a", 0), make.assigned("a", 1)),
+        "n2": (),
+    }
+    assert decided.labels == {"n1": frozenset({"a"}), "n2": frozenset()}
+    assert decided.daemon_sets == {"a"}
+
+
+def test_the_oldest_share_wins_and_the_loser_names_it(make: Any) -> None:
+    decided = make.plan(make.share("young", age=1), make.share("old", age=9), make.node(gpus=1))
+    assert decided.assignments["n1"] == (make.assigned("old"),)
+    (group,) = decided.reports["young"].counts.unavailable
+    assert group.reason == "HeldByShare"
+    assert group.message == 'GPU GPU-n1-0 of node n1 belongs to GpuShare "old"'
+    assert make.told(decided, "young")["Ready"].reason == "GpusUnavailable"
+    assert group.message in make.told(decided, "young")["Ready"].message
+
+
+def test_of_equal_age_the_first_by_name_wins(make: Any) -> None:
+    assert make.plan(make.share("b"), make.share("a"), make.node(gpus=1)).assignments["n1"] == (make.assigned("a"),)
+
+
+def test_what_a_share_holds_it_keeps_from_an_older_one(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("young")], daemons=[make.daemon("young")])
+    decided = make.plan(make.share("young", age=1), make.share("old", age=9), node)
+    assert decided.assignments["n1"] == (make.assigned("young"),)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"ready": False},
+        {"allocatable": frozenset({"nvidia.com/gpu"})},
+        {"status": {"foreignHolders": [{"namespace": "ml", "pod": "p", "resource": "nvidia.com/gpu"}]}},
+    ],
+    ids=["its node is not Ready", "NVIDIA's plugin came back", "a pod got the whole GPU"],
+)
+def test_a_held_gpu_stays_though(make: Any, trouble: dict[str, Any]) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a")], **trouble)
+    assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a"),)
+
+
+def test_two_shares_split_a_node_by_per_node(make: Any) -> None:
+    shares = make.share("old", age=9, gpus={"perNode": 1}), make.share("young", gpus={"perNode": 1})
+    decided = make.plan(*shares, make.node(gpus=2))
+    assert decided.assignments["n1"] == (make.assigned("old", 0), make.assigned("young", 1))
+    assert all(make.told(decided, name)["GpusAssigned"].reason != "GpusUnavailable" for name in ("old", "young"))
+
+
+def test_per_node_prefers_what_is_ours_already_to_a_lower_index(make: Any) -> None:
+    node = make.node(gpus=3, assignments=[make.assigned("a", 2)], daemons=[make.daemon("a", 2)])
+    assert make.plan(make.share(gpus={"perNode": 1}), node).assignments["n1"] == (make.assigned("a", 2),)
+
+
+def test_what_per_node_leaves_out_is_listed_but_no_trouble(make: Any) -> None:
+    decided = make.plan(make.share(gpus={"perNode": 1}), make.node(gpus=2))
+    assert decided.reports["a"].counts.unavailable[0].reason == "OverPerNode"
+    assert make.told(decided)["GpusAssigned"].reason == "Assigned"
+
+
+def test_shrinking_gives_up_the_gpu_that_nobody_holds(make: Any) -> None:
+    node = make.node(
+        assignments=[make.assigned("a", 0), make.assigned("a", 1)],
+        daemons=[make.daemon("a", 0), make.daemon("a", 1)],
+        held={(1, "a"): [0, 3]},
+    )
+    decided = make.plan(make.share(gpus={"perNode": 1}), node)
+    assert decided.assignments["n1"] == (make.assigned("a", 0, draining=True), make.assigned("a", 1))
+
+
+def test_a_gpu_that_is_leaving_goes_on_leaving_though_a_late_holder_turns_up(make: Any) -> None:
+    node = make.node(
+        assignments=[make.assigned("a", 0, draining=True), make.assigned("a", 1)],
+        daemons=[make.daemon("a", 0), make.daemon("a", 1)],
+        held={(0, "a"): [0]},
+    )
+    decided = make.plan(make.share(gpus={"perNode": 1}), node)
+    assert decided.assignments["n1"] == (make.assigned("a", 0, draining=True), make.assigned("a", 1))
+
+
+def test_a_wish_that_cannot_be_met_any_more_drains_and_undoing_it_takes_the_gpu_back(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a")])
+    greedy = make.plan(make.share(clients={"memory": {"default": "100Gi"}}), node)
+    assert greedy.assignments["n1"] == (make.assigned("a", draining=True),)
+    assert make.told(greedy)["Ready"].reason == "GpusUnavailable"
+    draining = make.node(gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a")])
+    assert make.plan(make.share(), draining).assignments["n1"] == (make.assigned("a"),)
+
+
+LEAVING: dict[str, tuple[dict[str, Any], tuple[bool, ...]]] = {
+    "first it drains": ({"assignments": "kept", "daemon": {}}, (True,)),
+    "it stays while a container holds a slot": (
+        {"assignments": "draining", "daemon": {"drained": True}, "held": {(0, "a"): [7]}},
+        (True,),
+    ),
+    "it stays while its node does not tell that it is idle": ({"assignments": "draining", "daemon": {}}, (True,)),
+    "it goes once its node tells": ({"assignments": "draining", "daemon": {"drained": True}}, ()),
+    "it does not come back while its node lets go": ({"assignments": "gone", "daemon": {"drained": True}}, ()),
+    "one that no daemon ever took goes when its node has seen that": ({"assignments": "draining"}, ()),
+    "one that no daemon ever took stays until its node has seen that": (
+        {"assignments": "draining", "observed": 1},
+        (True,),
+    ),
+    "one whose node forgot the wish drains again": ({"assignments": None, "daemon": {}}, (True,)),
+}
+
+
+@pytest.mark.parametrize(("state", "left"), LEAVING.values(), ids=LEAVING)
+def test_a_gpu_of_a_deleted_share_leaves(make: Any, state: dict[str, Any], left: tuple[bool, ...]) -> None:
+    wanted = {
+        "kept": [make.assigned("a")],
+        "draining": [make.assigned("a", draining=True)],
+        "gone": [],
+        None: None,
+    }[state["assignments"]]
+    node = make.node(
+        gpus=1,
+        assignments=wanted,
+        daemons=[make.daemon("a", **state["daemon"])] if "daemon" in state else [],
+        held=state.get("held"),
+        observed=state.get("observed", 2),
+    )
+    decided = make.plan(make.share(deleting=True), make.share("b"), node)
+    assert [item.draining for item in decided.assignments["n1"] if item.share == "a"] == list(left)
+    if left or "daemon" in state:
+        assert decided.released == frozenset()
+        assert "a" in decided.labels["n1"]
+        assert "a" in decided.daemon_sets
+        assert not any(item.share == "b" for item in decided.assignments["n1"])
+    else:
+        assert decided.released == {"a"}
+
+
+def test_a_deleted_share_that_never_took_a_gpu_goes_at_once(make: Any) -> None:
+    assert make.plan(make.share(deleting=True), make.node()).released == {"a"}
+
+
+def test_a_share_that_is_gone_without_our_leave_is_drained_all_the_same(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("ghost")], daemons=[make.daemon("ghost")])
+    decided = make.plan(make.share(), node)
+    assert decided.assignments["n1"] == (make.assigned("ghost", draining=True),)
+    assert decided.daemon_sets == {"ghost"}
+
+
+def test_a_running_daemon_counts_more_than_a_lost_assignment(make: Any) -> None:
+    node = make.node(gpus=1, assignments=None, daemons=[make.daemon("young")])
+    decided = make.plan(make.share("old", age=9), make.share("young"), node)
+    assert decided.assignments["n1"] == (make.assigned("young"),)
+
+
+def test_no_news_changes_nothing(make: Any) -> None:
+    share, labels = make.share(), {"share.gpushare.dev/a": "true"}
+    fresh = make.node(gpus=[], assignments=None, observed=0, generation=1, labels=labels)
+    for node in (fresh, make.silent(fresh)):
+        decided = make.plan(share, node)
+        assert "n1" not in decided.assignments
+        assert decided.labels["n1"] == {"a"}
+        assert decided.daemon_sets == {"a"}
+
+
+def test_an_agent_that_has_not_spoken_yet_keeps_its_assignments(make: Any) -> None:
+    node = make.node(gpus=[], assignments=[make.assigned("a")], observed=0)
+    assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a"),)
+
+
+def test_a_gpu_that_vanished_without_a_trace_is_let_go(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a", 0), make.assigned("a", 5, draining=True)])
+    assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a", 0),)
+
+
+def test_a_live_share_gets_our_finalizer_once(make: Any) -> None:
+    assert make.plan(make.share(finalizer=False)).finalizers == {"a"}
+    assert make.plan(make.share()).finalizers == frozenset()
+    assert make.plan(make.share(finalizer=False, deleting=True)).finalizers == frozenset()
+
+
+def test_resource_claims_are_said_to_be_unsupported_and_take_nothing(make: Any) -> None:
+    decided = make.plan(make.share(delivery="ResourceClaim", finalizer=False), make.node())
+    assert decided.assignments["n1"] == ()
+    assert decided.finalizers == frozenset()
+    assert make.told(decided)["Ready"].reason == "DeliveryUnsupported"

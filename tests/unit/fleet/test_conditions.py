@@ -1,0 +1,104 @@
+"""What a share tells of itself: counts, conditions, and what to do."""
+
+from typing import Any
+
+
+def _running(make: Any, **daemon: Any) -> Any:
+    return make.node(
+        assignments=[make.assigned("a", 0), make.assigned("a", 1)],
+        daemons=[make.daemon("a", 0), make.daemon("a", 1, **daemon)],
+        held={(0, "a"): [0, 1, 2]},
+    )
+
+
+def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
+    decided = make.plan(make.share(), _running(make))
+    counts, told = decided.reports["a"].counts, make.told(decided)
+    assert all(verdict.status == "True" for verdict in told.values())
+    assert list(told) == ["Ready", "GpusAssigned", "DaemonsReady", "LimitsEnforced"]
+    assert (counts.summary, counts.threads, counts.memory) == ("2/2", "25/50%", "16Gi/16Gi")
+    assert (counts.slots.total, counts.slots.used, counts.nodes) == (16, 3, 1)
+    assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)
+    assert (counts.gpu_memory_mib, counts.observed_generation) == (143155, 3)
+    assert told["LimitsEnforced"].message == "50% of the SMs and 16384Mi per process on 2 GPUs of node n1"
+
+
+def test_the_message_of_the_worst_daemon_is_carried(make: Any) -> None:
+    line = "Failed to start: Permission denied"
+    node = make.node(
+        gpus=3,
+        assignments=[make.assigned("a", index) for index in range(3)],
+        daemons=[
+            make.daemon("a", 0, ready=False, reason="Starting", message="starting"),
+            make.daemon("a", 1, ready=False, reason="DaemonFailed", message=line),
+            make.daemon("a", 2),
+        ],
+    )
+    decided = make.plan(make.share(), node)
+    ready = make.told(decided)["Ready"]
+    assert (ready.status, ready.reason) == ("False", "DaemonNotReady")
+    assert ready.message == f"2 of 3 MPS daemons not ready; GPU GPU-n1-1 of node n1: DaemonFailed: {line}"
+    assert decided.reports["a"].counts.slots.total == 8
+
+
+def test_a_gpu_that_no_agent_took_up_names_the_node_to_look_at(make: Any) -> None:
+    ready = make.told(make.plan(make.share(), make.node(gpus=1)))["Ready"]
+    assert ready.reason == "DaemonNotReady"
+    assert "the agent of node n1 has not taken it up yet" in ready.message
+
+
+def test_limits_that_are_not_in_force_yet_are_told_with_both_values(make: Any) -> None:
+    decided = make.plan(make.share(clients={"threads": {"default": 25, "max": 60}}), _running(make))
+    verdict = make.told(decided)["LimitsEnforced"]
+    assert (verdict.status, verdict.reason) == ("False", "LimitsPending")
+    assert "wanted are 60% of the SMs" in verdict.message
+    assert "has 50% of the SMs" in verdict.message
+    assert make.told(decided)["Ready"].reason == "LimitsPending"
+
+
+def test_a_share_without_nodes_says_what_selects_them(make: Any) -> None:
+    ready = make.told(make.plan(make.share()))["Ready"]
+    assert (ready.reason, ready.message) == ("NoMatchingNodes", "spec.nodeSelector matches no node with GPUs")
+
+
+def test_a_selected_node_without_an_agent_is_named(make: Any) -> None:
+    ready = make.told(make.plan(make.share(), make.silent(make.node())))["Ready"]
+    assert ready.reason == "NoMatchingNodes"
+    assert "node n1 selected, but no agent tells of a GPU there" in ready.message
+
+
+def test_a_wrong_product_is_told_with_what_is_there(make: Any) -> None:
+    ready = make.told(make.plan(make.share(gpus={"products": ["NVIDIA B300"]}), make.node()))["Ready"]
+    assert ready.reason == "NoMatchingNodes"
+    assert 'GPU GPU-n1-0 of node n1 is a "NVIDIA H200"' in ready.message
+
+
+def test_some_gpus_out_of_reach_are_told_but_the_share_is_ready(make: Any) -> None:
+    gpus = [make.gpu(0), make.gpu(1, mig_enabled=True)]
+    node = make.node(gpus=gpus, assignments=[make.assigned("a")], daemons=[make.daemon("a")])
+    told = make.told(make.plan(make.share(), node))
+    assert (told["GpusAssigned"].status, told["GpusAssigned"].reason) == ("True", "SomeGpusUnavailable")
+    assert told["Ready"].status == "True"
+    assert "1 MigEnabled" in told["Ready"].message
+
+
+def test_a_deleted_share_tells_what_it_waits_for(make: Any) -> None:
+    ready = make.told(make.plan(make.share(deleting=True), _running(make)))["Ready"]
+    assert ready.reason == "Draining"
+    assert ready.message == "3 slots on 1 GPU of node n1 are held; waiting for their containers to end"
+
+
+def test_a_deleted_share_without_clients_waits_for_the_agent(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[], daemons=[make.daemon("a", drained=True)], ready=False)
+    ready = make.told(make.plan(make.share(deleting=True), node))["Ready"]
+    assert ready.reason == "Releasing"
+    assert ready.message.startswith(
+        "no container holds a slot; waiting for the agent to release 1 GPU of node n1; node n1 not Ready"
+    )
+
+
+def test_messages_stay_within_the_bounds_of_the_api(make: Any) -> None:
+    node = make.node(gpus=1, daemons=[make.daemon("a", ready=False, reason="DaemonFailed", message="x" * 1024)])
+    many = [make.node(f"n{number}", gpus=1, ready=False) for number in range(2, 100)]
+    decided = make.plan(make.share(), node, *many)
+    assert all(len(verdict.message) <= 2048 for verdict in decided.reports["a"].verdicts)
