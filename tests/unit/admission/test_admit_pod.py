@@ -5,12 +5,13 @@ from typing import Any
 
 import jsonpatch
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpushare.admission.answer import Admitted, Refused
 from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
 from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
-from hypothesis import given
-from hypothesis import strategies as st
 
 ENVIRONMENT = {
     "CUDA_MPS_PIPE_DIRECTORY": "/run/gpushare/mps",

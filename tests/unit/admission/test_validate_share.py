@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from gpushare.admission.answer import Admitted, Refused
 from gpushare.admission.shares import validate_share
 

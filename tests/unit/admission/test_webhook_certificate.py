@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
+
 from gpushare.admission.app import create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
 from gpushare.admission.server import https_server

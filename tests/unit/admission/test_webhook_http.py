@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from gpushare.admission import app as shell
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import KubeError

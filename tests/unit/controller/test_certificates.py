@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from gpushare.controller import certificates
 from gpushare.controller.certificates import bundle_patch, reconcile
 from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, KubeError, Object, Resource

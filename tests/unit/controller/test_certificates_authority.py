@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
+
 from gpushare.controller.authority import (
     AUTHORITY_LIFE,
     BUNDLE,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from gpushare.api.conditions import DaemonReason, GpuReason, ShareReason
 
+from gpushare.api.conditions import DaemonReason, GpuReason, ShareReason
 from localcluster.paths import REPOSITORY
 
 TROUBLESHOOTING = (REPOSITORY / "docs" / "troubleshooting.md").read_text()

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS
 from gpushare.grant.model import Grant, GrantRefused, context_need_mib, default_grant, refusals, resolve
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def share(**clients: Any) -> GpuShare:

@@ -1,10 +1,11 @@
 """A grant's environment: the forms that MPS was measured to understand."""
 
 import pytest
-from gpushare.grant.environment import client_environment, grant_from_environment, is_fraction
-from gpushare.grant.model import Grant
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gpushare.grant.environment import client_environment, grant_from_environment, is_fraction
+from gpushare.grant.model import Grant
 
 GRANT = Grant("inference", threads=20, memory_mib=12288, processes=1, priority=0)
 H200_MIB = 143155

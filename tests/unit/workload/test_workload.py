@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from gpushare_workload import cli
 from gpushare_workload.backend.seam import Device, GpuError
 from gpushare_workload.grant import MIB, Grant, granted_sms

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from gpushare.simulation.client import CudaError, SimulatedContext
-from gpushare.simulation.paths import device_nodes, directory
 from numpy.typing import NDArray
 
+from gpushare.simulation.client import CudaError, SimulatedContext
+from gpushare.simulation.paths import device_nodes, directory
 from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
 
 SATURATING_MS = 0.22
