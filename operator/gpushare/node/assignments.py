@@ -1,0 +1,78 @@
+"""What each GPU of this node is to do: the operator's assignments against what is on disk. Pure.
+
+The disk is the node's memory: without news from the API a GPU stays what it is. Only an explicit list of assignments
+changes that, and even then a GPU is given up only once no container holds a slot of it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpushare.api.gpunode import Assignment, Limits, ShareName, Uuid
+from gpushare.api.gpushare import GpuShare, Priority
+from gpushare.mps.wire import DaemonWanted
+
+
+class Stage(StrEnum):
+    TAKE = "Take"  # assigned, nothing on disk yet
+    SERVE = "Serve"
+    KEEP = "Keep"  # no news from the API: daemon and held slots go on, no free slot is offered
+    DRAIN = "Drain"  # the operator asked for it
+    LEAVE = "Leave"  # the assignment is gone: drain, then stop
+    STOP = "Stop"  # told to stop; ends with the directory's removal
+    NOTHING_TO_DRAIN = "NothingToDrain"  # to be drained, but never taken
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """`limits` is None where the share is unknown and nothing is on disk."""
+
+    uuid: Uuid
+    share: ShareName
+    stage: Stage
+    limits: Limits | None
+
+
+def plan(
+    assignments: Collection[Assignment] | None,
+    on_disk: Mapping[Uuid, DaemonWanted],
+    shares: Mapping[ShareName, GpuShare],
+    drained: Collection[Uuid],
+) -> dict[Uuid, GpuPlan]:
+    """`assignments`: None means no news. `drained`: GPUs whose free slots are withdrawn and that no container holds."""
+    assigned = {item.uuid: item for item in assignments or ()}
+    plans = {}
+    for uuid in sorted(assigned.keys() | on_disk.keys()):
+        wanted, item = on_disk.get(uuid), assigned.get(uuid)
+        if wanted is not None:
+            stage = _stage_on_disk(wanted, item, known=assignments is not None, drained=uuid in drained)
+            plans[uuid] = GpuPlan(uuid, wanted.share, stage, _limits(wanted, shares.get(wanted.share)))
+        elif item is not None:
+            stage = Stage.NOTHING_TO_DRAIN if item.draining else Stage.TAKE
+            share = shares.get(item.share)
+            plans[uuid] = GpuPlan(uuid, item.share, stage, limits_of(share) if share else None)
+    return plans
+
+
+def limits_of(share: GpuShare) -> Limits:
+    """The ceiling that the share's daemons enforce on each process."""
+    return Limits(
+        threads=share.spec.clients.threads.max,
+        memory_mib=share.process_memory_max_mib,
+        priority=1 if share.spec.clients.priority is Priority.BELOW_NORMAL else 0,
+    )
+
+
+def _stage_on_disk(wanted: DaemonWanted, item: Assignment | None, *, known: bool, drained: bool) -> Stage:
+    if wanted.stop:
+        return Stage.STOP
+    if not known:
+        return Stage.KEEP
+    if item is None or item.share != wanted.share:
+        return Stage.STOP if drained else Stage.LEAVE
+    return Stage.DRAIN if item.draining else Stage.SERVE
+
+
+def _limits(wanted: DaemonWanted, share: GpuShare | None) -> Limits:
+    """A share that vanished, or that is being wound up, keeps the limits that are in force."""
+    return wanted.limits if share is None or wanted.stop else limits_of(share)

@@ -1,0 +1,86 @@
+"""One tick's decision over the whole node. Pure: a picture in, what each GPU is, offers and may do out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import Assignment, ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
+from gpushare.node.assignments import GpuPlan, Stage, plan
+from gpushare.node.daemons import OnDisk
+from gpushare.node.draining import KubeletView, Slots, idle
+from gpushare.node.inventory import GpuView
+from gpushare.node.slots import GpuOffer, offer_of
+from gpushare.node.verdict import Evidence, Verdict, judge
+
+DRAINED_STAGES = (Stage.DRAIN, Stage.NOTHING_TO_DRAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything a tick decides on. Times are CLOCK_BOOTTIME seconds."""
+
+    now: float
+    assignments: tuple[Assignment, ...] | None
+    shares: Mapping[ShareName, GpuShare]
+    on_disk: Mapping[Uuid, OnDisk]
+    views: Mapping[Uuid, GpuView]
+    kubelet: KubeletView | None
+    promised: Mapping[tuple[ShareName, Uuid], Slots]
+    server_since: Mapping[Uuid, float]
+    withdrawn_at: Mapping[Uuid, float]
+    undeliverable: str = ""
+    """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDecision:
+    plan: GpuPlan
+    verdict: Verdict
+    held: Slots
+    drained: bool
+    offer: GpuOffer
+
+
+def decide(picture: Picture) -> dict[Uuid, GpuDecision]:
+    wanted = {uuid: item.wanted for uuid, item in picture.on_disk.items()}
+    drained = {uuid for uuid in wanted if _idle(picture, wanted[uuid].share, uuid)}
+    plans = plan(picture.assignments, wanted, picture.shares, drained)
+    return {uuid: _decide_gpu(picture, plans[uuid], uuid in drained) for uuid in plans}
+
+
+def _decide_gpu(picture: Picture, planned: GpuPlan, idle_for_good: bool) -> GpuDecision:
+    verdict = _verdict(picture, planned)
+    held = _held(picture, planned.share, planned.uuid)
+    share = picture.shares.get(planned.share)
+    drained = planned.stage is Stage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and idle_for_good)
+    offer = offer_of(planned, share, verdict, picture.views.get(planned.uuid), held)
+    return GpuDecision(planned, verdict, held, drained, offer)
+
+
+def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
+    item = picture.on_disk.get(planned.uuid)
+    if item is None:
+        return Verdict(DaemonReason.PENDING, "the GPU is about to be taken")
+    if picture.undeliverable:
+        return Verdict(DaemonReason.DAEMON_FAILED, picture.undeliverable)
+    return judge(
+        Evidence(
+            wanted=item.wanted,
+            state=item.state,
+            view=picture.views.get(planned.uuid),
+            client_control=item.client_control,
+            server_since=picture.server_since.get(planned.uuid, picture.now),
+            now=picture.now,
+        )
+    )
+
+
+def _held(picture: Picture, share: ShareName, uuid: Uuid) -> Slots:
+    held = picture.kubelet.holding(share, uuid) if picture.kubelet else frozenset()
+    return held | picture.promised.get((share, uuid), frozenset())
+
+
+def _idle(picture: Picture, share: ShareName, uuid: Uuid) -> bool:
+    promised = picture.promised.get((share, uuid), frozenset())
+    return idle(share, uuid, picture.withdrawn_at.get(uuid), picture.kubelet, promised)

@@ -1,0 +1,58 @@
+"""The device plugins of this node: one for each share that has a GPU here, and one for our own MPS pods."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.node.draining import Slots, by_gpu
+from gpushare.node.plugin import DevicePlugin, Hooks, OfferedDevice
+
+LOG = logging.getLogger(__name__)
+
+MPS_DEVICES = tuple(OfferedDevice(f"mps-{number}", True, None) for number in range(64))
+"""One for each MPS pod that could ever run here at a time: shares of this node, old and new pods of an update."""
+
+PluginFactory = Callable[[str, Hooks], DevicePlugin]
+
+
+class Serving:
+    def __init__(self, factory: PluginFactory, hooks: Callable[[ShareName], Hooks], mps_hooks: Hooks) -> None:
+        self._factory = factory
+        self._hooks = hooks
+        self._mps_hooks = mps_hooks
+        self._plugins: dict[str, DevicePlugin] = {}
+        self._offered: dict[str, Sequence[OfferedDevice]] = {}
+
+    async def apply(self, offers: Mapping[ShareName, Sequence[OfferedDevice]], *, mps: bool) -> bool:
+        """Makes the plugins those of `offers`; True if any offer changed. `mps`: whether MPS pods can be served."""
+        wanted: dict[str, Sequence[OfferedDevice]] = {names.slot_resource(share): offers[share] for share in offers}
+        wanted[names.MPS_RESOURCE] = MPS_DEVICES if mps else ()
+        for resource in self._plugins.keys() - wanted.keys():
+            await self._plugins.pop(resource).stop()
+            self._offered.pop(resource, None)
+        changed = False
+        for resource, devices in wanted.items():
+            changed |= await self._offer(resource, devices)
+        return changed
+
+    def promised(self) -> dict[tuple[ShareName, Uuid], Slots]:
+        """Slots handed out within the last minute, which the kubelet may not list yet."""
+        return by_gpu(
+            [(resource, device_id) for resource, plugin in self._plugins.items() for device_id in plugin.promised()]
+        )
+
+    async def _offer(self, resource: str, devices: Sequence[OfferedDevice]) -> bool:
+        changed = self._offered.get(resource) != devices
+        plugin = self._plugins.get(resource)
+        if plugin is None:
+            share = names.share_of_resource(resource)
+            plugin = self._factory(resource, self._mps_hooks if share is None else self._hooks(share))
+            # The offer first: a plugin that registers with nothing would make the kubelet forget held slots.
+            plugin.offer(list(devices))
+            await plugin.start()
+            self._plugins[resource] = plugin
+        elif changed:
+            plugin.offer(list(devices))
+        self._offered[resource] = devices
+        return changed

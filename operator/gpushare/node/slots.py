@@ -1,0 +1,106 @@
+"""A share's slots on this node: which ids the kubelet is offered, and what a container that got one is given."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import Delivery, GpuShare
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import default_grant
+from gpushare.node.assignments import GpuPlan, Stage
+from gpushare.node.draining import Slots
+from gpushare.node.edits import ContainerEdits
+from gpushare.node.inventory import GpuView
+from gpushare.node.offers import offered_slots
+from gpushare.node.plugin import OfferedDevice
+from gpushare.node.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOffer:
+    """What decides a GPU's offer. `held`: slots of containers, with those promised within the last minute."""
+
+    uuid: Uuid
+    per_gpu: int
+    held: Slots
+    accepting: bool
+    lost: bool = False
+    numa_node: int | None = None
+
+
+def offer_of(plan: GpuPlan, share: GpuShare | None, verdict: Verdict, view: GpuView | None, held: Slots) -> GpuOffer:
+    """Free slots only on a verified GPU of a share that still takes clients; held ones always."""
+    per_gpu = share.spec.clients.per_gpu if share else 0
+    lost = view is not None and view.lost
+    accepting = verdict.ready and plan.stage is Stage.SERVE and share is not None and takes_clients(share) and not lost
+    return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, view.info.numa_node if view else None)
+
+
+def takes_clients(share: GpuShare) -> bool:
+    """Whether new pods may get slots of it through the kubelet."""
+    return not share.deleting and share.spec.delivery is Delivery.DEVICE_PLUGIN
+
+
+def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:
+    return [
+        OfferedDevice(names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node)
+        for offer in offers
+        for item in offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)
+    ]
+
+
+def slot_edits(share: GpuShare | None, gpu: ContainerEdits, largest_gpu_mib: int | None) -> ContainerEdits:
+    """The GPU's own edits and, for a pod that the webhook missed, the share's default grant.
+
+    The runtime lets the pod's own environment win over these, and CDI's over both.
+    """
+    defaults = client_environment(default_grant(share), largest_gpu_mib) if share else {}
+    return ContainerEdits({**defaults, **gpu.env}, gpu.mounts, gpu.devices, gpu.cdi_devices)
+
+
+class SlotHooks:
+    """What a share's device plugin asks while the kubelet waits: answered from memory."""
+
+    def __init__(
+        self,
+        share: ShareName,
+        edits: Callable[[ShareName, Uuid], ContainerEdits],
+        verdict: Callable[[ShareName, Uuid], Verdict],
+    ) -> None:
+        """`edits` raises LookupError, with a sentence, for a GPU that the share does not have."""
+        self._share = share
+        self._edits = edits
+        self._verdict = verdict
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        return self._edits(self._share, self._gpu(device_ids))
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        uuid = self._gpu(device_ids)
+        verdict = self._verdict(self._share, uuid)
+        return None if verdict.ready else f"GPU {uuid}: {verdict.reason.value}: {verdict.message}"
+
+    def _gpu(self, device_ids: Sequence[str]) -> Uuid:
+        if len(device_ids) != 1:
+            raise LookupError(
+                f"a container asked for {len(device_ids)} slots of {names.slot_resource(self._share)}: "
+                "write a limit of 1, since one CUDA process reaches one GPU through one MPS daemon"
+            )
+        try:
+            return names.parse_slot_id(device_ids[0])[0]
+        except ValueError as error:
+            raise LookupError(str(error)) from None
+
+
+class MpsHooks:
+    """For our own MPS pods: every GPU's device node, and nothing to wait for."""
+
+    def __init__(self, edits: Callable[[], ContainerEdits]) -> None:
+        self._edits = edits
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        return self._edits()
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        return None

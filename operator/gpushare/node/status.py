@@ -1,0 +1,198 @@
+"""GpuNode.status from what the agent knows. Pure; the order of everything is fixed, so that equal means equal."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import (
+    MAX_GPUS,
+    ComputeMode,
+    DaemonStatus,
+    ForeignHolder,
+    ForeignProcess,
+    Gpu,
+    GpuNodeStatus,
+    Holder,
+    Limits,
+    ShareName,
+    Uuid,
+)
+from gpushare.api.meta import Condition
+from gpushare.mps.wire import DaemonState
+from gpushare.node.assignments import GpuPlan, Stage
+from gpushare.node.draining import Slots
+from gpushare.node.inventory import Driver, GpuView
+from gpushare.node.verdict import Verdict
+
+FOREIGN = 16
+"""Bound of the API on foreign processes and holders."""
+
+NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+NVML_REACHABLE = "NvmlReachable"
+KUBELET_REACHABLE = "KubeletReachable"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What is known of one GPU that a share has or gets. `view` is None where NVML never showed it."""
+
+    plan: GpuPlan
+    verdict: Verdict
+    state: DaemonState | None
+    drained: bool
+    note: str = ""
+    """What the agent itself is waiting for or failing at; told instead of the verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    generation: int
+    agent_version: str
+    simulated: bool
+    driver: Driver | None
+    views: Mapping[Uuid, GpuView]
+    original_modes: Mapping[Uuid, ComputeMode | None]
+    gpus: Collection[GpuFacts]
+    held: Mapping[tuple[ShareName, Uuid], Slots] | None
+    """None while the kubelet has not been read yet: the holders told last stay."""
+    pods: Iterable[Mapping[str, Any]] = ()
+    nvml_error: str = ""
+    kubelet_error: str = ""
+    now: str = ""
+    """RFC 3339, for conditions that change."""
+
+
+def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
+    """`before`: what the API holds now."""
+    servers = {item.state.server_pid for item in facts.gpus if item.state is not None}
+    return GpuNodeStatus(
+        observed_generation=facts.generation,
+        simulated=facts.simulated,
+        driver_version=facts.driver.version if facts.driver else "",
+        cuda_version=facts.driver.cuda_version if facts.driver else "",
+        client_ceiling=facts.driver.client_ceiling if facts.driver else 48,
+        agent_version=facts.agent_version,
+        gpus=[
+            _gpu(view, facts, servers)
+            for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
+        ][:MAX_GPUS],
+        daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
+        holders=before.holders if facts.held is None else _holders(facts.held),
+        foreign_holders=foreign_holders(facts.pods),
+        conditions=_conditions(facts, before),
+    )
+
+
+def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
+    """Whether somebody waits for this change: daemons coming, going, ready or drained; GPUs coming or lost."""
+
+    def essence(status: GpuNodeStatus) -> object:
+        return (
+            status.observed_generation,
+            [(item.uuid, item.share, item.ready, item.drained, item.wanted) for item in status.daemons],
+            [(item.uuid, item.lost) for item in status.gpus],
+        )
+
+    return essence(new) != essence(old)
+
+
+def foreign_holders(pods: Iterable[Mapping[str, Any]]) -> list[ForeignHolder]:
+    """Pods that have not ended and asked for a whole NVIDIA GPU or a MIG device."""
+    found = {
+        (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
+        for pod in pods
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        for resource in _asked_for(pod.get("spec", {}))
+        if resource.startswith(NVIDIA_PREFIXES)
+    }
+    return [
+        ForeignHolder(namespace=namespace, pod=name, resource=resource)
+        for namespace, name, resource in sorted(found)[:FOREIGN]
+    ]
+
+
+def _asked_for(spec: Mapping[str, Any]) -> Iterable[str]:
+    for container in [*spec.get("containers", ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        yield from {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gpu:
+    info = view.info
+    clients = {process.pid for process in view.processes.mps_clients}
+    foreign = [
+        ForeignProcess(pid=process.pid, memory_mib=process.memory_mib, command=view.commands.get(process.pid, "")[:64])
+        for process in sorted(view.processes.compute, key=lambda process: process.pid)
+        if process.pid not in clients and not _ours(process.pid, view, facts, servers)
+    ]
+    return Gpu(
+        uuid=info.uuid,
+        index=info.index,
+        minor=info.minor,
+        product=info.product[:64],
+        memory_mib=info.memory_mib,
+        sms=info.sms,
+        compute_capability=info.compute_capability,
+        numa_node=info.numa_node,
+        compute_mode=view.mode,
+        original_compute_mode=facts.original_modes.get(info.uuid),
+        mig_enabled=info.mig_enabled,
+        lost=view.lost,
+        foreign_processes=foreign[:FOREIGN],
+    )
+
+
+def _ours(pid: int, view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> bool:
+    """A server that state.json names, or one on a GPU of ours that it is about to name."""
+    taken = any(item.plan.uuid == view.info.uuid for item in facts.gpus)
+    return pid in servers or (taken and view.commands.get(pid) == "nvidia-cuda-mps-server")
+
+
+def _daemon(item: GpuFacts) -> DaemonStatus | None:
+    limits = item.plan.limits
+    if limits is None and item.plan.stage is not Stage.NOTHING_TO_DRAIN:
+        return None
+    state = item.state
+    told = Verdict(DaemonReason.STOPPING if item.plan.stage is Stage.STOP else item.verdict.reason, item.note)
+    shown = told if item.note else item.verdict
+    return DaemonStatus(
+        uuid=item.plan.uuid,
+        share=item.plan.share,
+        ready=item.verdict.ready,
+        reason=shown.reason.value,
+        message=shown.message[:1024],
+        wanted=limits or Limits(threads=1, memory_mib=1),
+        in_force=state.in_force if state else None,
+        server_pid=state.server_pid if state else None,
+        restarts=state.restarts if state else 0,
+        drained=item.drained,
+    )
+
+
+def _holders(held: Mapping[tuple[ShareName, Uuid], Slots]) -> list[Holder]:
+    return [
+        Holder(uuid=uuid, share=share, slots=sorted(slots)[:64])
+        for (share, uuid), slots in sorted(held.items())
+        if slots
+    ][:MAX_GPUS]
+
+
+def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    return [
+        _condition(NVML_REACHABLE, facts.nvml_error, "NvmlError", facts, before),
+        _condition(KUBELET_REACHABLE, facts.kubelet_error, "PodResourcesError", facts, before),
+    ]
+
+
+def _condition(kind: str, error: str, reason: str, facts: NodeFacts, before: GpuNodeStatus) -> Condition:
+    status: Literal["True", "False"] = "False" if error else "True"
+    old = next((item for item in before.conditions if item.type == kind), None)
+    changed = old is None or old.status != status
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason if error else "Reachable",
+        message=error[:2048],
+        last_transition_time=facts.now if changed or old is None else old.last_transition_time,
+    )

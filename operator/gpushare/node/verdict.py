@@ -1,0 +1,117 @@
+"""Whether one GPU's daemon may serve clients. Pure: an ordered chain, the first failing check is told.
+
+A verdict rests on what is fresh alone: the supervisor's heartbeat, and a look by NVML that is younger than the server
+it must show. ACTIVE alone proves nothing: after a fatal fault a server stays ACTIVE although it let the GPU go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.node.inventory import GpuView
+
+FRESH_SECONDS = 10.0
+"""Supervisor and NVML are asked every 2 s; five misses in a row are no accident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a verdict is taken from. `now` and times are CLOCK_BOOTTIME seconds of this boot."""
+
+    wanted: DaemonWanted
+    state: DaemonState | None
+    view: GpuView | None
+    client_control: bool
+    """Whether client/control exists."""
+    server_since: float
+    """When this agent first read the present server_pid."""
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    reason: DaemonReason
+    message: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.reason is DaemonReason.READY
+
+
+def judge(evidence: Evidence) -> Verdict:
+    share, state, view = evidence.wanted.share, evidence.state, evidence.view
+    if evidence.wanted.stop:
+        return Verdict(DaemonReason.STOPPING, f"the GPU leaves GpuShare {share}; its daemon is told to end")
+    if view is None:
+        return Verdict(DaemonReason.DAEMON_FAILED, "NVML does not show this GPU")
+    if state is None or state.share != share:
+        return Verdict(DaemonReason.PENDING, f"the MPS pod of GpuShare {share} has not taken this GPU yet")
+    for check in _CHAIN:
+        verdict = check(evidence, state, view)
+        if verdict is not None:
+            return verdict
+    return Verdict(DaemonReason.READY)
+
+
+def _reachable(_: Evidence, __: DaemonState, view: GpuView) -> Verdict | None:
+    if view.lost:
+        return Verdict(DaemonReason.DAEMON_FAILED, "NVML no longer reaches the GPU: reset it or restart the node")
+    return None
+
+
+def _supervised(evidence: Evidence, state: DaemonState, _: GpuView) -> Verdict | None:
+    age = evidence.now - state.heartbeat
+    if not -1.0 <= age <= FRESH_SECONDS:
+        return Verdict(
+            DaemonReason.SUPERVISOR_SILENT, f"the MPS pod of GpuShare {state.share} writes no state any more"
+        )
+    if state.stopped:
+        return Verdict(DaemonReason.PENDING, f"the MPS pod of GpuShare {state.share} ended this daemon before it went")
+    return None
+
+
+def _reported_ready(_: Evidence, state: DaemonState, __: GpuView) -> Verdict | None:
+    return None if state.ready else Verdict(state.reason, state.message)
+
+
+def _exclusive(_: Evidence, __: DaemonState, view: GpuView) -> Verdict | None:
+    if view.mode is ComputeMode.EXCLUSIVE_PROCESS:
+        return None
+    return Verdict(DaemonReason.STARTING, f"compute mode is {view.mode.value}, not yet ExclusiveProcess")
+
+
+def _limits(evidence: Evidence, state: DaemonState, _: GpuView) -> Verdict | None:
+    wanted, found = evidence.wanted.limits, state.in_force
+    if wanted == found:
+        return None
+    told = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
+    return Verdict(
+        DaemonReason.LIMITS_NOT_IN_FORCE,
+        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {told}",
+    )
+
+
+def _seen_by_nvml(evidence: Evidence, state: DaemonState, view: GpuView) -> Verdict | None:
+    if state.server_pid is not None and state.server_pid in {process.pid for process in view.processes.compute}:
+        stale = evidence.now - view.seen_at > FRESH_SECONDS
+        return Verdict(DaemonReason.SERVER_NOT_ACTIVE, "NVML has stopped answering") if stale else None
+    if view.seen_at < evidence.server_since:
+        return Verdict(DaemonReason.STARTING, f"waiting for NVML to show server {state.server_pid}")
+    return Verdict(DaemonReason.SERVER_LET_GO, f"NVML shows no context of server {state.server_pid} on the GPU")
+
+
+def _linked(evidence: Evidence, _: DaemonState, __: GpuView) -> Verdict | None:
+    return None if evidence.client_control else Verdict(DaemonReason.STARTING, "client/control is not there yet")
+
+
+_CHAIN: tuple[Callable[[Evidence, DaemonState, GpuView], Verdict | None], ...] = (
+    _reachable,
+    _supervised,
+    _reported_ready,
+    _exclusive,
+    _limits,
+    _seen_by_nvml,
+    _linked,
+)

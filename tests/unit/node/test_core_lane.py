@@ -1,0 +1,44 @@
+"""Calls into a driver that may never come back."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from gpushare.node.lane import HungError, Lane
+
+
+async def test_an_answer_and_an_error_come_through() -> None:
+    lane = Lane("gpu", seconds=5)
+    assert await lane.call(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await lane.call(divmod, 1, 0)
+    assert await lane.call(max, 1, 2) == 2
+
+
+async def test_a_hanging_call_is_given_up_and_later_ones_are_refused_at_once() -> None:
+    release = threading.Event()
+    lane = Lane("gpu", seconds=0.05)
+    with pytest.raises(HungError, match="no answer"):
+        await lane.call(release.wait)
+    started = time.monotonic()
+    with pytest.raises(HungError, match="still hangs"):
+        await lane.call(int)
+    assert time.monotonic() - started < 0.04
+    release.set()
+
+
+async def test_once_the_hanging_call_has_returned_the_lane_is_free_again() -> None:
+    release = threading.Event()
+    lane = Lane("gpu", seconds=0.05)
+    with pytest.raises(HungError):
+        await lane.call(release.wait)
+    release.set()
+    for _ in range(100):
+        try:
+            assert await lane.call(int) == 0
+            return
+        except HungError:
+            continue
+    pytest.fail("the lane stayed blocked")
