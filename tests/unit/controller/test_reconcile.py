@@ -1,0 +1,186 @@
+"""From a cluster to the writes that it needs, and to silence."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.api.names import FINALIZER
+from gpushare.controller import gather
+from gpushare.controller.reconcile import Reconciler
+from gpushare.controller.settings import Settings
+from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+
+DAEMON_SET = "gpushare-mps-a"
+LABEL = "share.gpushare.dev/a"
+
+
+@pytest.fixture
+async def reconciler(kube: Any, settings: Settings) -> Reconciler:
+    reconciler = Reconciler(kube, settings)
+    await gather.relist(kube, reconciler.world, settings)
+    return reconciler
+
+
+async def restarted(kube: Any, settings: Settings) -> Reconciler:
+    fresh = Reconciler(kube, settings)
+    await gather.relist(kube, fresh.world, settings)
+    return fresh
+
+
+def daemon(**fields: Any) -> dict[str, Any]:
+    limits = {"threads": 100, "memoryMib": 16384, "priority": 0}
+    return {
+        "uuid": "GPU-1",
+        "share": "a",
+        "ready": True,
+        "reason": "Ready",
+        "wanted": limits,
+        "inForce": limits,
+    } | fields
+
+
+async def tell(kube: Any, reconciler: Reconciler, **status: Any) -> None:
+    """The agent of n1 writes its status, having seen the latest assignments."""
+    node = kube.live(GPU_NODES, "n1")
+    observed = {"observedGeneration": node["metadata"]["generation"]}
+    kube.put(GPU_NODES, {**node, "status": node["status"] | observed | status})
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+
+
+async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
+    kube: Any, reconciler: Reconciler
+) -> None:
+    assert await reconciler.once() is None
+    assert kube.writes == [
+        "apply gpushares/a",
+        f"apply daemonsets/{DAEMON_SET}",
+        "patch nodes/n1",
+        "patch gpunodes/n1",
+        "apply gpushares/a/status",
+    ]
+    assert kube.live(GPU_SHARES, "a")["metadata"]["finalizers"] == [FINALIZER]
+    assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu", LABEL: "true"}
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
+
+
+async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    kube.writes.clear()
+    assert await reconciler.once() is None
+    assert kube.writes == []
+
+
+async def test_a_restarted_operator_writes_nothing_that_differs(
+    kube: Any, reconciler: Reconciler, settings: Settings
+) -> None:
+    await reconciler.once()
+    kube.writes.clear()
+    version = kube.version
+    fresh = await restarted(kube, settings)
+    await fresh.once()
+    await fresh.once()
+    assert kube.version == version
+    assert kube.writes == [f"apply daemonsets/{DAEMON_SET}"], "once, to learn which generation is ours"
+
+
+async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again(
+    kube: Any, reconciler: Reconciler
+) -> None:
+    kube.refused = {"patch nodes/n1"}
+    again = await reconciler.once()
+    assert again is not None
+    assert 0 < again <= 1
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"]
+    kube.writes.clear()
+    await reconciler.once()
+    assert kube.writes == [], "not before its back-off is over"
+    kube.refused = set()
+    reconciler._applier._clock = lambda: 1e12
+    assert await reconciler.once() is None
+    assert kube.writes == ["patch nodes/n1"]
+
+
+async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    edited = kube.live(DAEMON_SETS, DAEMON_SET)
+    kube.put(DAEMON_SETS, edited | {"spec": edited["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}})
+    await tell(kube, reconciler)
+    await reconciler.once()
+    assert kube.live(DAEMON_SETS, DAEMON_SET)["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    await tell(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
+    await tell(kube, reconciler)
+
+    await reconciler.once()
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a", "draining": True}]
+    ready = kube.live(GPU_SHARES, "a")["status"]["conditions"][0]
+    assert ready["reason"] == "Draining"
+    assert ready["message"] == "1 slot on 1 GPU of node n1 is held; waiting for its container to end"
+
+    await tell(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
+    await reconciler.once()
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == []
+    assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
+
+    kube.writes.clear()
+    await tell(kube, reconciler, daemons=[])
+    await reconciler.once()
+    assert kube.writes == [f"delete daemonsets/{DAEMON_SET}", "patch nodes/n1", "apply gpushares/a"]
+    assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
+    assert (GPU_SHARES.plural, "a") not in kube.objects
+
+
+async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
+    await tell(kube, reconciler)
+    await reconciler.once()
+    kube.refused = {f"delete daemonsets/{DAEMON_SET}"}
+    await tell(kube, reconciler)
+    await reconciler.once()
+    await tell(kube, reconciler)
+    assert await reconciler.once() is not None
+    assert (GPU_SHARES.plural, "a") in kube.objects
+
+
+async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    status = kube.live(GPU_SHARES, "a")["status"]
+    old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
+    kube.put(GPU_SHARES, kube.live(GPU_SHARES, "a") | {"status": status | {"conditions": old}})
+    await tell(kube, reconciler, daemons=[daemon(inForce=None)])
+    await reconciler.once()
+    times = {item["type"]: item["lastTransitionTime"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
+    assert times["Ready"] == "2020-01-01T00:00:00Z", "still False, though for another reason"
+    assert times["DaemonsReady"] != "2020-01-01T00:00:00Z", "now True"
+
+
+async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    await tell(kube, reconciler, daemons=[daemon()])
+    await reconciler.once()
+    await reconciler.once()
+    told = [(event["type"], event["reason"], event["regarding"]["name"]) for event in kube.events]
+    assert told == [
+        ("Normal", "GpuAssigned", "a"),
+        ("Warning", "DaemonNotReady", "a"),
+        ("Normal", "Ready", "a"),
+    ]
+    assert kube.events[0]["metadata"]["namespace"] == "default"
+    assert kube.events[0]["note"] == "node n1: GPU-1 now belongs to this share"
+
+
+async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, share | {"spec": share["spec"] | {"enforcement": "FromTheFuture"}})
+    await tell(kube, reconciler)
+    kube.writes.clear()
+    assert await reconciler.once() is not None
+    assert kube.writes == []
