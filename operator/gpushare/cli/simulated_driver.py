@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from gpushare.simulation import paths
-from gpushare.simulation.driver import Delays, State, make_gpus, serve
+from gpushare.simulation.driver import CLIENT_INIT_MS, SERVER_INIT_MS, Delays, State, make_gpus, serve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", default=os.environ.get("NODE_NAME") or socket.gethostname(), help="seeds the UUIDs")
     parser.add_argument("--driver-version", default="580.159.04")
     parser.add_argument("--cuda-version", default="13.0")
-    parser.add_argument("--server-init-ms", type=float, default=Delays.server_init_ms, help="a server's start-up time")
-    parser.add_argument("--client-init-ms", type=float, default=Delays.client_init_ms, help="a client's start-up time")
+    for part, default in (("server", SERVER_INIT_MS), ("client", CLIENT_INIT_MS)):
+        variable = f"GPUSHARE_SIMULATION_{part.upper()}_INIT_MS"
+        parser.add_argument(
+            f"--{part}-init-ms",
+            type=float,
+            default=os.environ.get(variable, default),
+            help=f"how long an MPS {part} takes to start; also ${variable}",
+        )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ class AdminConnection(Connection):
     def __init__(self, loop: Loop, sock: socket.socket, state: State) -> None:
         super().__init__(loop, sock)
         self.state = state
-        self._driver: dict[str, Callable[[Message], Message]] = {
+        self._driver: dict[str, Callable[[Message], Message | None]] = {
             "info": self._info,
             "gpus": self._gpus,
             "xids": lambda _: {"xids": self.state.xids},

@@ -16,7 +16,7 @@ CHUNK = 65536
 
 def main(arguments: list[str]) -> int:
     if arguments:
-        from gpushare.simulation.control_daemon import start
+        from gpushare.simulation.control_start import start
 
         return start(arguments)
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY

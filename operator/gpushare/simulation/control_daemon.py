@@ -1,4 +1,4 @@
-"""nvidia-cuda-mps-control -d | -f: the simulated control daemon.
+"""The simulated control daemon, once it listens.
 
 It answers commands, starts the server with the first client or by start_server, and hands clients' connections to it.
 Every command first asks the server for a sign of life, so a stopped server hangs them all, as measured.
@@ -6,24 +6,21 @@ Its death by any signal ends the server and with it the clients (806). Idle it s
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import selectors
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from gpushare.simulation.control_command import DEFAULT_PIPE_DIRECTORY, END_OF_ANSWER
+from gpushare.simulation.control_command import END_OF_ANSWER
 from gpushare.simulation.control_commands import Settings, answer
 from gpushare.simulation.mps_log import MpsLog
 from gpushare.simulation.server_process import ServerGoneError, ServerProcess
 from gpushare.simulation.wire import LINE_LIMIT, encode, peer
 
-DEFAULT_LOG_DIRECTORY = "/var/log/nvidia-mps"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 FIRST_QUIT_WAIT = 0.2
 FAILED_SERVER_CODE = 805
@@ -269,72 +266,3 @@ class ControlDaemon:
         self._quit_at = time.monotonic() + self._quit_wait
         self._quit_wait *= 2
         return False
-
-
-def start(arguments: list[str]) -> int:
-    """Become the daemon: `-f` in the foreground, `-d` behind; `-multiuser-server` for root."""
-    if "-multiuser-server" in arguments and os.geteuid() != 0:
-        print("Only root user may enable -multiuser-server!")
-        return 1
-    if not {"-d", "-f"} & set(arguments):
-        print(f"Invalid argument: {arguments[0]}")
-        return 1
-    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
-    log_directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
-    os.makedirs(pipe, exist_ok=True)  # noqa: PTH103
-    os.makedirs(log_directory, exist_ok=True)  # noqa: PTH103
-    lock = os.open(f"{pipe}/control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        print("An instance of this daemon is already running")
-        return 1
-    listeners = {_listen(f"{pipe}/control", 0o666): False, _listen(f"{pipe}/control_privileged", 0o755): True}
-    if "-d" in arguments and _parent_of_daemon():
-        return 0
-    _serve(ControlDaemon(pipe, log_directory, "-multiuser-server" in arguments), pipe, listeners)
-    return 0
-
-
-def _listen(path: str, mode: int) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # noqa: PTH108
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    os.chmod(path, mode)  # noqa: PTH101
-    listener.listen(128)
-    return listener
-
-
-def _parent_of_daemon() -> bool:
-    """True in the process that was started, which may go; False in the daemon, away from its terminal and pipes."""
-    if os.fork():
-        return True
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(null, descriptor)
-    return False
-
-
-def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> None:
-    files = [f"{pipe}/{name}" for name in ("control", "control_privileged", "log", "nvidia-cuda-mps-control.pid")]
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(files[2])
-    with open(files[3], "w") as file:  # noqa: PTH123
-        file.write(str(os.getpid()))
-
-    def terminated(*_: object) -> None:
-        raise SystemExit(0)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, terminated)
-    daemon.log(f"Starting control daemon using socket {pipe}/control")
-    daemon.log(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe}")
-    try:
-        daemon.run(listeners)
-    finally:
-        daemon.end()
-        for path in files:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
