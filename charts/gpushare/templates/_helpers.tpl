@@ -1,0 +1,87 @@
+{{- define "gpushare.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What selects a part's pods: never changes. Argument: (dict "component" NAME). */}}
+{{- define "gpushare.selector" -}}
+app.kubernetes.io/name: gpushare
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Argument: (dict "root" $ "component" NAME). */}}
+{{- define "gpushare.labels" -}}
+{{ include "gpushare.selector" . }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: gpushare
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end }}
+
+{{- define "gpushare.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* For pods that need nothing of their node. */}}
+{{- define "gpushare.nonroot" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* For pods that work on the node's files: root, and nothing that makes root strong. */}}
+{{- define "gpushare.noderoot" -}}
+runAsUser: 0
+runAsGroup: 0
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* Argument: port number. Both probes of every part with a Python event loop. */}}
+{{- define "gpushare.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ . }}}
+  initialDelaySeconds: 30
+  periodSeconds: 20
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ . }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
+{{/* Argument: a part's values. */}}
+{{- define "gpushare.placement" -}}
+priorityClassName: {{ .priorityClassName }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Argument: component. Replicas on different nodes, where there are several. */}}
+{{- define "gpushare.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "gpushare.selector" (dict "component" .) | nindent 8 }}
+{{- end }}
+
+{{- define "gpushare.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
