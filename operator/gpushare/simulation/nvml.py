@@ -1,6 +1,6 @@
 """NVML as the simulated driver answers it: the simulated side of the first seam."""
 
-import socket
+import select
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -49,10 +49,9 @@ class DriverChannel:
 
     def _alive(self) -> bool:
         assert self._channel is not None  # noqa: S101 - narrows for the type checker
-        try:
-            return self._channel.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-        except BlockingIOError:
-            return True
+        # Unasked, the driver says nothing: readable means that it has gone.
+        readable, _, _ = select.select([self._channel.sock], [], [], 0)
+        return not readable
 
     def _drop(self) -> None:
         if self._channel is not None:

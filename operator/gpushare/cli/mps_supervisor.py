@@ -1,0 +1,50 @@
+"""`gpushare mps-supervisor`: the one process of an MPS pod. SIGTERM lets the daemons end when idle, then it exits 0."""
+
+import argparse
+import logging
+import os
+import signal
+from pathlib import Path
+
+from gpushare.api.names import RUN_DIR, SIMULATION_DIR
+from gpushare.mps.nofile import raise_nofile
+from gpushare.mps.supervisor import Supervisor
+from gpushare.nvml.types import Nvml, NvmlError
+
+LOG = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--share", required=True, help="the GpuShare whose GPUs this pod serves")
+    parser.add_argument("--root", type=Path, default=Path(RUN_DIR), help=f"the GPUs' directories; default: {RUN_DIR}")
+    parser.add_argument("--bin-dir", type=Path, help="where nvidia-cuda-mps-control and -server are; default: PATH")
+    parser.add_argument("--simulation", action="store_true", help="serve simulated GPUs with a simulated daemon")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        nvml, bin_dir = _driver(args)
+    except NvmlError as error:
+        LOG.error("the driver cannot be used: %s", error)
+        return 1
+    remark = raise_nofile()
+    if remark:
+        LOG.warning("%s", remark)
+    supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.leave())
+    supervisor.run()
+    return 0
+
+
+def _driver(args: argparse.Namespace) -> tuple[Nvml, Path | None]:
+    """NVML and the directory of the MPS executables, both real or both simulated."""
+    if args.simulation:
+        from gpushare.simulation import bin_dir
+        from gpushare.simulation.nvml import SimulatedNvml
+
+        directory = Path(os.environ.get("GPUSHARE_SIMULATION_DIR", SIMULATION_DIR))
+        return SimulatedNvml(directory), args.bin_dir or bin_dir()
+    from gpushare.nvml.real import PynvmlNvml
+
+    return PynvmlNvml(), args.bin_dir

@@ -1,0 +1,275 @@
+"""NVIDIA's control program, `nvidia-cuda-mps-control`, as typed calls: protocol v2, measured on driver 580.
+
+Guarantees: every call ends within its time limit (a wedged server hangs even read-only commands), whatever the program
+started is ended with it, and nothing is believed because of the exit code, which is 0 for errors too: a value set is
+compared with the value answered. Does not guarantee that a memory limit was taken as meant: the daemon shows it floored
+to whole GiB, see `shown_mib`, and answers nothing when it drops one; so set, then read back.
+Standard library only; synchronous, and safe to be called from several threads.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROGRAM = "nvidia-cuda-mps-control"
+NO_DAEMON = "Cannot find MPS control daemon process"
+DEFAULT_SECONDS = 5.0
+MAX_ANSWER_CHARACTERS = 200
+"""Of an unexpected answer told in an error; the daemon's own sentences are shorter."""
+
+_MEMORY = re.compile(r"^(\d+)([KMG])$")
+_MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
+
+
+class ControlError(Exception):
+    """A control command did not do what was asked. The text names the command and what was answered."""
+
+
+class NoDaemonError(ControlError):
+    """No control daemon serves this pipe directory."""
+
+
+class ControlTimeoutError(ControlError):
+    """No answer within the time limit: the daemon or its server is wedged, or a server is just starting."""
+
+
+class RefusedError(ControlError):
+    """The daemon answered, but not with what a success answers. `text` is its answer."""
+
+    def __init__(self, command: str, text: str) -> None:
+        super().__init__(f"{command!r} was answered with {text[:MAX_ANSWER_CHARACTERS]!r}")
+        self.text = text
+
+
+def daemon_environment(bin_dir: Path | None, pipe: Path, log: Path) -> dict[str, str]:
+    """The environment in which daemon and commands find each other, and the daemon its server's executable."""
+    path = os.environ.get("PATH", os.defpath)
+    return {
+        **os.environ,
+        "PATH": f"{bin_dir}{os.pathsep}{path}" if bin_dir else path,
+        "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+        "CUDA_MPS_LOG_DIRECTORY": str(log),
+    }
+
+
+def shown_mib(mib: int) -> int:
+    """What the daemon shows of a memory limit of `mib` MiB: whole GiB, rounded down, from 1 GiB on (measured)."""
+    return mib if mib < 1024 else mib // 1024 * 1024
+
+
+class ControlProgram:
+    """Commands to the daemon of one pipe directory. Every call may raise any ControlError."""
+
+    def __init__(self, bin_dir: Path | None, pipe: Path, log: Path, seconds: float = DEFAULT_SECONDS) -> None:
+        self._program = str(bin_dir / PROGRAM) if bin_dir else PROGRAM
+        self._environment = daemon_environment(bin_dir, pipe, log)
+        self._pipe = pipe
+        self._seconds = seconds
+
+    def run(self, *commands: str, seconds: float | None = None) -> str:
+        """What the daemon prints for `commands`, in order, without the last newline; all within `seconds`."""
+        for command in commands:
+            if "\n" in command:
+                raise ValueError(f"a control command is one line, not {command!r}")
+        script = "".join(f"{command}\n" for command in commands)
+        code, answer = _answer(self._program, self._environment, script, self._seconds if seconds is None else seconds)
+        if NO_DAEMON in answer:
+            raise NoDaemonError(f"no MPS control daemon serves {self._pipe}")
+        if code not in (0, 1):
+            raise RefusedError("; ".join(commands), f"exit status {code}: {answer}")
+        return answer
+
+    # Servers and clients
+
+    def server_list(self) -> list[int]:
+        """PIDs of the daemon's servers."""
+        return _pids("get_server_list", self.run("get_server_list"))
+
+    def server_status(self, server: int) -> str:
+        """Such as ACTIVE, INITIALIZING, FAULT. RefusedError: no such server."""
+        command = f"get_server_status {server}"
+        return _word(command, self.run(command))
+
+    def servers(self, last_known: int | None) -> dict[int, str]:
+        """Status by PID, in one run of the program as long as the server is still the `last_known` one."""
+        if last_known is None:
+            listed = self.server_list()
+            known = {}
+        else:
+            status, _, rest = self.run(f"get_server_status {last_known}", "get_server_list").partition("\n")
+            listed = _pids("get_server_list", rest)
+            known = {last_known: status}
+        return {pid: known[pid] if pid in known else self.server_status(pid) for pid in listed}
+
+    def start_server(self, uid: int = 0) -> None:
+        """Ask for a server; it is up, or has failed, once the next command is answered. No-op where one runs."""
+        self._silent(f"start_server -uid {uid}")
+
+    def clients(self, server: int) -> list[int]:
+        """PIDs of the server's clients, in the daemon's PID namespace."""
+        command = f"get_client_list {server}"
+        return _pids(command, self.run(command))
+
+    def terminate_client(self, server: int, pid: int) -> bool:
+        """End a client's contexts without harm to its neighbours; False: the daemon knows no such client."""
+        command = f"terminate_client {server} {pid}"
+        answer = self.run(command)
+        unknown = "Invalid process" in answer or "not found" in answer
+        if answer != "0" and not unknown:
+            raise RefusedError(command, answer)
+        return not unknown
+
+    def quit(self, seconds: int | None = None) -> None:
+        """End the daemon once no client is left; with `seconds`, end clients that are left after so long (806).
+
+        ControlTimeoutError: clients were left, and the daemon goes on waiting for their end.
+        """
+        limit = self._seconds + (seconds or 0)
+        answer = self.run("quit" if seconds is None else f"quit -t {seconds}", seconds=limit)
+        if answer:
+            raise RefusedError("quit", answer)
+
+    # Limits: of the daemon, for servers to come and their clients
+
+    def default_threads(self) -> float:
+        """Percent of the GPU's SMs."""
+        return _number("get_default_active_thread_percentage", self.run("get_default_active_thread_percentage"))
+
+    def set_default_threads(self, percent: int) -> None:
+        self._threads(f"set_default_active_thread_percentage {_whole(percent)}", percent)
+
+    def default_memory_mib(self, device: str = "0") -> int | None:
+        """As the daemon shows it (`shown_mib`); None: no limit. A limit is only shown under the name it was set by."""
+        command = f"get_default_device_pinned_mem_limit {device}"
+        return _memory(command, self.run(command))
+
+    def set_default_memory(self, mib: int, device: str = "0") -> None:
+        self._silent(f"set_default_device_pinned_mem_limit {device} {_whole(mib)}M")
+
+    def default_priority(self) -> int:
+        """0 normal, 1 below normal."""
+        return int(_number("get_default_client_priority", self.run("get_default_client_priority")))
+
+    def set_default_priority(self, priority: int) -> None:
+        if priority not in (0, 1):
+            raise ValueError(f"priority is 0 (normal) or 1 (below normal), not {priority!r}")
+        self._silent(f"set_default_client_priority {priority}")
+
+    def default_limits(self) -> tuple[float, int | None, int]:
+        """(threads, memory as shown, priority) of the daemon, in one run of the program."""
+        # Memory comes last: without a limit it prints nothing at all, which could not be told from a missing line.
+        commands = (
+            "get_default_active_thread_percentage",
+            "get_default_client_priority",
+            "get_default_device_pinned_mem_limit 0",
+        )
+        threads, priority, memory = _lines(commands, self.run(*commands))
+        return _number(commands[0], threads), _memory(commands[2], memory), int(_number(commands[1], priority))
+
+    # Limits: of a live server, for its clients to come
+
+    def server_threads(self, server: int) -> float:
+        command = f"get_active_thread_percentage {server}"
+        return _number(command, self.run(command))
+
+    def set_server_threads(self, server: int, percent: int) -> None:
+        self._threads(f"set_active_thread_percentage {server} {_whole(percent)}", percent)
+
+    def server_memory_mib(self, server: int, device: str = "0") -> int | None:
+        command = f"get_device_pinned_mem_limit {server} {device}"
+        return _memory(command, self.run(command))
+
+    def set_server_memory(self, server: int, mib: int, device: str = "0") -> None:
+        self._silent(f"set_device_pinned_mem_limit {server} {device} {_whole(mib)}M")
+
+    def server_limits(self, server: int) -> tuple[float, int | None]:
+        """(threads, memory as shown) of a server, in one run of the program."""
+        commands = (f"get_active_thread_percentage {server}", f"get_device_pinned_mem_limit {server} 0")
+        threads, memory = _lines(commands, self.run(*commands))
+        return _number(commands[0], threads), _memory(commands[1], memory)
+
+    def _silent(self, command: str) -> None:
+        """A command that prints nothing when it succeeds."""
+        answer = self.run(command)
+        if answer:
+            raise RefusedError(command, answer)
+
+    def _threads(self, command: str, percent: int) -> None:
+        """The daemon answers with the percentage now in force: the old one when it refuses."""
+        answer = self.run(command)
+        if _number(command, answer) != percent:
+            raise RefusedError(command, answer)
+
+
+def _answer(program: str, environment: Mapping[str, str], script: str, seconds: float) -> tuple[int, str]:
+    """(exit status, everything printed). In a session of its own, so that its children end with it."""
+    try:
+        process = subprocess.Popen(
+            [program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
+    with process:
+        try:
+            output, _ = process.communicate(script, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            command = script.strip().replace("\n", "; ")
+            raise ControlTimeoutError(f"{command!r} was not answered within {seconds:g} s") from error
+    return process.returncode, output.strip("\n")
+
+
+def _whole(value: int) -> int:
+    """The daemon misreads fractions, spaces and signs silently, so that only positive integers reach it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"a limit is a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _lines(commands: Sequence[str], answer: str) -> list[str]:
+    """One line for each command, of which only the last may print none."""
+    lines = answer.split("\n")
+    if len(lines) == len(commands) - 1:
+        lines.append("")
+    if len(lines) != len(commands):
+        raise RefusedError("; ".join(commands), answer)
+    return lines
+
+
+def _pids(command: str, answer: str) -> list[int]:
+    lines = answer.split()
+    if not all(line.isdecimal() for line in lines):
+        raise RefusedError(command, answer)
+    return [int(line) for line in lines]
+
+
+def _word(command: str, answer: str) -> str:
+    if not answer or len(answer.split()) != 1:
+        raise RefusedError(command, answer)
+    return answer
+
+
+def _number(command: str, answer: str) -> float:
+    try:
+        return float(answer)
+    except ValueError:
+        raise RefusedError(command, answer) from None
+
+
+def _memory(command: str, answer: str) -> int | None:
+    if not answer:
+        return None
+    match = _MEMORY.match(answer)
+    if match is None:
+        raise RefusedError(command, answer)
+    return int(int(match[1]) * _MIB[match[2]])

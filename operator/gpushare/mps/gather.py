@@ -1,0 +1,137 @@
+"""One look at a GPU's daemon: asks the process table, the control daemon and NVML, and decides nothing.
+
+As few runs of the control program as will do, since each costs a process: one for the servers at every look; the limits
+are read back after changes and every `REREAD_SECONDS`; clients are asked for only where something depends on them.
+"""
+
+import time
+from dataclasses import replace
+
+from gpushare.api.gpunode import Limits
+from gpushare.mps import client_link
+from gpushare.mps.control import ControlError, ControlProgram, ControlTimeoutError, NoDaemonError
+from gpushare.mps.daemon_log import DaemonLog
+from gpushare.mps.daemon_process import DaemonProcess, command_name, is_mps
+from gpushare.mps.files import read_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.observation import Answer, Foreign, Link, Observation, OnGpu, Server
+from gpushare.mps.past import Past, Shown
+from gpushare.mps.wire import DaemonState
+from gpushare.nvml.types import GpuProcesses, Nvml, NvmlError
+
+REREAD_SECONDS = 30.0
+LIVING_SECONDS = 15.0
+"""A supervisor whose last heartbeat is younger is alive."""
+_HEALTHY = ("ACTIVE", "INITIALIZING")
+
+
+def boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Gatherer:
+    """Of one GPU, for the supervisor of `share`."""
+
+    def __init__(
+        self, gpu: GpuDir, share: str, process: DaemonProcess, control: ControlProgram, nvml: Nvml, log: DaemonLog
+    ) -> None:
+        self._gpu = gpu
+        self._share = share
+        self._process = process
+        self._control = control
+        self._nvml = nvml
+        self._log = log
+
+    def look(self, wanted: Limits | None, past: Past, remark: str) -> Observation:
+        """The observation carries the past on, with what this look added to it."""
+        now = boottime()
+        seen = Observation(now, wanted, past, self._other_share(now), remark=remark)
+        seen = self._daemon(seen)
+        if seen.daemon_pid is not None:
+            seen = self._answered(seen)
+        log_line = self._log.telling_line() if seen.server is None else ""
+        return replace(seen, link=self._link(), log_line=log_line)
+
+    def _daemon(self, seen: Observation) -> Observation:
+        past = seen.past
+        pid = self._process.pid
+        if pid is None and past.daemon_ran:
+            past = past.daemon_ended(seen.now)
+        if pid is None and not seen.other_share:
+            pid = self._process.adopt()
+        if pid is not None and not past.daemon_ran:
+            past = past.daemon_runs(seen.now)
+        return replace(seen, past=past, daemon_pid=pid, daemon_exit=self._process.exit_status)
+
+    def _answered(self, seen: Observation) -> Observation:
+        """What the control daemon says, then what NVML says: a server that is ACTIVE now is on the GPU by then."""
+        past, on_gpu, answer, error = seen.past, OnGpu(), Answer.GIVEN, ""
+        server: Server | None = None
+        clients: tuple[int, ...] | None = None
+        try:
+            server = self._server(past.server)
+            past = past.server_is(server.pid if server else None)
+            past = self._read_back(past, seen.now) if seen.wanted else past
+            on_gpu = self._on_gpu(server)
+            if server is None:
+                clients = ()
+            elif seen.wanted is None or server.status not in _HEALTHY or server.pid not in on_gpu.pids:
+                clients = tuple(self._control.clients(server.pid))
+        except ControlError as failure:
+            answer, error, past = _kind(failure), str(failure), past.unanswered(seen.now)
+            on_gpu = self._on_gpu(server)
+        return replace(
+            seen, past=past, answer=answer, answer_error=error, server=server, clients=clients, on_gpu=on_gpu
+        )
+
+    def _server(self, last: int | None) -> Server | None:
+        """The daemon's server; of several, which `-multiuser-server` does not make, the one that serves."""
+        servers = [Server(pid, status) for pid, status in self._control.servers(last).items()]
+        return next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
+
+    def _read_back(self, past: Past, now: float) -> Past:
+        """What was never written is not read: it is about to be written."""
+        stale = now - past.read_at >= REREAD_SECONDS
+        if past.defaults_written is not None and (past.defaults is None or stale):
+            past = replace(past, defaults=Shown(*self._control.default_limits()), read_at=now)
+        unread = past.server_limits is None or stale
+        if past.server is not None and past.server_limits_written is not None and unread:
+            past = replace(past, server_limits=Shown(*self._control.server_limits(past.server)))
+        return past
+
+    def _on_gpu(self, server: Server | None) -> OnGpu:
+        try:
+            processes = self._nvml.processes(self._gpu.uuid)
+        except NvmlError as error:
+            return OnGpu(error=str(error) or type(error).__name__)
+        foreign = (
+            Foreign(process.pid, command_name(process.pid))
+            for process in processes.compute
+            if (server is None or process.pid != server.pid) and not is_mps(process.pid)
+        )
+        return OnGpu(_pids(processes), len(processes.mps_clients), tuple(foreign))
+
+    def _link(self) -> Link:
+        if client_link.is_current(self._gpu):
+            return Link.CURRENT
+        return Link.STALE if client_link.exists(self._gpu) else Link.ABSENT
+
+    def _other_share(self, now: float) -> str:
+        state = read_model(self._gpu.state, DaemonState).value
+        if state is None or state.share == self._share or state.stopped:
+            return ""
+        return state.share if 0 <= now - state.heartbeat < LIVING_SECONDS else ""
+
+
+def _pids(processes: GpuProcesses) -> frozenset[int]:
+    return frozenset(process.pid for process in (*processes.compute, *processes.mps_clients))
+
+
+def _kind(error: ControlError) -> Answer:
+    match error:
+        case ControlTimeoutError():
+            return Answer.TIMED_OUT
+        case NoDaemonError():
+            return Answer.NO_DAEMON
+        case _:
+            return Answer.FAILED

@@ -1,0 +1,193 @@
+"""One GPU's daemon, kept as daemon.json wants it: look, decide, tell state.json, act; over and over, in a thread.
+
+Guarantees: state.json is written at every change and at every look, and a look takes place every 2 s, or after the
+time limit of a hanging control command; an error in one look is logged and the next look begins afresh. When a thread
+ends, this share's daemon on the GPU has ended. Does not guarantee to notice daemon.json before the next look.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from gpushare.api.gpunode import Limits
+from gpushare.mps import client_link
+from gpushare.mps.control import ControlError, ControlProgram
+from gpushare.mps.daemon_log import DaemonLog
+from gpushare.mps.daemon_process import DaemonProcess, kill_server
+from gpushare.mps.decision import POLL_SECONDS, Action, Decision, decide
+from gpushare.mps.files import read_model, write_model
+from gpushare.mps.gather import Gatherer, boottime
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.observation import Observation
+from gpushare.mps.past import Past
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.nvml.types import Nvml
+
+LOG = logging.getLogger(__name__)
+MESSAGE_CHARACTERS = 1024
+
+
+class GpuSupervisor:
+    """Of one GPU, for `share`. `leaving`: set when the whole supervisor is to end."""
+
+    def __init__(
+        self, gpu: GpuDir, share: str, bin_dir: Path | None, nvml: Nvml, leaving: threading.Event, remark: str = ""
+    ) -> None:
+        self._gpu = gpu
+        self._share = share
+        self._leaving = leaving
+        self._remark = remark
+        self._log = DaemonLog(gpu.log)
+        self._process = DaemonProcess(gpu, bin_dir, self._log)
+        self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
+        self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log)
+        self._past = Past()
+        self._wanted: DaemonWanted | None = None
+        self._told: DaemonState | None = None
+        self._wake = threading.Event()
+
+    def wake(self) -> None:
+        """Look now rather than at the end of the pause."""
+        self._wake.set()
+
+    def run(self) -> None:
+        while True:
+            try:
+                decision = self.step()
+            except Exception:  # whatever it is: the daemon goes on serving, and so does its supervision
+                LOG.exception("GPU %s: this look failed", self._gpu.uuid)
+                decision = None
+            if decision is not None and decision.stopped and self._ends():
+                return
+            self._wake.wait(POLL_SECONDS if decision is None else decision.pause)
+            self._wake.clear()
+
+    def step(self) -> Decision:
+        """One look and what follows from it."""
+        self._log.rotate()
+        seen = self._gatherer.look(self._limits(), self._past, self._remark)
+        decision = decide(seen)
+        self._past = seen.past
+        self._tell(seen, decision)
+        self._act(decision.action, seen)
+        return decision
+
+    def _limits(self) -> Limits | None:
+        """What daemon.json wants now; None: that this share's daemon ends. An unreadable file is no news."""
+        read = read_model(self._gpu.wanted, DaemonWanted)
+        if read.value is not None or read.absent:
+            self._wanted = read.value
+        else:
+            LOG.warning("GPU %s: %s; what it wanted before still counts", self._gpu.uuid, read.reason)
+        wanted = self._wanted
+        if wanted is None or wanted.share != self._share or wanted.stop or self._leaving.is_set():
+            return None
+        return wanted.limits
+
+    def _ends(self) -> bool:
+        """A daemon that was told to stop is watched on, since it may be wanted again."""
+        gone = self._wanted is None or self._wanted.share != self._share
+        return gone or self._leaving.is_set()
+
+    def _tell(self, seen: Observation, decision: Decision) -> None:
+        if seen.other_share:
+            return
+        state = DaemonState(
+            uuid=self._gpu.uuid,
+            share=self._share,
+            heartbeat=boottime(),
+            reason=decision.reason,
+            message=decision.message[:MESSAGE_CHARACTERS],
+            control_pid=seen.daemon_pid,
+            server_pid=seen.server.pid if seen.server else None,
+            server_status=seen.server.status if seen.server else "",
+            in_force=seen.in_force,
+            restarts=seen.past.restarts,
+            stopped=decision.stopped,
+        )
+        if self._told is None or (state.reason, state.message) != (self._told.reason, self._told.message):
+            LOG.info("GPU %s: %s %s", self._gpu.uuid, state.reason.value, state.message)
+        write_model(self._gpu.state, state)
+        self._told = state
+
+    def _act(self, action: Action | None, seen: Observation) -> None:
+        """Carry out `action`; what hinders it is remembered, told at the next look, and tried again then."""
+        if action is None:
+            return
+        try:
+            self._past = replace(_ACTIONS[action](self, seen, self._past), trouble="")
+        except (ControlError, OSError) as error:
+            LOG.warning("GPU %s: %s failed: %s", self._gpu.uuid, action.name.lower().replace("_", " "), error)
+            self._past = replace(self._past, trouble=str(error))
+
+    def _start_daemon(self, seen: Observation, past: Past) -> Past:
+        try:
+            self._process.start()
+        except ControlError:
+            self._past = past.daemon_ended(seen.now)
+            raise
+        return replace(past, starts=past.starts + 1).daemon_runs(seen.now)
+
+    def _kill_daemon(self, _: Observation, past: Past) -> Past:
+        self._process.kill()
+        return past
+
+    def _write_defaults(self, seen: Observation, past: Past) -> Past:
+        if seen.wanted is None:
+            return past
+        self._past = replace(past, defaults=None, defaults_written=seen.wanted)
+        self._control.set_default_threads(seen.wanted.threads)
+        self._control.set_default_memory(seen.wanted.memory_mib)
+        self._control.set_default_priority(seen.wanted.priority)
+        return self._past
+
+    def _start_server(self, seen: Observation, past: Past) -> Past:
+        self._past = past.server_attempted(seen.now)
+        self._control.start_server()
+        return self._past
+
+    def _kill_server(self, _: Observation, past: Past) -> Past:
+        if past.server is not None and kill_server(past.server):
+            LOG.info("GPU %s: ended server %d", self._gpu.uuid, past.server)
+        return past
+
+    def _write_server_limits(self, seen: Observation, past: Past) -> Past:
+        if seen.wanted is None or seen.server is None:
+            return past
+        self._past = replace(past, server_limits=None, server_limits_written=seen.wanted)
+        self._control.set_server_threads(seen.server.pid, seen.wanted.threads)
+        self._control.set_server_memory(seen.server.pid, seen.wanted.memory_mib)
+        return self._past
+
+    def _renew_link(self, _: Observation, past: Past) -> Past:
+        client_link.renew(self._gpu)
+        return past
+
+    def _remove_link(self, _: Observation, past: Past) -> Past:
+        client_link.remove(self._gpu)
+        return past
+
+    def _quit(self, _: Observation, past: Past) -> Past:
+        self._control.quit()
+        return past
+
+    def _clean_up(self, _: Observation, past: Past) -> Past:
+        client_link.remove(self._gpu)
+        self._process.clean_up()
+        return past
+
+
+_ACTIONS: dict[Action, Callable[[GpuSupervisor, Observation, Past], Past]] = {
+    Action.START_DAEMON: GpuSupervisor._start_daemon,
+    Action.KILL_DAEMON: GpuSupervisor._kill_daemon,
+    Action.WRITE_DEFAULTS: GpuSupervisor._write_defaults,
+    Action.START_SERVER: GpuSupervisor._start_server,
+    Action.KILL_SERVER: GpuSupervisor._kill_server,
+    Action.WRITE_SERVER_LIMITS: GpuSupervisor._write_server_limits,
+    Action.RENEW_LINK: GpuSupervisor._renew_link,
+    Action.REMOVE_LINK: GpuSupervisor._remove_link,
+    Action.QUIT: GpuSupervisor._quit,
+    Action.CLEAN_UP: GpuSupervisor._clean_up,
+}

@@ -1,0 +1,154 @@
+"""NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real side of the first seam.
+
+Guarantees: nothing of the library comes out, neither its types nor its errors; a GPU that is lost is left out of lists
+and told as GpuLostError elsewhere; what an old driver or a GPU without the feature cannot tell reads as absent. Handles
+are asked for by UUID each time, since they do not survive a GPU's reset. NVML is thread-safe, and so is this.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+
+MIB = 1024 * 1024
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+T = TypeVar("T")
+
+
+def cores_per_sm(major: int, minor: int) -> int:
+    """CUDA cores of a streaming multiprocessor, by compute capability (CUDA C++ Programming Guide, appendix)."""
+    if (major, minor) in ((6, 0), (8, 0)) or major == 7:
+        return 64
+    return 128
+
+
+class PynvmlNvml:
+    """Implements gpushare.nvml.types.Nvml. Making one loads and initialises NVML: NvmlError where there is none."""
+
+    simulated = False
+
+    def __init__(self, library: ModuleType | None = None, pci_devices: Path = PCI_DEVICES) -> None:
+        self._lib: Any = library or import_module("pynvml")
+        lib = self._lib
+        self._pci_devices = pci_devices
+        self._lost_codes = {lib.NVML_ERROR_GPU_IS_LOST, lib.NVML_ERROR_RESET_REQUIRED}
+        self._absent_codes = {lib.NVML_ERROR_NOT_SUPPORTED, lib.NVML_ERROR_FUNCTION_NOT_FOUND}
+        self._modes = {
+            lib.NVML_COMPUTEMODE_DEFAULT: ComputeMode.DEFAULT,
+            lib.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: ComputeMode.EXCLUSIVE_PROCESS,  # the driver treats it as that
+            lib.NVML_COMPUTEMODE_PROHIBITED: ComputeMode.PROHIBITED,
+            lib.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: ComputeMode.EXCLUSIVE_PROCESS,
+        }
+        self._numbers = {ComputeMode.DEFAULT: lib.NVML_COMPUTEMODE_DEFAULT}
+        self._numbers[ComputeMode.PROHIBITED] = lib.NVML_COMPUTEMODE_PROHIBITED
+        self._numbers[ComputeMode.EXCLUSIVE_PROCESS] = lib.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+        self._ask(self._lib.nvmlInit)
+
+    def driver_version(self) -> str:
+        return str(self._ask(self._lib.nvmlSystemGetDriverVersion))
+
+    def cuda_version(self) -> str:
+        number = int(self._ask(self._lib.nvmlSystemGetCudaDriverVersion))
+        return f"{number // 1000}.{number % 1000 // 10}"
+
+    def gpus(self) -> list[GpuInfo]:
+        found = []
+        for index in range(self._ask(self._lib.nvmlDeviceGetCount)):
+            with suppress(GpuLostError):
+                found.append(self._info(index, self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)))
+        return found
+
+    def compute_mode(self, uuid: str) -> ComputeMode:
+        return self._modes[self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))]
+
+    def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
+        self._ask(self._lib.nvmlDeviceSetComputeMode, self._handle(uuid), self._numbers[mode])
+
+    def processes(self, uuid: str) -> GpuProcesses:
+        """NVML lists an MPS client among the compute processes too (measured): there it is left out."""
+        handle = self._handle(uuid)
+        clients = _processes(self._newest("nvmlDeviceGetMPSComputeRunningProcesses", handle))
+        known = {client.pid for client in clients}
+        compute = _processes(self._newest("nvmlDeviceGetComputeRunningProcesses", handle))
+        return GpuProcesses(clients, tuple(process for process in compute if process.pid not in known))
+
+    def close(self) -> None:
+        self._ask(self._lib.nvmlShutdown)
+
+    def _info(self, index: int, handle: Any) -> GpuInfo:
+        lib = self._lib
+        major, minor = self._ask(lib.nvmlDeviceGetCudaComputeCapability, handle)
+        cores = self._ask_or(0, lib.nvmlDeviceGetNumGpuCores, handle)
+        return GpuInfo(
+            uuid=str(self._ask(lib.nvmlDeviceGetUUID, handle)),
+            index=index,
+            minor=self._ask(lib.nvmlDeviceGetMinorNumber, handle),
+            product=str(self._ask(lib.nvmlDeviceGetName, handle)),
+            memory_mib=self._memory_mib(handle),
+            sms=cores // cores_per_sm(major, minor),
+            compute_capability=f"{major}.{minor}",
+            numa_node=self._numa_node(handle),
+            mig_enabled=self._ask_or([0, 0], lib.nvmlDeviceGetMigMode, handle)[0] == 1,
+        )
+
+    def _memory_mib(self, handle: Any) -> int:
+        """What CUDA programs see as the total: NVML's total without the driver's reserve, where NVML tells that."""
+        lib = self._lib
+        detailed = self._ask_or(None, lib.nvmlDeviceGetMemoryInfo, handle, lib.nvmlMemory_v2)
+        if detailed is None:
+            return int(self._ask(lib.nvmlDeviceGetMemoryInfo, handle).total) // MIB
+        return int(detailed.total - detailed.reserved) // MIB
+
+    def _numa_node(self, handle: Any) -> int | None:
+        """The kernel's word: NVML's own call is for other platforms. -1 means that there is but one node."""
+        bus_id = str(self._ask(self._lib.nvmlDeviceGetPciInfo, handle).busId).lower()
+        domain, _, rest = bus_id.partition(":")
+        try:
+            node = int((self._pci_devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+        except (OSError, ValueError):
+            return None
+        return node if node >= 0 else None
+
+    def _handle(self, uuid: str) -> Any:
+        return self._ask(self._lib.nvmlDeviceGetHandleByUUID, uuid)
+
+    def _newest(self, name: str, handle: Any) -> Iterable[Any]:
+        """By the newest version of the call that the driver has; nothing where it has none."""
+        for version in ("_v3", "_v2"):
+            found = self._ask_or(None, getattr(self._lib, name + version), handle)
+            if found is not None:
+                return list(found)
+        return []
+
+    def _ask_or(self, default: T, call: Callable[..., T], *arguments: Any) -> T:
+        """`default` where driver or GPU do not know the question."""
+        try:
+            return call(*arguments)
+        except self._lib.NVMLError as error:
+            if error.value in self._absent_codes:
+                return default
+            raise self._translated(error) from error
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except self._lib.NVMLError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Any) -> NvmlError:
+        """A UUID that NVML finds no more is a GPU that fell off the bus."""
+        lost = error.value in self._lost_codes or error.value == self._lib.NVML_ERROR_NOT_FOUND
+        return GpuLostError(str(error)) if lost else NvmlError(str(error))
+
+
+def _processes(found: Iterable[Any]) -> tuple[GpuProcess, ...]:
+    """One entry per PID; memory that NVML does not tell counts as 0."""
+    memory: dict[int, int] = {}
+    for process in found:
+        memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0)
+    return tuple(GpuProcess(pid, used // MIB) for pid, used in memory.items())
