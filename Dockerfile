@@ -13,6 +13,8 @@ ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/b
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
+# A name for the user: kopf asks for it.
+RUN echo 'gpushare:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'gpushare:x:65532:' >> /etc/group
 
 # The code: changes often, so it is installed apart from what it depends on.
 FROM base AS code
