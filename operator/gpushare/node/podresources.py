@@ -44,7 +44,9 @@ class PodResources:
 
     async def held(self) -> list[HeldDevice]:
         """Devices of every resource held by containers of this node. PodResourcesError: no answer."""
-        answer = await self._ask("List", lambda stub, limit: stub.List(messages.ListPodResourcesRequest(), timeout=limit))
+        answer = await self._ask(
+            "List", lambda stub, limit: stub.List(messages.ListPodResourcesRequest(), timeout=limit)
+        )
         return [
             HeldDevice(pod.namespace, pod.name, container.name, devices.resource_name, device_id)
             for pod in answer.pod_resources

@@ -37,13 +37,13 @@ class Process:
 
 
 def owner_of(cgroup: str) -> Owner | None:
-    """From the text of /proc/PID/cgroup; None: no pod's process."""
+    """From the text of /proc/PID/cgroup; None: no pod's process. The innermost pod, where a cluster runs in one."""
     for line in cgroup.splitlines():
         path = line.partition(":")[2].partition(":")[2]
         # containerd under a kubelet that uses the other cgroup driver joins slice and container by colons.
         parts = re.split("[/:]", path)
-        for position, part in enumerate(parts):
-            if pod := _POD.match(part):
+        for position in reversed(range(len(parts))):
+            if pod := _POD.match(parts[position]):
                 return Owner(pod["uid"].replace("_", "-"), _container(parts[position + 1 :]))
     return None
 

@@ -1,0 +1,151 @@
+"""The device plugin's gRPC service: what the kubelet asks about one resource, as thin answers around `Hooks`."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+
+from gpushare.node.edits import ContainerEdits
+from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
+from gpushare.node.registration import options
+
+READY_SECONDS = 20.0
+"""How long a container's start may wait here for its GPU; the kubelet gives up after 30 s, and tries again."""
+READY_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedDevice:
+    """A device as the kubelet is told of it; `id` has at most 63 characters."""
+
+    id: str
+    healthy: bool
+    numa_node: int | None
+
+
+class Hooks(Protocol):
+    """What the plugin asks. LookupError, with a sentence for the user, where the ids cannot be had."""
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        """Instantly: the kubelet starts no other pod meanwhile."""
+        ...
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        """None: a container with these ids may start; else the sentence that says why not yet."""
+        ...
+
+
+Preferred = Callable[[Sequence[str], Sequence[str], int], list[str]]
+
+
+class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
+    """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
+
+    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float] = time.monotonic) -> None:
+        self.watchers = 0
+        self.watched_at = clock()
+        """When a stream was last seen open, as long as none is."""
+        self._hooks = hooks
+        self._preferred = preferred
+        self._clock = clock
+        self._devices: list[OfferedDevice] = []
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._promised: dict[str, float] = {}
+
+    def offer(self, devices: Sequence[OfferedDevice]) -> None:
+        if list(devices) != self._devices:
+            self._devices = list(devices)
+            self._tell()
+
+    def close(self) -> None:
+        """Open streams are sent an empty list and end."""
+        self._devices, self._closing = [], True
+        self._tell()
+
+    def promised(self, seconds: float) -> frozenset[str]:
+        since = self._clock() - seconds
+        return frozenset(device_id for device_id, at in self._promised.items() if at >= since)
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:
+        return options()
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.watchers += 1
+        try:
+            while True:
+                changed, closing = self._changed, self._closing
+                yield messages.ListAndWatchResponse(devices=[_device(item) for item in self._devices])
+                if closing:
+                    return
+                await changed.wait()
+        finally:
+            self.watchers -= 1
+            self.watched_at = self._clock()
+
+    async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
+        answer = messages.PreferredAllocationResponse()
+        for one in request.container_requests:
+            ids = self._preferred(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
+            answer.container_responses.add(deviceIDs=ids)
+        return answer
+
+    async def Allocate(self, request: Any, context: Any) -> Any:
+        wanted = [list(one.devices_ids) for one in request.container_requests]
+        try:
+            responses = [_response(self._hooks.edits(ids)) for ids in wanted]
+        except LookupError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _sentence(error))
+        self._promise([device_id for ids in wanted for device_id in ids])
+        return messages.AllocateResponse(container_responses=responses)
+
+    async def PreStartContainer(self, request: Any, context: Any) -> Any:
+        ids = list(request.devices_ids)
+        deadline = self._clock() + READY_SECONDS
+        while (why := await self._not_ready(ids)) is not None:
+            if self._clock() + READY_POLL_SECONDS > deadline:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+            await asyncio.sleep(READY_POLL_SECONDS)
+        return messages.PreStartContainerResponse()
+
+    async def _not_ready(self, ids: list[str]) -> str | None:
+        try:
+            return await self._hooks.not_ready(ids)
+        except LookupError as error:
+            # A GPU may be on its way back to the share; only this container waits for it.
+            return _sentence(error)
+
+    def _promise(self, ids: Sequence[str]) -> None:
+        """One entry for each id that was ever offered, so this stays small."""
+        now = self._clock()
+        self._promised.update(dict.fromkeys(ids, now))
+
+
+def _sentence(error: LookupError) -> str:
+    return str(error.args[0]) if error.args else "these devices cannot be had now"
+
+
+def _device(item: OfferedDevice) -> messages.Device:
+    device = messages.Device(ID=item.id, health="Healthy" if item.healthy else "Unhealthy")
+    if item.numa_node is not None:
+        device.topology.nodes.add(ID=item.numa_node)
+    return device
+
+
+def _response(edits: ContainerEdits) -> messages.ContainerAllocateResponse:
+    response = messages.ContainerAllocateResponse(envs=dict(edits.env))
+    for mount in edits.mounts:
+        response.mounts.add(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
+    for node in edits.devices:
+        response.devices.add(host_path=node.host_path, container_path=node.container_path, permissions=node.permissions)
+    for name in edits.cdi_devices:
+        response.cdi_devices.add(name=name)
+    return response

@@ -1,0 +1,134 @@
+"""One resource's device plugin towards the kubelet: its socket, its registration, its offer.
+
+Guarantees: the kubelet hears every change of the offer and, on connecting, the present one; a kubelet that restarts,
+which wipes all plugins' sockets, that appears late, or that drops the plugin, is served again within a few seconds.
+Does not guarantee that a container's start was checked by us: the kubelet skips PreStartContainer between its own
+restart and our registration.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+
+from gpushare.api import names
+from gpushare.node.device_service import DeviceService, Hooks, OfferedDevice, Preferred
+from gpushare.node.preferred import preferred_slots
+from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
+from gpushare.node.registration import Identity, RegistrationError, identity, register
+
+__all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
+
+LOG = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+MAX_RETRY_SECONDS = 5.0
+ABANDONED_SECONDS = 10.0
+"""A kubelet that has not watched for so long, though it was told of the plugin, is told again."""
+CLOSE_SECONDS = 1.0
+PROMISE_SECONDS = 60.0
+"""An allocation may take so long to appear in PodResources."""
+
+
+class DevicePlugin:
+    def __init__(
+        self,
+        resource: str,
+        kubelet_dir: Path,
+        hooks: Hooks,
+        preferred: Preferred = preferred_slots,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet."""
+        self._resource = resource
+        directory = kubelet_dir / "device-plugins"
+        self._kubelet = directory / "kubelet.sock"
+        self._socket = directory / names.plugin_socket(resource)
+        self._clock = clock
+        self._service = DeviceService(hooks, preferred, clock)
+        self._server: grpc.aio.Server | None = None
+        self._bound: Identity | None = None
+        self._registered: Identity | None = None
+        self._registered_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns at once; serves and registers as soon as there is a kubelet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._follow(), name=f"device plugin {self._resource}")
+
+    def offer(self, devices: Sequence[OfferedDevice]) -> None:
+        """Replaces what the kubelet is offered; nothing is before the first call."""
+        self._service.offer(devices)
+
+    def promised(self, seconds: float = PROMISE_SECONDS) -> frozenset[str]:
+        """Device ids handed out within the last `seconds`: the kubelet may not list them yet."""
+        return self._service.promised(seconds)
+
+    async def stop(self) -> None:
+        """Withdraws every device, then closes and removes the socket."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        self._service.close()
+        await self._close(CLOSE_SECONDS)
+
+    async def _follow(self) -> None:
+        failures, told = 0, ""
+        while True:
+            try:
+                await self._look()
+                failures, told = 0, ""
+            except (OSError, RegistrationError) as error:
+                failures += 1
+                if str(error) != told:
+                    LOG.warning("device plugin not registered, trying again: %s", error)
+                told = str(error)
+            await asyncio.sleep(min(POLL_SECONDS * 2 ** max(failures - 1, 0), MAX_RETRY_SECONDS))
+
+    async def _look(self) -> None:
+        if self._bound is None or identity(self._socket) != self._bound:
+            await self._serve()
+        # Read before registering: a kubelet that restarts meanwhile is then a different one.
+        kubelet = identity(self._kubelet)
+        if kubelet is None:
+            self._registered = None
+        elif kubelet != self._registered or self._abandoned():
+            await register(self._kubelet, self._socket.name, self._resource)
+            self._registered, self._registered_at = kubelet, self._clock()
+            LOG.info("device plugin %s is registered with the kubelet", self._resource)
+
+    def _abandoned(self) -> bool:
+        if self._service.watchers:
+            return False
+        return self._clock() - max(self._registered_at, self._service.watched_at) > ABANDONED_SECONDS
+
+    async def _serve(self) -> None:
+        await self._close(None)
+        self._registered = None
+        server = grpc.aio.server()
+        services.add_DevicePluginServicer_to_server(self._service, server)
+        # Bound under another name: gRPC unlinks the name it bound whenever it gets to closing an old server, and a
+        # rename replaces what an earlier agent left.
+        new = self._socket.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        try:
+            server.add_insecure_port(f"unix://{new}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen at {new}: {error}") from error
+        await server.start()
+        self._server = server
+        new.replace(self._socket)
+        self._bound = identity(self._socket)
+
+    async def _close(self, grace: float | None) -> None:
+        if self._bound is not None and identity(self._socket) == self._bound:
+            self._socket.unlink(missing_ok=True)
+        self._bound = None
+        if self._server is not None:
+            await self._server.stop(grace)
+            self._server = None
