@@ -23,6 +23,14 @@ FINALIZER_MANAGER = "gpushare-operator-finalizer"
 SHARE_LABEL = f"{names.GROUP}/share"
 
 
+MOVES = {
+    "GpuAssigned": "this share now has",
+    "GpuDraining": "once no container holds a slot, this share gives back",
+    "GpuReleased": "this share has given back",
+}
+"""Reasons of events about a GPU, and how they are told."""
+
+
 def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings, now: str) -> list[Write]:
     """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
     shares = {share.name: share for share in snapshot.shares}
@@ -124,19 +132,17 @@ def _assignment(item: Assignment) -> Object:
 
 def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> Iterable[Note]:
     """One note for each kind of change that a share sees on this node."""
-    moved: dict[tuple[str, str, str], list[str]] = {}
+    moved: dict[tuple[str, str], list[str]] = {}
     for uuid in sorted({*before, *after}):
         old, new = before.get(uuid), after.get(uuid)
         if old and (new is None or new.share != old.share):
-            moved.setdefault((old.share, "Released", "left this share"), []).append(uuid)
+            moved.setdefault((old.share, "GpuReleased"), []).append(uuid)
         if new and (old is None or new.share != old.share):
-            moved.setdefault((new.share, "Assigned", "now belongs to this share"), []).append(uuid)
+            moved.setdefault((new.share, "GpuAssigned"), []).append(uuid)
         elif new and old and new.draining and not old.draining:
-            moved.setdefault((new.share, "Draining", "leaves this share once no container holds a slot"), []).append(
-                uuid
-            )
-    for (share, reason, text), uuids in sorted(moved.items()):
-        yield Note(share, "Normal", f"Gpu{reason}", "Assign", f"node {node}: {', '.join(uuids)} {text}")
+            moved.setdefault((new.share, "GpuDraining"), []).append(uuid)
+    for (share, reason), uuids in sorted(moved.items()):
+        yield Note(share, "Normal", reason, "Assign", f"node {node}: {MOVES[reason]} {', '.join(uuids)}")
 
 
 def _statuses(plan: Plan, world: World, now: str) -> Iterable[Write]:

@@ -5,6 +5,7 @@ is told by our own finalizer. There is no peering, since a Lease decides who is 
 limits, so that a connection that died silently is replaced.
 """
 
+import logging
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,11 +25,13 @@ TOKEN_MINUTES = 10
 
 async def watch(world: World, settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT (kopf takes both over), or raises what ended it."""
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else a line for each heartbeat of each node
     await kopf.operator(
         registry=_registry(world),
         settings=_kopf_settings(),
         namespaces=[settings.namespace],
         standalone=True,
+        identity=Identity(settings.pod_name),  # else kopf asks for the user's name, and ours has none
     )
 
 

@@ -173,7 +173,7 @@ async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -
         ("Normal", "Ready", "a"),
     ]
     assert kube.events[0]["metadata"]["namespace"] == "default"
-    assert kube.events[0]["note"] == "node n1: GPU-1 now belongs to this share"
+    assert kube.events[0]["note"] == "node n1: this share now has GPU-1"
 
 
 async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconciler: Reconciler) -> None:
