@@ -8,6 +8,8 @@ daemon ends its server and clients, so that nothing here does it unasked.
 import os
 import signal
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from gpushare.mps.control import PROGRAM, ControlError, daemon_environment
@@ -22,10 +24,12 @@ _LEFT_BEHIND = ("control", "control_privileged", "control_lock", "log", PID_FILE
 class DaemonProcess:
     """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace."""
 
-    def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog) -> None:
+    def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog, ended: Callable[[], None]) -> None:
+        """`ended` is called, in a thread of its own, when a daemon that was started here ends."""
         self._gpu = gpu
         self._bin_dir = bin_dir
         self._log = log
+        self._ended = ended
         self._child: subprocess.Popen[bytes] | None = None
         self._adopted: tuple[int, int] | None = None
 
@@ -64,6 +68,11 @@ class DaemonProcess:
                 )
             except OSError as error:
                 raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
+        threading.Thread(target=self._watch, args=(self._child,), daemon=True).start()
+
+    def _watch(self, child: "subprocess.Popen[bytes]") -> None:
+        child.wait()
+        self._ended()
 
     def adopt(self) -> int | None:
         """Take over the daemon that serves this directory already: its PID, or None where there is none."""

@@ -38,15 +38,15 @@ class GpuSupervisor:
         self._gpu = gpu
         self._share = share
         self._leaving = leaving
+        self._wake = threading.Event()
         self._remark = remark
         self._log = DaemonLog(gpu.log)
-        self._process = DaemonProcess(gpu, bin_dir, self._log)
+        self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
         self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log)
         self._past = Past()
         self._wanted: DaemonWanted | None = None
         self._told: DaemonState | None = None
-        self._wake = threading.Event()
 
     def wake(self) -> None:
         """Look now rather than at the end of the pause."""

@@ -69,9 +69,9 @@ class Past:
         return replace(self, daemon_ran=True, daemon_since=now)
 
     def daemon_ended(self, now: float) -> "Past":
-        """1, 2, 4, … 60 s until the next start; the count begins anew after a good minute."""
+        """0, 1, 2, 4, … 60 s until the next start; the count begins anew after a good minute."""
         failures = 1 if self.daemon_ran and now - self.daemon_since >= GOOD_SECONDS else self.failures + 1
-        wait = min(2.0 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_BACKOFF_SECONDS)
+        wait = min(2.0 ** min(failures - 2, _MOST_DOUBLINGS), LONGEST_BACKOFF_SECONDS) if failures > 1 else 0.0
         return Past(starts=self.starts, failures=failures, daemon_start_at=now + wait, trouble=self.trouble)
 
     def unanswered(self, now: float) -> "Past":

@@ -1,8 +1,8 @@
 """The control commands of MPS v2 on driver 580: what each prints. Unknown ones print that they are.
 
-Measured: the percentage's form, refusals, get_server_status, terminate_client's 0, lspart being unknown, memory
-values. Assumed, for want of a measurement: the exact columns of the tables, what a command prints when an argument is
-missing, and that setting a memory limit prints nothing.
+Measured: the percentages' form and refusals, memory values and that setting one prints nothing, unknown commands,
+servers and processes. Assumed, for want of a measurement: the widths of the tables' columns, device_query, what
+shutdown_server says, and what a command prints when an argument is missing or malformed.
 """
 
 import os
@@ -49,8 +49,6 @@ class Daemon(Protocol):
 
     @property
     def server_pid(self) -> int | None: ...
-    @property
-    def server_ready(self) -> bool: ...
     def log(self, text: str) -> None: ...
     def start_server(self, uid: int) -> None: ...
     def stop_server(self) -> None: ...
@@ -100,7 +98,8 @@ def _server_list(daemon: Daemon, _: list[str]) -> str:
 
 
 def _server_status(daemon: Daemon, _: list[str]) -> str:
-    return "ACTIVE\n" if daemon.server_ready else "INITIALIZING\n"
+    daemon.ask_server({"op": "ping"})
+    return "ACTIVE\n"
 
 
 def _start_server(daemon: Daemon, arguments: list[str]) -> str:
@@ -165,9 +164,11 @@ def _describe(pid: int) -> tuple[str, str]:
 
 
 def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
-    pid = int(arguments[0])
+    if _server(daemon, arguments[0]):
+        return f"Server {arguments[0]} not found\nServer {arguments[0]} not found!\n1\n"
+    pid = int(arguments[1])
     found = daemon.ask_server({"op": "terminate", "pid": pid})["found"]
-    return "0\n" if found else f"Invalid process {pid}!\n"
+    return "0\n" if found else f"Invalid process {pid}!\n1\n"
 
 
 def _set_default_threads(daemon: Daemon, arguments: list[str]) -> str:
@@ -208,7 +209,7 @@ def _set_server_memory(daemon: Daemon, arguments: list[str]) -> str:
 
 def _memory_of(settings: Settings, arguments: list[str]) -> str:
     """By the very name it was set with: a limit set by UUID does not show under the index."""
-    return limits.memory_text(settings.memory.get(arguments[0] if arguments else "0")) + "\n"
+    return limits.memory_text(settings.memory.get(arguments[0] if arguments else "0"))
 
 
 def _set_default_priority(daemon: Daemon, arguments: list[str]) -> str:
@@ -225,7 +226,7 @@ COMMANDS: dict[str, Callable[[Daemon, list[str]], str]] = {
     "get_device_client_list": _device_client_list,
     "device_query": _device_query,
     "ps": _ps,
-    "terminate_client": _on_server(_terminate_client),
+    "terminate_client": _terminate_client,
     "get_default_active_thread_percentage": lambda daemon, _: f"{daemon.settings.threads}\n",
     "set_default_active_thread_percentage": _set_default_threads,
     "get_active_thread_percentage": _on_server(lambda daemon, _: f"{_server_settings(daemon).threads}\n"),

@@ -64,13 +64,10 @@ def memory_value(text: str) -> int | None:
 
 
 def memory_text(limit: int | None) -> str:
-    """How the daemon prints a limit. Only `1M`, `4M` and `17179869183G` are measured.
-
-    Assumed: whole GiB in G, all else in M, and this sentence where there is none.
-    """
+    """How the daemon prints a limit (measured): whole GiB, rounded down, from 1 GiB on; nothing where there is none."""
     if limit is None:
-        return "No limit set"
-    return f"{limit >> 30}G" if limit % (1 << 30) == 0 else f"{limit // MIB}M"
+        return ""
+    return f"{limit >> 30}G\n" if limit >= 1 << 30 else f"{limit // MIB}M\n"
 
 
 def device_limit(limits: dict[str, int], index: int, uuid: str) -> int | None:

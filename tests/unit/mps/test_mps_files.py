@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from gpushare.api.gpunode import Limits
 from gpushare.mps.files import MAX_BYTES, read_model, write_model, write_text
 from gpushare.mps.wire import DaemonWanted

@@ -1,0 +1,343 @@
+"""The supervisor against the simulated driver and MPS executables: real processes, sockets and signals, no GPU."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode, Limits
+from gpushare.mps.control import ControlProgram
+from gpushare.mps.files import read_model, write_model
+from gpushare.mps.layout import GpuDir, gpu_dir
+from gpushare.mps.supervisor import Supervisor
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.nvml.types import NvmlError
+from gpushare.simulation import bin_dir
+from gpushare.simulation.nvml import SimulatedNvml
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
+LIMITS = Limits(threads=50, memory_mib=16385)
+SECONDS = 20.0
+CLIENT = """
+import sys, time
+from gpushare.simulation.client import SimulatedContext
+context = SimulatedContext.create()
+print(context.sms_enforced, context.mem_get_info()[0] // 2**20, context.under_mps, flush=True)
+for line in sys.stdin:
+    context.fault("illegal_address")
+    time.sleep(0.1)
+    break
+"""
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+class Node:
+    """Two simulated GPUs in EXCLUSIVE_PROCESS, and what a node agent does about them."""
+
+    def __init__(self, base: Path, root: Path) -> None:
+        self.base = base
+        self.root = root
+        self.nvml = SimulatedNvml(base)
+        self.dirs = [gpu_dir(root, info.uuid) for info in self.nvml.gpus()]
+        self.clients: list[subprocess.Popen[str]] = []
+        for gpu in self.dirs:
+            self.nvml.set_compute_mode(gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+            gpu.client.mkdir(parents=True)
+
+    def want(self, gpu: GpuDir, limits: Limits = LIMITS, share: str = "inference", stop: bool = False) -> None:
+        write_model(gpu.wanted, DaemonWanted(uuid=gpu.uuid, share=share, limits=limits, stop=stop))
+
+    def state(self, gpu: GpuDir) -> DaemonState:
+        state = read_model(gpu.state, DaemonState).value
+        assert state is not None
+        return state
+
+    def until(self, gpu: GpuDir, condition: Callable[[DaemonState], object], seconds: float = SECONDS) -> DaemonState:
+        def holds() -> object:
+            state = read_model(gpu.state, DaemonState).value
+            return state is not None and condition(state)
+
+        until(holds, f"{read_model(gpu.state, DaemonState)}", seconds)
+        return self.state(gpu)
+
+    def ready(self, gpu: GpuDir) -> DaemonState:
+        return self.until(gpu, lambda state: state.ready)
+
+    def client(self, gpu: GpuDir) -> tuple[subprocess.Popen[str], list[str]]:
+        """A client as a container has it: it sees client/ alone. With what it prints: SMs, MiB free, whether MPS."""
+        client = subprocess.Popen(
+            [sys.executable, "-c", CLIENT],
+            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(gpu.client)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.clients.append(client)
+        assert client.stdout is not None
+        return client, client.stdout.readline().split()
+
+    def control(self, gpu: GpuDir) -> ControlProgram:
+        return ControlProgram(bin_dir(), gpu.pipe, gpu.log)
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Path]:
+    """One simulated driver for all tests. Its directory is short: socket paths are."""
+    with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as directory:
+        arguments = ["--directory", directory, "--gpus", "2", "--node", "unit", "--client-init-ms", "5"]
+        process = subprocess.Popen([sys.executable, "-m", "gpushare.cli.main", "simulated-driver", *arguments])
+        nvml = SimulatedNvml(Path(directory))
+
+        def answers() -> bool:
+            try:
+                return len(nvml.gpus()) == 2
+            except NvmlError:
+                return False
+
+        until(answers, "the simulated driver answers")
+        yield Path(directory)
+        process.terminate()
+        process.wait(5)
+
+
+@pytest.fixture
+def node(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", str(driver))
+    with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as root:
+        node = Node(driver, Path(root))
+        yield node
+        for client in node.clients:
+            client.kill()
+            client.communicate()
+        for gpu in node.dirs:
+            state = read_model(gpu.state, DaemonState).value
+            if state is not None and not state.stopped:
+                _kill(state.control_pid)
+
+
+@pytest.fixture
+def supervisor(node: Node) -> Iterator[Supervisor]:
+    supervisor = Supervisor("inference", node.root, bin_dir(), node.nvml)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    yield supervisor
+    for client in node.clients:
+        client.kill()
+    supervisor.leave()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+def _kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
+    assert pid is not None
+    os.kill(pid, number)
+
+
+def test_a_wanted_gpu_becomes_ready_and_limits_its_clients(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    state = node.ready(gpu)
+    assert state.in_force == LIMITS
+    assert state.server_pid in {process.pid for process in node.nvml.processes(gpu.uuid).compute}
+    assert gpu.client_control.samefile(gpu.control)
+    assert [entry.name for entry in gpu.client.iterdir()] == ["control"]
+    _, (sms, free, under_mps) = node.client(gpu)
+    assert (sms, under_mps) == ("66", "True")
+    assert 15000 < int(free) <= 16385
+
+
+def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    before = node.ready(gpu)
+    old, _ = node.client(gpu)
+    node.want(gpu, Limits(threads=20, memory_mib=4096))
+    after = node.until(gpu, lambda state: state.ready and state.in_force == Limits(threads=20, memory_mib=4096))
+    assert (after.control_pid, after.server_pid) == (before.control_pid, before.server_pid)
+    _, (sms, free, _) = node.client(gpu)
+    assert sms == "26"
+    assert int(free) <= 4096
+    assert old.poll() is None
+
+
+def test_a_limit_that_somebody_removes_is_written_again(
+    node: Node, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpushare.mps.gather.REREAD_SECONDS", 1.0)
+    gpu = node.dirs[0]
+    node.want(gpu)
+    server = node.ready(gpu).server_pid
+    assert server is not None
+    control = node.control(gpu)
+    assert control.run(f"set_device_pinned_mem_limit {server} 0 garbage") == ""
+    assert control.server_memory_mib(server) is None
+    until(lambda: control.server_memory_mib(server) is not None, "the limit is back")
+
+
+def test_a_killed_server_is_replaced_at_once(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    before = node.ready(gpu)
+    _kill(before.server_pid)
+    after = node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
+    assert (after.control_pid, after.restarts) == (before.control_pid, 0)
+    assert after.in_force == LIMITS
+
+
+def test_a_killed_daemon_is_restarted_with_a_renewed_link(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    before = node.ready(gpu)
+    inode = gpu.client_control.stat().st_ino
+    _kill(before.control_pid)
+    after = node.until(gpu, lambda state: state.ready and state.control_pid != before.control_pid)
+    assert after.restarts == 1
+    assert gpu.client_control.samefile(gpu.control)
+    assert gpu.client_control.stat().st_ino != inode or gpu.client_control.stat().st_nlink == 2
+    _, (sms, _, under_mps) = node.client(gpu)
+    assert (sms, under_mps) == ("66", "True")
+
+
+def test_a_server_that_let_the_gpu_go_is_replaced(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    before = node.ready(gpu)
+    client, _ = node.client(gpu)
+    client.communicate("fault\n")
+    after = node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
+    assert after.server_pid in {process.pid for process in node.nvml.processes(gpu.uuid).compute}
+
+
+def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    node.ready(gpu)
+    client, _ = node.client(gpu)
+    node.want(gpu, stop=True)
+    waiting = node.until(gpu, lambda state: str(client.pid) in state.message)
+    assert waiting.reason is DaemonReason.STOPPING
+    assert not waiting.stopped
+    assert not gpu.client_control.exists()
+    time.sleep(1)
+    assert client.poll() is None
+    client.communicate("")
+    stopped = node.until(gpu, lambda state: state.stopped)
+    assert stopped.control_pid is None
+    assert not any(gpu.pipe.iterdir())
+
+
+def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    node.ready(gpu)
+    gpu.wanted.unlink()
+    node.until(gpu, lambda state: state.stopped)
+    node.want(gpu)
+    node.ready(gpu)
+    node.want(gpu, stop=True)
+    node.until(gpu, lambda state: state.stopped)
+    node.want(gpu)
+    assert node.ready(gpu).in_force == LIMITS
+
+
+def test_a_wedged_server_is_told_and_holds_up_no_other_gpu(node: Node, supervisor: Supervisor) -> None:
+    wedged, other = node.dirs
+    node.want(wedged)
+    server = node.ready(wedged).server_pid
+    _kill(server, signal.SIGSTOP)
+    try:
+        node.until(wedged, lambda state: state.reason is DaemonReason.CONTROL_TIMEOUT)
+        node.want(other)
+        node.until(other, lambda state: state.ready, 5)
+    finally:
+        _kill(server, signal.SIGCONT)
+    assert node.ready(wedged).server_pid == server
+
+
+def test_a_foreign_process_that_holds_the_gpu_is_named(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    holder, (_, _, under_mps) = node.client(gpu)
+    assert under_mps == "False"
+    node.want(gpu)
+    state = node.until(gpu, lambda state: state.reason is DaemonReason.GPU_HELD_BY_FOREIGN_PROCESS)
+    assert f"PID {holder.pid}" in state.message
+    holder.communicate("")
+    node.ready(gpu)
+
+
+def test_gpus_of_other_shares_are_left_alone(node: Node, supervisor: Supervisor) -> None:
+    mine, others = node.dirs
+    node.want(others, share="training")
+    node.want(mine)
+    node.ready(mine)
+    assert not others.state.exists()
+    assert not others.pipe.exists()
+
+
+def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    node.ready(gpu)
+    client, _ = node.client(gpu)
+    second = Supervisor("training", node.root, bin_dir(), node.nvml)
+    thread = threading.Thread(target=second.run)
+    thread.start()
+    try:
+        node.want(gpu, share="training")
+        node.until(gpu, lambda state: str(client.pid) in state.message)
+        time.sleep(1)
+        assert node.state(gpu).share == "inference"
+        client.communicate("")
+        state = node.until(gpu, lambda state: state.ready and state.share == "training")
+        assert state.in_force == LIMITS
+    finally:
+        second.leave()
+        thread.join(SECONDS)
+
+
+def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: Node) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    command = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--simulation", "--share", "inference"]
+    first = subprocess.Popen([*command, "--root", str(node.root)])
+    before = node.ready(gpu)
+    client, _ = node.client(gpu)
+    first.kill()
+    first.wait()
+    second = subprocess.Popen([*command, "--root", str(node.root)])
+    after = node.until(gpu, lambda state: state.ready and state.heartbeat > before.heartbeat + 2)
+    assert (after.control_pid, after.server_pid) == (before.control_pid, before.server_pid)
+    second.terminate()
+    node.until(gpu, lambda state: str(client.pid) in state.message)
+    assert second.poll() is None, "SIGTERM waits for the clients"
+    assert not gpu.client_control.exists()
+    client.communicate("")
+    assert second.wait(SECONDS) == 0
+    assert node.state(gpu).stopped
+
+
+def test_a_missing_program_is_told_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    supervisor = Supervisor("inference", node.root, tmp_path, node.nvml)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    state = node.until(gpu, lambda state: "again in 2 s" in state.message)
+    supervisor.leave()
+    thread.join(SECONDS)
+    assert state.reason is DaemonReason.DAEMON_FAILED
+    assert "nvidia-cuda-mps-control cannot be started: No such file or directory" in state.message
