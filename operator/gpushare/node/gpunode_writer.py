@@ -27,15 +27,16 @@ class GpuNodeWriter:
         self._node = node
         self._clock = clock
         self._throttle = Throttle(counted_at=clock())
-        self._retry_at = 0.0
+        self._create_at = 0.0
+        self._write_at = 0.0
         self._written: tuple[str, GpuNodeStatus, float] | None = None
         """(the object's uid, status, when): what a cache that lags behind our own write does not show yet."""
 
     async def create(self) -> None:
         """Errors are logged; the caller tries again with its next tick, which this holds to one in 5 s."""
-        if self._clock() < self._retry_at:
+        if self._clock() < self._create_at:
             return
-        self._retry_at = self._clock() + RETRY_SECONDS
+        self._create_at = self._clock() + RETRY_SECONDS
         try:
             node = await self._kube.get(NODES, self._node)
             body = {**_identity(self._node), "metadata": {"name": self._node, "ownerReferences": [_owner(node)]}}
@@ -48,7 +49,7 @@ class GpuNodeWriter:
         now = self._clock()
         if status == cached.status or self._just_written(cached.metadata.uid, status, now):
             return
-        if now < self._retry_at or self._throttle.wait(now, urgent=urgent(status, cached.status)) > 0:
+        if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, cached.status)) > 0:
             return
         self._throttle.wrote(now)
         body = {**_identity(self._node), "metadata": {"name": self._node}, "status": status.wire()}
@@ -56,7 +57,7 @@ class GpuNodeWriter:
             await self._kube.apply(GPU_NODES, self._node, body, manager=MANAGER, subresource="status")
             self._written = (cached.metadata.uid, status, now)
         except FAILURES as error:
-            self._retry_at = now + RETRY_SECONDS
+            self._write_at = now + RETRY_SECONDS
             LOG.warning("status of GpuNode %s not written: %s", self._node, error)
 
     def _just_written(self, uid: str, status: GpuNodeStatus, now: float) -> bool:

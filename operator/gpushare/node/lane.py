@@ -30,11 +30,13 @@ class Lane:
             if self._hanging is not None and not self._hanging.done():
                 raise HungError(f"{self._name}: an earlier call still hangs")
             future = self._start(function, *args, **kwargs)
+            # Not asyncio.wait_for: Python 3.11's can swallow a cancellation that comes as the call returns.
             try:
-                return await asyncio.wait_for(asyncio.shield(future), self._seconds)
+                async with asyncio.timeout(self._seconds):
+                    return await asyncio.shield(future)
             except TimeoutError:
                 if future.done():
-                    raise
+                    return future.result()
                 self._hanging = future
                 raise HungError(f"{self._name}: no answer within {self._seconds:g} s") from None
 

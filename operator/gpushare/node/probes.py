@@ -15,10 +15,11 @@ async def serve(port: int, checks: dict[str, Check]) -> asyncio.Server:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # To its end: closing a connection with unread bytes resets it, and the answer may be lost.
-            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_SECONDS)
-            writer.write(_response(request.decode("latin-1"), checks))
-            await asyncio.wait_for(writer.drain(), REQUEST_SECONDS)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                # To its end: closing a connection with unread bytes resets it, and the answer may be lost.
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(request.decode("latin-1"), checks))
+                await writer.drain()
         writer.close()
 
     return await asyncio.start_server(answer, port=port, limit=4096)

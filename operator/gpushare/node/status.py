@@ -89,7 +89,6 @@ def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
 
     def essence(status: GpuNodeStatus) -> object:
         return (
-            status.observed_generation,
             [(item.uuid, item.share, item.ready, item.drained, item.wanted) for item in status.daemons],
             [(item.uuid, item.lost) for item in status.gpus],
         )

@@ -8,7 +8,7 @@ flaps all day is still written every 10 s on average.
 from dataclasses import dataclass
 
 INTERVAL = 10.0
-SAVED = 4.0
+SAVED = 6.0
 
 
 @dataclass(slots=True)
