@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Holder, Limits
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import FINALIZER

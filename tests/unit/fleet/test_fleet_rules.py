@@ -4,11 +4,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.fleet import NodeView, Plan, Snapshot, plan
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAMES = ("a", "b", "c")
 
@@ -36,7 +37,7 @@ def _node(draw: st.DrawFn, make: Any, name: str) -> NodeView:
     assigned = [index for index in range(count) if owners[index] and draw(st.booleans())]
     running = [index for index in range(count) if owners[index] and draw(st.booleans())]
     occupied = [index for index in running if draw(st.booleans())]
-    return make.node(
+    node: NodeView = make.node(
         name,
         gpus=[make.gpu(index, name, lost=draw(st.booleans())) for index in range(count) if draw(st.integers(0, 9))],
         assignments=draw(
@@ -49,6 +50,7 @@ def _node(draw: st.DrawFn, make: Any, name: str) -> NodeView:
         ready=draw(st.booleans()),
         allocatable=draw(st.sampled_from([frozenset(), frozenset({"nvidia.com/gpu"})])),
     )
+    return node
 
 
 def carried_out(snapshot: Snapshot, decided: Plan) -> Snapshot:

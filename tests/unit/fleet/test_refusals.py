@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from gpushare.api.gpunode import ComputeMode
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
