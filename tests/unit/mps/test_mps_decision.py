@@ -1,0 +1,231 @@
+"""What is done about a daemon, as a table: each row is a sentence, an observation, and the decision."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.api.conditions import DaemonReason as Reason
+from gpushare.api.gpunode import Limits
+from gpushare.mps.decision import POLL_SECONDS, START_SECONDS, WEDGED_SECONDS, Action, decide
+from gpushare.mps.observation import Answer, Foreign, Link, Observation, OnGpu, Server
+from gpushare.mps.past import Past, Shown
+
+NOW = 10_000.0
+WANTED = Limits(threads=50, memory_mib=16385, priority=1)
+PAST = Past(
+    daemon_ran=True,
+    starts=1,
+    daemon_since=NOW - 1000,
+    server=501,
+    defaults=Shown(50.0, 16384, 1),
+    defaults_written=WANTED,
+    server_limits=Shown(50.0, 16384),
+    server_limits_written=WANTED,
+)
+HEALTHY = Observation(
+    now=NOW,
+    wanted=WANTED,
+    past=PAST,
+    daemon_pid=405,
+    server=Server(501, "ACTIVE"),
+    on_gpu=OnGpu(frozenset({501, 590}), mps_clients=1),
+    link=Link.CURRENT,
+)
+FOREIGN = OnGpu(frozenset({630}), foreign=(Foreign(630, "python3"),))
+
+
+def healthy(past: Mapping[str, object] | None = None, **changes: object) -> Observation:
+    return replace(HEALTHY, past=replace(PAST, **(past or {})), **changes)  # type: ignore[arg-type]
+
+
+def leaving(past: Mapping[str, object] | None = None, **changes: object) -> Observation:
+    return healthy(past, **{"wanted": None, "link": Link.ABSENT, "clients": (), **changes})
+
+
+LONG_SILENT = {"unanswered_since": NOW - WEDGED_SECONDS}
+SERVING = {
+    "all as wanted is ready": (healthy(), Reason.READY, None),
+    "a daemon of another share is left alone": (
+        healthy(other_share="training", daemon_pid=None),
+        Reason.PENDING,
+        None,
+    ),
+    "no daemon is started": (healthy(daemon_pid=None), Reason.STARTING, Action.START_DAEMON),
+    "one that failed is started when its time has come": (
+        healthy({"daemon_start_at": NOW}, daemon_pid=None, daemon_exit="ended with status 1"),
+        Reason.DAEMON_FAILED,
+        Action.START_DAEMON,
+    ),
+    "and not before": (
+        healthy({"daemon_start_at": NOW + 8}, daemon_pid=None, daemon_exit="ended with status 1"),
+        Reason.DAEMON_FAILED,
+        None,
+    ),
+    "a young daemon may be silent": (
+        healthy({"daemon_since": NOW - START_SECONDS + 1, "server": None}, answer=Answer.NO_DAEMON),
+        Reason.STARTING,
+        None,
+    ),
+    "one that hangs is told": (healthy(answer=Answer.TIMED_OUT), Reason.CONTROL_TIMEOUT, None),
+    "one that hangs for long without clients loses its server": (
+        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu()),
+        Reason.CONTROL_TIMEOUT,
+        Action.KILL_SERVER,
+    ),
+    "one that hangs for long with clients keeps it": (
+        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu(mps_clients=1)),
+        Reason.CONTROL_TIMEOUT,
+        None,
+    ),
+    "one that hangs while NVML cannot tell keeps it": (
+        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu(error="Unknown Error")),
+        Reason.CONTROL_TIMEOUT,
+        None,
+    ),
+    "a daemon that lost its socket is ended when idle": (
+        healthy(LONG_SILENT, answer=Answer.NO_DAEMON, on_gpu=OnGpu()),
+        Reason.DAEMON_FAILED,
+        Action.KILL_DAEMON,
+    ),
+    "limits are written before a server starts": (
+        healthy({"defaults": None, "defaults_written": None}, server=None),
+        Reason.LIMITS_NOT_IN_FORCE,
+        Action.WRITE_DEFAULTS,
+    ),
+    "a dropped memory limit is written again": (
+        healthy({"defaults": Shown(50.0, None, 1)}),
+        Reason.LIMITS_NOT_IN_FORCE,
+        Action.WRITE_DEFAULTS,
+    ),
+    "another priority counts as another limit": (
+        healthy({"defaults": Shown(50.0, 16384, 0)}),
+        Reason.LIMITS_NOT_IN_FORCE,
+        Action.WRITE_DEFAULTS,
+    ),
+    "without a server one is started": (healthy(server=None), Reason.STARTING, Action.START_SERVER),
+    "again only after a while": (
+        healthy({"server_attempts": 3, "server_start_at": NOW + 1}, server=None),
+        Reason.SERVER_NOT_ACTIVE,
+        None,
+    ),
+    "who holds the GPU instead is named": (
+        healthy(server=None, on_gpu=FOREIGN),
+        Reason.GPU_HELD_BY_FOREIGN_PROCESS,
+        Action.START_SERVER,
+    ),
+    "a starting server is waited for": (
+        healthy(server=Server(501, "INITIALIZING")),
+        Reason.STARTING,
+        None,
+    ),
+    "a faulty idle server is replaced": (
+        healthy(server=Server(501, "FAULT"), clients=()),
+        Reason.SERVER_NOT_ACTIVE,
+        Action.KILL_SERVER,
+    ),
+    "a faulty server with clients is not": (
+        healthy(server=Server(501, "FAULT"), clients=(590,)),
+        Reason.SERVER_NOT_ACTIVE,
+        None,
+    ),
+    "a server that let go is replaced": (
+        healthy(on_gpu=OnGpu(), clients=()),
+        Reason.SERVER_LET_GO,
+        Action.KILL_SERVER,
+    ),
+    "unless it has clients": (healthy(on_gpu=OnGpu(), clients=(590,)), Reason.SERVER_LET_GO, None),
+    "or nobody knows": (healthy(on_gpu=OnGpu(), clients=None), Reason.SERVER_LET_GO, None),
+    "without NVML nothing is ready": (
+        healthy(on_gpu=OnGpu(error="GPU is lost")),
+        Reason.SERVER_NOT_ACTIVE,
+        None,
+    ),
+    "a server that shows other limits gets the wanted ones": (
+        healthy({"server_limits": Shown(100.0, 16384)}),
+        Reason.LIMITS_NOT_IN_FORCE,
+        Action.WRITE_SERVER_LIMITS,
+    ),
+    "a link to an old socket is renewed": (healthy(link=Link.STALE), Reason.STARTING, Action.RENEW_LINK),
+}
+LEAVING = {
+    "the way in is closed first": (leaving(link=Link.CURRENT, clients=(590,)), Action.REMOVE_LINK),
+    "a stale one too": (leaving(link=Link.STALE, answer=Answer.TIMED_OUT), Action.REMOVE_LINK),
+    "clients are waited for": (leaving(clients=(590,)), None),
+    "unknown clients are waited for": (leaving(clients=None), None),
+    "an idle daemon quits": (leaving(), Action.QUIT),
+    "its rest is removed": (leaving(daemon_pid=None), Action.CLEAN_UP),
+    "but not when the GPU is another share's already": (leaving(daemon_pid=None, other_share="training"), None),
+}
+
+
+@pytest.mark.parametrize(("seen", "reason", "action"), SERVING.values(), ids=SERVING)
+def test_serving(seen: Observation, reason: Reason, action: Action | None) -> None:
+    decision = decide(seen)
+    assert (decision.reason, decision.action) == (reason, action)
+    assert not decision.stopped
+
+
+@pytest.mark.parametrize(("seen", "action"), LEAVING.values(), ids=LEAVING)
+def test_leaving(seen: Observation, action: Action | None) -> None:
+    decision = decide(seen)
+    assert (decision.reason, decision.action) == (Reason.STOPPING, action)
+    assert decision.stopped == (seen.daemon_pid is None)
+
+
+def test_messages_carry_what_a_person_needs() -> None:
+    busy = "Failed to start : CUDA-capable device(s) is/are busy or unavailable"
+    assert busy in decide(healthy({"server_attempts": 2}, server=None, log_line=busy)).message
+    assert "PID 630 (python3)" in decide(healthy(server=None, on_gpu=FOREIGN)).message
+    failed = healthy({"daemon_start_at": NOW + 8}, daemon_pid=None, daemon_exit="ended with status 100")
+    assert decide(failed).message == "the control daemon ended with status 100; it is started again in 8 s"
+    assert decide(healthy(remark="NofileTooLow: …")).message == "NofileTooLow: …"
+    assert "100 %, 16384 MiB" in decide(healthy({"server_limits": Shown(100.0, 16384)})).message
+
+
+def test_limits_that_do_not_take_are_written_at_the_pace_of_the_polls() -> None:
+    first = healthy({"defaults": Shown(100.0, None, 0), "defaults_written": None})
+    assert decide(first).pause == 0
+    assert decide(replace(first, past=replace(first.past, defaults_written=WANTED))).pause == POLL_SECONDS
+
+
+observations = st.builds(
+    Observation,
+    now=st.just(NOW),
+    wanted=st.sampled_from([WANTED, None]),
+    past=st.builds(
+        Past,
+        daemon_since=st.sampled_from([NOW, NOW - 1000]),
+        unanswered_since=st.sampled_from([None, NOW, NOW - 100]),
+        server=st.sampled_from([None, 501]),
+        defaults=st.sampled_from([None, Shown(50.0, 16384, 1), Shown(100.0, None, 0)]),
+        defaults_written=st.sampled_from([None, WANTED]),
+        server_limits=st.sampled_from([None, Shown(50.0, 16384), Shown(100.0, None)]),
+    ),
+    daemon_pid=st.sampled_from([None, 405]),
+    answer=st.sampled_from(Answer),
+    server=st.sampled_from([None, Server(501, "ACTIVE"), Server(501, "FAULT")]),
+    clients=st.sampled_from([None, (), (590,)]),
+    on_gpu=st.sampled_from([OnGpu(), FOREIGN, OnGpu(frozenset({501, 590}), 1), OnGpu(error="lost")]),
+    link=st.sampled_from(Link),
+)
+
+
+@given(observations)
+def test_nothing_that_may_have_clients_is_killed_and_ready_means_all_was_seen(seen: Observation) -> None:
+    decision = decide(seen)
+    if decision.action in (Action.KILL_SERVER, Action.KILL_DAEMON):
+        assert seen.on_gpu.mps_clients == 0 if seen.answer is not Answer.GIVEN else seen.clients == ()
+    if decision.action is Action.QUIT:
+        assert seen.clients == ()
+        assert seen.link is Link.ABSENT
+    if decision.action is Action.RENEW_LINK:
+        assert seen.in_force == seen.wanted
+    if decision.reason is Reason.READY:
+        assert seen.server is not None
+        assert seen.server.pid in seen.on_gpu.pids
+        assert seen.in_force == seen.wanted
+        assert seen.link is Link.CURRENT
+    assert decision.action is not None or decision.pause > 0, "a look that changes nothing may not be repeated at once"

@@ -1,0 +1,152 @@
+"""PynvmlNvml against a stand-in for the binding, with the answers of a real H200."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.real import PynvmlNvml
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+
+UUID = "GPU-1b502f77-33de-897e-ff25-4e03b1bc157c"
+MIB = 2**20
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise pynvml.NVMLError(code)
+
+    return call
+
+
+def library(**changes: object) -> Any:
+    """The binding's constants and errors, with these calls in place of the driver's."""
+    constants = {name: value for name, value in vars(pynvml).items() if name.startswith(("NVML", "nvmlMemory"))}
+    processes = [SimpleNamespace(pid=501, usedGpuMemory=66 * MIB), SimpleNamespace(pid=590, usedGpuMemory=218 * MIB)]
+    calls: dict[str, object] = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "580.159.04",
+        "nvmlSystemGetCudaDriverVersion": lambda: 13000,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: f"handle {index}",
+        "nvmlDeviceGetHandleByUUID": lambda uuid: "handle 0",
+        "nvmlDeviceGetUUID": lambda _: UUID,
+        "nvmlDeviceGetMinorNumber": lambda _: 3,
+        "nvmlDeviceGetName": lambda _: "NVIDIA H200",
+        "nvmlDeviceGetCudaComputeCapability": lambda _: (9, 0),
+        "nvmlDeviceGetNumGpuCores": lambda _: 16896,
+        "nvmlDeviceGetMemoryInfo": lambda _, version=None: SimpleNamespace(
+            total=143771 * MIB, reserved=615 * MIB if version else 0
+        ),
+        "nvmlDeviceGetPciInfo": lambda _: SimpleNamespace(busId="00000000:00:06.0"),
+        "nvmlDeviceGetMigMode": lambda _: [0, 0],
+        "nvmlDeviceGetComputeMode": lambda _: pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda _: processes[1:],
+        "nvmlDeviceGetComputeRunningProcesses_v3": lambda _: processes,
+    }
+    return SimpleNamespace(**{**constants, **calls, **changes})
+
+
+def test_a_gpu_is_told_in_our_units(tmp_path: Path) -> None:
+    (tmp_path / "0000:00:06.0").mkdir()
+    (tmp_path / "0000:00:06.0" / "numa_node").write_text("1\n")
+    nvml = PynvmlNvml(library(), tmp_path)
+    assert nvml.gpus() == [GpuInfo(UUID, 0, 3, "NVIDIA H200", 143156, 132, "9.0", 1, False)]
+    assert (nvml.driver_version(), nvml.cuda_version(), nvml.simulated) == ("580.159.04", "13.0", False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"nvmlDeviceGetMigMode": failing(pynvml.NVML_ERROR_NOT_SUPPORTED)}, "mig_enabled", False),
+        ({"nvmlDeviceGetMigMode": lambda _: [1, 1]}, "mig_enabled", True),
+        ({"nvmlDeviceGetMigMode": lambda _: [0, 1]}, "mig_enabled", False),
+        (
+            {"nvmlDeviceGetCudaComputeCapability": lambda _: (8, 0), "nvmlDeviceGetNumGpuCores": lambda _: 6912},
+            "sms",
+            108,
+        ),
+        ({"nvmlDeviceGetNumGpuCores": failing(pynvml.NVML_ERROR_NOT_SUPPORTED)}, "sms", 0),
+        ({"nvmlDeviceGetPciInfo": lambda _: SimpleNamespace(busId="00000000:FF:00.0")}, "numa_node", None),
+    ],
+)
+def test_what_a_gpu_cannot_tell_reads_as_absent(
+    tmp_path: Path, changes: dict[str, object], field: str, value: object
+) -> None:
+    assert getattr(PynvmlNvml(library(**changes), tmp_path).gpus()[0], field) == value
+
+
+def test_an_old_driver_tells_its_total_memory() -> None:
+    def info(_: object, version: object = None) -> object:
+        if version is not None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return SimpleNamespace(total=1000 * MIB)
+
+    assert PynvmlNvml(library(nvmlDeviceGetMemoryInfo=info)).gpus()[0].memory_mib == 1000
+
+
+def test_mps_clients_are_told_apart_from_other_processes() -> None:
+    expected = GpuProcesses(mps_clients=(GpuProcess(590, 218),), compute=(GpuProcess(501, 66),))
+    assert PynvmlNvml(library()).processes(UUID) == expected
+
+
+def test_processes_are_asked_by_the_version_that_the_driver_has() -> None:
+    missing = failing(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    older = library(
+        nvmlDeviceGetMPSComputeRunningProcesses_v3=missing,
+        nvmlDeviceGetMPSComputeRunningProcesses_v2=missing,
+        nvmlDeviceGetComputeRunningProcesses_v3=missing,
+        nvmlDeviceGetComputeRunningProcesses_v2=lambda _: [SimpleNamespace(pid=7, usedGpuMemory=None)],
+    )
+    assert PynvmlNvml(older).processes(UUID) == GpuProcesses((), (GpuProcess(7, 0),))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (pynvml.NVML_ERROR_GPU_IS_LOST, GpuLostError),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, GpuLostError),
+        (pynvml.NVML_ERROR_NOT_FOUND, GpuLostError),
+        (pynvml.NVML_ERROR_UNKNOWN, NvmlError),
+        (pynvml.NVML_ERROR_NO_PERMISSION, NvmlError),
+    ],
+)
+def test_errors_are_ours_and_a_lost_gpu_is_told_as_lost(code: int, error: type[NvmlError]) -> None:
+    nvml = PynvmlNvml(library(nvmlDeviceGetHandleByUUID=failing(code)))
+    for call in (nvml.processes, nvml.compute_mode):
+        with pytest.raises(NvmlError) as raised:
+            call(UUID)
+        assert type(raised.value) is error
+
+
+def test_a_lost_gpu_is_left_out_and_the_others_are_told() -> None:
+    def handle(index: int) -> str:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return "handle 1"
+
+    nvml = PynvmlNvml(library(nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=handle))
+    assert [gpu.index for gpu in nvml.gpus()] == [1]
+
+
+@pytest.mark.parametrize("mode", list(ComputeMode))
+def test_a_compute_mode_that_is_set_is_the_one_that_is_read(mode: ComputeMode) -> None:
+    stored: list[int] = []
+    nvml = PynvmlNvml(
+        library(
+            nvmlDeviceSetComputeMode=lambda _, number: stored.append(number),
+            nvmlDeviceGetComputeMode=lambda _: stored[-1],
+        )
+    )
+    nvml.set_compute_mode(UUID, mode)
+    assert nvml.compute_mode(UUID) is mode
+
+
+def test_without_a_driver_it_says_so() -> None:
+    with pytest.raises(NvmlError):
+        PynvmlNvml(library(nvmlInit=failing(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
