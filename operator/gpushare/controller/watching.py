@@ -31,7 +31,7 @@ async def watch(world: World, settings: Settings) -> None:
         settings=_kopf_settings(),
         namespaces=[settings.namespace],
         standalone=True,
-        identity=Identity(settings.pod_name),  # else kopf asks for the user's name, and ours has none
+        identity=settings.pod_name,  # type: ignore[arg-type]  # else kopf asks for the user, and ours has no name
     )
 
 
