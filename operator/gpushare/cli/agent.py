@@ -1,0 +1,74 @@
+"""`gpushare agent`: looks after one node."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from importlib.metadata import version
+from pathlib import Path
+
+from gpushare.api import names
+
+LOG = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="this node's name (env NODE_NAME)")
+    parser.add_argument("--pod", default=os.environ.get("POD_NAME", "gpushare-agent"), help="own pod (env POD_NAME)")
+    parser.add_argument("--root", type=Path, default=Path(names.RUN_DIR), help="where the GPUs' daemons live")
+    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"))
+    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"))
+    parser.add_argument(
+        "--cdi",
+        choices=("Auto", "Always", "Never"),
+        default="Auto",
+        help="whether containers get their GPU by CDI; Auto: with containerd 2 or newer, or CRI-O",
+    )
+    parser.add_argument("--driver-root", default="/", help="where the host has the NVIDIA driver")
+    parser.add_argument(
+        "--driver-mount", type=Path, default=Path("/driver-root"), help="where this process sees the driver root"
+    )
+    parser.add_argument("--probe-port", type=int, default=8082, help="HTTP port of /healthz and /readyz")
+    parser.add_argument("--simulation", action="store_true", help="the node's GPUs are simulated")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 after SIGTERM, 2 when started wrongly."""
+    if not args.node:
+        LOG.error("name the node: --node, or NODE_NAME in the environment")
+        return 2
+    try:
+        asyncio.run(_main(args))
+    except asyncio.CancelledError:
+        LOG.info("ends; gates and daemons stay as they are")
+    return 0
+
+
+async def _main(args: argparse.Namespace) -> None:
+    from gpushare.kube.client import connect
+    from gpushare.node.run import run as run_agent
+    from gpushare.node.settings import AgentSettings
+    from gpushare.simulation import paths
+
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - narrows for the type checker
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    settings = AgentSettings(
+        node=args.node,
+        pod=args.pod,
+        root=args.root,
+        kubelet_dir=args.kubelet_dir,
+        cdi_dir=args.cdi_dir,
+        cdi=args.cdi,
+        driver_root=args.driver_root,
+        driver_mount=args.driver_mount,
+        probe_port=args.probe_port,
+        simulation_dir=paths.directory() if args.simulation else None,
+    )
+    kube = await connect(f"gpushare-agent/{version('gpushare')}")
+    try:
+        await run_agent(settings, kube)
+    finally:
+        await kube.close()
