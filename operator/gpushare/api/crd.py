@@ -107,7 +107,8 @@ def definition(
                 "plural": plural,
                 "singular": kind.lower(),
                 "shortNames": [short],
-                "categories": ["gpushare"],
+                # Not "gpushare": a category of that name would hide the kind in `kubectl get gpushare NAME`.
+                "categories": ["gpushare-all"],
             },
             "versions": [version],
         },
