@@ -5,6 +5,7 @@ Bounded by copy and truncate, which works because every writer appends (O_APPEND
 the truncation are lost, nothing else.
 """
 
+import re
 import shutil
 from pathlib import Path
 from typing import BinaryIO
@@ -13,8 +14,11 @@ MAX_BYTES = 4 * 1024 * 1024
 """Of each log; as much again is kept of what came before. 4 MiB hold some 2,000 clients."""
 
 _TAIL_BYTES = 64 * 1024
-_NOISE = ("Accepting connection", "NEW UI", "Cmd:", "UI closed", "User did not send valid credentials")
-_TROUBLE = ("Failed", "An instance of this daemon", "Only root user", "not found", "rror:")
+_NOISE = re.compile(
+    r"Accepting connection|NEW UI|Cmd:|UI closed|User did not send valid credentials"
+    r"|\] (Server \d+ not found|[A-Z]+|[\d.]+[MG]?)$"  # answers to our own questions
+)
+_TROUBLE = re.compile(r"Failed|An instance of this daemon|Only root user|rror:")
 
 
 class DaemonLog:
@@ -47,8 +51,8 @@ class DaemonLog:
 
     def telling_line(self) -> str:
         """The last line since the mark that names a trouble, else the last that is no noise, else nothing."""
-        lines = [line for line in self._tail() if line and not any(noise in line for noise in _NOISE)]
-        troubles = [line for line in lines if any(word in line for word in _TROUBLE)]
+        lines = [line for line in self._tail() if line and not _NOISE.search(line)]
+        troubles = [line for line in lines if _TROUBLE.search(line)]
         return (troubles or lines or [""])[-1]
 
     def _size(self) -> int:

@@ -93,7 +93,8 @@ class DaemonProcess:
             _signal(pid, signal.SIGKILL)
 
     def clean_up(self) -> None:
-        """Remove what an ended daemon leaves in pipe/."""
+        """Remove what an ended daemon leaves in pipe/, and forget it: it ended as it should."""
+        self._child = None
         for name in _LEFT_BEHIND:
             (self._gpu.pipe / name).unlink(missing_ok=True)
 

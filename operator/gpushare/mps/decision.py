@@ -166,7 +166,7 @@ def _unused(seen: Observation) -> Decision | None:
     if not seen.clients:
         return None
     pids = ", ".join(map(str, seen.clients[:8])) + (", …" if len(seen.clients) > 8 else "")
-    return Decision(DaemonReason.STOPPING, f"waits for the end of {len(seen.clients)} clients: PID {pids}")
+    return Decision(DaemonReason.STOPPING, f"waits for clients to end: PID {pids}")
 
 
 def _quit(seen: Observation) -> Decision | None:
@@ -183,7 +183,7 @@ def _write(seen: Observation, action: Action, shown: str, written: Limits | None
 
 def _replace_idle(seen: Observation, reason: DaemonReason, message: str) -> Decision:
     if seen.clients != ():
-        return Decision(reason, f"{message}; {len(seen.clients or ())} clients have to end before it is replaced")
+        return Decision(reason, f"{message}; its clients have to end before it is replaced")
     return Decision(reason, f"{message}; it is replaced", Action.KILL_SERVER, SOON_SECONDS)
 
 

@@ -31,6 +31,7 @@ def log_of(tmp_path: Path, *lines: str) -> DaemonLog:
     [
         ((), ""),
         ((NOISE,), ""),
+        (("one", "[… Control   406] Server 425 not found", "[… Control   406] ACTIVE", "[… Control   406] 16G"), "one"),
         (("one", "two", NOISE), "two"),
         ((FAILED, "Server encountered a fatal exception. Shutting down", "Server 611 exited", NOISE), FAILED),
         (("An instance of this daemon is already running",), "An instance of this daemon is already running"),

@@ -251,7 +251,8 @@ def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supe
     node.want(gpu, stop=True)
     node.until(gpu, lambda state: state.stopped)
     node.want(gpu)
-    assert node.ready(gpu).in_force == LIMITS
+    state = node.ready(gpu)
+    assert (state.in_force, state.restarts) == (LIMITS, 0)
 
 
 def test_a_wedged_server_is_told_and_holds_up_no_other_gpu(node: Node, supervisor: Supervisor) -> None:
