@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from gpushare.api import crd
 from gpushare.api.gpushare import GpuShare
 

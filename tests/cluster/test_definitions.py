@@ -1,0 +1,92 @@
+"""What the API server itself refuses of a GpuShare, with a sentence that carries field, value and bound."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localcluster.kubectl import CommandError, Object
+from localcluster.stack import CHART, NAMESPACE, RELEASE
+from tests.cluster.harness import Harness, gpu_share
+
+MEMORY = {"default": "16Gi"}
+
+
+def dry_run(harness: Harness, share: Object) -> Object:
+    created: Object = json.loads(
+        harness.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(share))
+    )
+    return created
+
+
+def share(**clients: Any) -> Object:
+    return gpu_share("a", {"clients": {"perGpu": 2, "memory": MEMORY} | clients})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (share(threads={"default": 60, "max": 50}), ["threads.default", "default 60 exceeds max 50"]),
+        (share(threads={"max": 101}), ["threads.max", "101", "100"]),
+        (share(threads={"default": 0}), ["threads.default", "0", "1"]),
+        (share(perGpu=8, processes=8), ["perGpu 8 × processes 8", "60"]),
+        (share(perGpu=61), ["perGpu", "61", "60"]),
+        (share(memory={"default": "511Mi"}), ["memory.default", "511Mi is below 512Mi"]),
+        (share(memory={"default": "2Gi", "max": "1.5Gi"}), ["default 2Gi exceeds max 1.5Gi"]),
+        (share(memory={"default": "16GB"}), ['"16GB" is not a memory quantity', "16Gi"]),
+        (share(memory={"default": "1Gi", "max": "1.1Gi"}), ["memory.max", '"1.1Gi"', "whole bytes"]),
+        (share(memory={"default": "-1"}), ["memory.default", '"-1"']),
+        (share(priority="High"), ["priority", '"High"', "BelowNormal"]),
+        (share(memroy=MEMORY), ["memroy"]),
+        (gpu_share("a.b", share()["spec"]), ['name "a.b" cannot be used', "40 characters"]),
+        (gpu_share("a" * 41, share()["spec"]), ["40 characters"]),
+        (gpu_share("1a", share()["spec"]), ["beginning with a letter"]),
+        (
+            gpu_share("a", share()["spec"] | {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            ["matchExpressions[0].values", "need values"],
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_wrong_value_is_refused_by_name(harness: Harness, wrong: Object, words: list[str]) -> None:
+    with pytest.raises(CommandError) as refused:
+        dry_run(harness, wrong)
+    for word in words:
+        assert word in refused.value.text
+
+
+@pytest.mark.parametrize("memory", ["512Mi", "1.5Gi", "1536Mi", "536870912", "2G"])
+def test_every_form_of_a_quantity_is_taken(harness: Harness, memory: str) -> None:
+    dry_run(harness, share(memory={"default": memory}, threads={"default": 25, "max": 50}))
+
+
+def test_defaults_are_written_out_by_the_server(harness: Harness) -> None:
+    spec = dry_run(harness, share())["spec"]
+    assert spec["clients"]["threads"] == {"default": 100, "max": 100}
+    assert (spec["clients"]["processes"], spec["clients"]["priority"]) == (1, "Normal")
+    assert (spec["delivery"], spec["enforcement"]) == ("DevicePlugin", "Audit")
+
+
+def test_delivery_is_immutable(harness: Harness) -> None:
+    nowhere = {"matchLabels": {"no": "where"}}
+    change = ("patch", "gpushare", "fixed", "--type=merge", '-p={"spec":{"delivery":"ResourceClaim"}}')
+    with (
+        harness.share("fixed", ready=False, nodeSelector=nowhere),
+        pytest.raises(CommandError, match="delivery is immutable"),
+    ):
+        harness.kubectl(*change)
+
+
+def test_explain_is_documentation(harness: Harness) -> None:
+    told = harness.kubectl("explain", "gpushare.spec.clients.memory")
+    assert "GPU memory that each client (container) gets" in told
+    assert "512Mi" in told
+
+
+def test_definitions_applied_by_hand_stay_so_and_the_chart_installs_beside_them(harness: Harness) -> None:
+    """Rendered against the cluster, where another release's name stands for definitions that are not ours."""
+    render = ("template", "--namespace", NAMESPACE, "--is-upgrade", "--dry-run=server")
+    ours = harness.stack.helm(*render, RELEASE, str(CHART))
+    others = harness.stack.helm(*render, "another", str(CHART))
+    kind = "kind: CustomResourceDefinition"
+    assert (ours.count(kind), others.count(kind)) == (2, 0)
