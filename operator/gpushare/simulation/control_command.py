@@ -1,7 +1,7 @@
 """nvidia-cuda-mps-control: the command line. Sends commands from standard input to the daemon, or becomes the daemon.
 
-Imports next to nothing, since a supervisor starts it every few seconds. Without a daemon it exits with 1; every other
-outcome, errors included, is exit code 0.
+Imports next to nothing, since a supervisor starts it every few seconds. It exits with 1 without a daemon, and when the
+daemon ends instead of answering; every other outcome, errors included, is exit code 0.
 """
 
 import os
@@ -25,9 +25,11 @@ def main(arguments: list[str]) -> int:
         print("Cannot find MPS control daemon process")
         return 1
     for line in sys.stdin:
-        if line.strip():
-            sys.stdout.write(_ask(connection, line.strip()))
-            sys.stdout.flush()
+        answer = _ask(connection, line.strip()) if line.strip() else ""
+        if answer is None:
+            return 1
+        sys.stdout.write(answer)
+        sys.stdout.flush()
     return 0
 
 
@@ -44,16 +46,16 @@ def _connect(pipe: str) -> Socket | None:
     return None
 
 
-def _ask(connection: Socket, command: str) -> str:
-    """The daemon's answer; waits for as long as the daemon does. Empty when the daemon ends instead of answering."""
+def _ask(connection: Socket, command: str) -> str | None:
+    """The daemon's answer; waits for as long as the daemon does. None when the daemon ends instead of answering."""
     answer = b""
     try:
         connection.sendall(command.encode() + b"\n")
         while not answer.endswith(END_OF_ANSWER):
             data = connection.recv(CHUNK)
             if not data:
-                break
+                return None
             answer += data
     except OSError:
-        return ""
+        return None
     return answer.rstrip(END_OF_ANSWER).decode()

@@ -1,8 +1,9 @@
 """The simulated control daemon, once it listens.
 
 It answers commands, starts the server with the first client or by start_server, and hands clients' connections to it.
-Every command first asks the server for a sign of life, so a stopped server hangs them all, as measured.
-Its death by any signal ends the server and with it the clients (806). Idle it sleeps in select().
+It does one thing at a time, as measured: a question to a stopped server hangs it and everyone after, and the command
+after start_server is answered once the server is up or has failed. Its death by any signal ends the server and with it
+the clients (806). Idle it sleeps in select().
 """
 
 import contextlib
@@ -37,7 +38,8 @@ class Visitor:
 
 
 class ControlDaemon:
-    def __init__(self, pipe: str, log_directory: str, multiuser: bool) -> None:
+    def __init__(self, pipe: str, log_directory: str | None, multiuser: bool) -> None:
+        """`log_directory` None: everything goes to standard error."""
         self.settings = Settings()
         self._pipe = pipe
         self._log_directory = log_directory
@@ -48,6 +50,7 @@ class ControlDaemon:
         self._pending: list[tuple[Visitor, dict[str, Any]]] = []
         self._quit_at: float | None = None
         self._quit_wait = FIRST_QUIT_WAIT
+        self._quitters: list[Visitor] = []
         self._kill_at: float | None = None
 
     # What commands need (control_commands.Daemon).
@@ -55,10 +58,6 @@ class ControlDaemon:
     @property
     def server_pid(self) -> int | None:
         return None if self._server is None else self._server.pid
-
-    @property
-    def server_ready(self) -> bool:
-        return self._server is not None and self._server.ready
 
     def log(self, text: str) -> None:
         self._log.write(text)
@@ -75,7 +74,7 @@ class ControlDaemon:
             return
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", SERVER_PROGRAM)  # noqa: PTH100,PTH118,PTH120
         self._server = ServerProcess(
-            [sys.executable, "-SEs", program],
+            [sys.executable, "-SEs", program, *(["-multiuser-server"] if self._multiuser else [])],
             uid,
             {
                 "threads": self.settings.threads,
@@ -95,8 +94,8 @@ class ControlDaemon:
 
     # The loop.
 
-    def run(self, listeners: dict[socket.socket, bool]) -> None:
-        """Serve `listeners` (socket -> privileged) until quit."""
+    def run(self, listeners: dict[socket.socket, bool]) -> int:
+        """Serve `listeners` (socket -> privileged) until quit. Exit code 1 if clients were waited for (measured)."""
         for listener, privileged in listeners.items():
             self._selector.register(listener, selectors.EVENT_READ, self._acceptor(listener, privileged))
         while True:
@@ -106,7 +105,7 @@ class ControlDaemon:
                 with contextlib.suppress(ServerGoneError):
                     key.data()
             if self._quit_now():
-                return
+                return self._quit_code()
 
     def end(self) -> None:
         self.stop_server()
@@ -149,17 +148,22 @@ class ControlDaemon:
         if not line.split():
             return
         if line.split()[0] == "quit" and visitor.privileged:
-            self._quit(line.split())
+            self._quit(visitor, line.split())
             return
+        self._server_readable()
         try:
-            if self._server is not None:
-                self.ask_server({"op": "ping"})
+            self._await_server()
             text = answer(self, line, visitor.privileged, visitor.uid)
         except ServerGoneError:
             self._server_gone()
             text = answer(self, line, visitor.privileged, visitor.uid)
         with contextlib.suppress(OSError):
             visitor.sock.send(text.encode() + END_OF_ANSWER)
+
+    def _await_server(self) -> None:
+        """A server that is starting keeps the daemon from answering."""
+        while self._server is not None and not self._server.ready:
+            self._on_server_event(self._server.receive())
 
     # Clients.
 
@@ -196,8 +200,8 @@ class ControlDaemon:
 
     def _change_user(self) -> None:
         """The server has no client left: where another user's clients wait, they get a server of their own."""
-        if self._pending and not self._multiuser and self.server_ready:
-            self.log(f"Shutting down server for user {self._server.uid if self._server else ''}")
+        if self._pending and not self._multiuser and self._server is not None:
+            self.log(f"Shutting down server of user {self._server.uid}")
             self.stop_server()
 
     # The server.
@@ -230,10 +234,12 @@ class ControlDaemon:
     def _forget_server(self, code: int, was_ready: bool = True) -> None:
         assert self._server is not None  # noqa: S101 - narrows for the type checker
         self._selector.unregister(self._server)
+        if not was_ready:
+            self.log("Server encountered a fatal exception. Shutting down")
         self.log(f"Server {self._server.pid} exited with status {code}")
         self._server = None
         if not was_ready:
-            # Its clients would start the same failing server for ever: they are told instead (assumed).
+            # Its clients would start the same failing server for ever: they are told instead.
             for visitor, _ in list(self._pending):
                 with contextlib.suppress(OSError):
                     visitor.sock.send(encode({"error": FAILED_SERVER_CODE}))
@@ -243,9 +249,10 @@ class ControlDaemon:
 
     # Leaving.
 
-    def _quit(self, words: list[str]) -> None:
+    def _quit(self, visitor: Visitor, words: list[str]) -> None:
         """Wait for clients, first 200 ms, then twice as long each time; `-t N` ends them after N seconds."""
         self.log("Quit requested")
+        self._quitters.append(visitor)
         self._quit_at = time.monotonic()
         if "-t" in words[1:-1]:
             with contextlib.suppress(ValueError):
@@ -266,3 +273,12 @@ class ControlDaemon:
         self._quit_at = time.monotonic() + self._quit_wait
         self._quit_wait *= 2
         return False
+
+    def _quit_code(self) -> int:
+        """Whoever asked an idle daemon to quit gets an answer; after a wait for clients none comes (measured)."""
+        waited = self._quit_wait > FIRST_QUIT_WAIT
+        if not waited:
+            for visitor in self._quitters:
+                with contextlib.suppress(OSError):
+                    visitor.sock.send(END_OF_ANSWER)
+        return int(waited)

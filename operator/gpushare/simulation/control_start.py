@@ -5,9 +5,13 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 
 from gpushare.simulation.control_command import DEFAULT_PIPE_DIRECTORY
 from gpushare.simulation.control_daemon import ControlDaemon
+from gpushare.simulation.fate import NO_DEVICE
+from gpushare.simulation.held_gpu import open_gpu
+from gpushare.simulation.wire import Disconnected
 
 DEFAULT_LOG_DIRECTORY = "/var/log/nvidia-mps"
 
@@ -21,20 +25,35 @@ def start(arguments: list[str]) -> int:
         print(f"Invalid argument: {arguments[0]}")
         return 1
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
-    log_directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
+    if not _sees_a_gpu(os.environ.get("CUDA_VISIBLE_DEVICES")):
+        return NO_DEVICE
     os.makedirs(pipe, exist_ok=True)  # noqa: PTH103
-    os.makedirs(log_directory, exist_ok=True)  # noqa: PTH103
     lock = os.open(f"{pipe}/control_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        print("An instance of this daemon is already running")
+        print("An instance of this daemon is already running", file=sys.stderr)
         return 1
     listeners = {_listen(f"{pipe}/control", 0o666): False, _listen(f"{pipe}/control_privileged", 0o755): True}
-    if "-d" in arguments and _parent_of_daemon():
+    log_directory = _log_directory() if "-d" in arguments else None
+    if log_directory is not None and _parent_of_daemon():
         return 0
-    _serve(ControlDaemon(pipe, log_directory, "-multiuser-server" in arguments), pipe, listeners)
-    return 0
+    return _serve(ControlDaemon(pipe, log_directory, "-multiuser-server" in arguments), pipe, listeners)
+
+
+def _sees_a_gpu(visible: str | None) -> bool:
+    """A daemon that names a GPU which is not there ends without a word (measured for an unknown UUID)."""
+    try:
+        open_gpu(visible, lambda _: None).close()
+    except Disconnected:
+        return False
+    return True
+
+
+def _log_directory() -> str:
+    directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
+    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    return directory
 
 
 def _listen(path: str, mode: int) -> socket.socket:
@@ -58,24 +77,25 @@ def _parent_of_daemon() -> bool:
     return False
 
 
-def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> None:
-    files = [f"{pipe}/{name}" for name in ("control", "control_privileged", "log", "nvidia-cuda-mps-control.pid")]
+def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> int:
+    """Serve until quit or a signal. The sockets and the lock stay behind, as measured; the other files do not."""
+    fifo, pid_file = f"{pipe}/log", f"{pipe}/nvidia-cuda-mps-control.pid"
     with contextlib.suppress(FileExistsError):
-        os.mkfifo(files[2])
-    with open(files[3], "w") as file:  # noqa: PTH123
+        os.mkfifo(fifo)
+    with open(pid_file, "w") as file:  # noqa: PTH123
         file.write(str(os.getpid()))
 
-    def terminated(*_: object) -> None:
-        raise SystemExit(0)
+    def terminated(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, terminated)
     daemon.log(f"Starting control daemon using socket {pipe}/control")
     daemon.log(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe}")
     try:
-        daemon.run(listeners)
+        return daemon.run(listeners)
     finally:
         daemon.end()
-        for path in files:
+        for path in (fifo, pid_file):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # noqa: PTH108

@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpushare.simulation import limits, paths
+from gpushare.simulation import limits
 from gpushare.simulation.fate import NO_DEVICE, UNAVAILABLE
+from gpushare.simulation.held_gpu import open_gpu
 from gpushare.simulation.mps_log import MpsLog
 from gpushare.simulation.server_process import ENV_DESCRIPTOR, PACKET_LIMIT
-from gpushare.simulation.wire import LINE_LIMIT, Channel, Disconnected, Message, connect, encode
-
-DRIVER_SECONDS = 30.0
+from gpushare.simulation.wire import LINE_LIMIT, Disconnected, Message, encode
 
 
 class Session:
@@ -40,7 +39,7 @@ class MpsServer:
         self._settings = settings
         self._sessions: dict[int, Session] = {}
         self._selector = selectors.DefaultSelector()
-        self._driver = _open_gpu(settings["visible"], self._on_driver_event)
+        self._driver = open_gpu(settings["visible"], self._on_driver_event)
         self._gpu = self._driver.ask({"op": "open_server"})
         self._ready_at: float | None = time.monotonic() + self._gpu.get("init_ms", 0) / 1000
         self._operations: dict[str, Callable[[Message], Message]] = {
@@ -142,7 +141,7 @@ class MpsServer:
             f"Client {name} requests a context on device 0",
             f"Device {self._gpu['product']} (uuid {self._gpu['uuid']}) is associated with client {name}",
             f"Client {name}: active thread percentage {threads}, {limits.enforced_sms(self._gpu['sms'], threads)} SMs",
-            f"Client {name}: device 0 memory limit {limits.memory_text(limit)}",
+            f"Client {name}: device 0 memory limit {limits.memory_text(limit).strip() or 'none'}",
             f"Client {name}: priority {self._settings['priority']}",
             f"Creating address space for client {name} on device 0",
             f"Mapping channel buffers for client {name} on device 0",
@@ -195,20 +194,6 @@ class MpsServer:
         self._tell_control({"event": "gone", "pid": session.pid, "left": len(self._sessions)})
 
 
-def _open_gpu(visible: str | None, on_event: Callable[[Message], None]) -> Channel:
-    """The GPU of CUDA_VISIBLE_DEVICES, by UUID or index; the first one without it. Disconnected when there is none."""
-    wanted = (visible or "0").split(",")[0].strip()
-    for number, node in enumerate(paths.device_nodes(paths.directory())):
-        try:
-            channel = Channel(connect(node, DRIVER_SECONDS), on_event)
-        except OSError:
-            continue
-        if wanted in (str(number), channel.ask({"op": "identify"})["uuid"]):
-            return channel
-        channel.close()
-    raise Disconnected(f"no device {wanted}")
-
-
 def main() -> int:
     if ENV_DESCRIPTOR not in os.environ:
         print(f"{sys.argv[0]} is started by nvidia-cuda-mps-control")
@@ -216,15 +201,15 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(os.environ[ENV_DESCRIPTOR]))
     settings = json.loads(control.recv(PACKET_LIMIT))
-    log = MpsLog(settings["log_directory"], "server.log", "Server")
+    log = MpsLog(settings["log_directory"], "server.log", "Other")
     log.write("Startup")
     log.write(f"Connecting to control daemon on socket: {settings['pipe_directory']}/control")
     log.write("Initializing server process")
+    log.role = "Server"
     try:
         server = MpsServer(control, settings, log)
         if server.refused:
-            # Assumed: what the real server writes when another process holds an exclusive GPU is not measured.
-            log.write(f"Failed to start : CUDA error {server.refused}, device is busy or unavailable")
+            log.write("Failed to start : CUDA-capable device(s) is/are busy or unavailable")
             return 1
         server.run()
     except (Disconnected, OSError) as error:

@@ -20,7 +20,7 @@ class ServerGoneError(Exception):
 
 class ServerProcess:
     def __init__(self, program: list[str], uid: int, settings: dict[str, Any]) -> None:
-        """Start it. `settings`: threads, memory, priority, visible, log_directory, pipe_directory."""
+        """Start it. `settings`: threads, memory, priority, visible, log_directory (None: stderr), pipe_directory."""
         self.uid = uid
         self.ready = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,7 +45,9 @@ class ServerProcess:
     def receive(self, flags: int = 0) -> dict[str, Any]:
         try:
             data = self._sock.recv(PACKET_LIMIT, flags)
-        except ConnectionError as error:
+        except BlockingIOError:
+            raise
+        except OSError as error:
             raise ServerGoneError from error
         if not data:
             raise ServerGoneError

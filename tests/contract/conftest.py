@@ -1,0 +1,196 @@
+"""The machine that the contract is held against: the simulation, or with GPUSHARE_CONTRACT=real a real GPU.
+
+The real one needs root, an idle GPU, nvidia-cuda-mps-control on PATH and driver 580 (MPS v2); the thread counts are
+those of a GPU with 132 SMs.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare import simulation
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.types import Nvml
+
+REAL = os.environ.get("GPUSHARE_CONTRACT") == "real"
+HERE = Path(__file__).parent
+SECONDS = 10.0
+
+
+class Program:
+    """A process with a GPU context. Verbs are sent as calls; an answer is a dict, with `error` when CUDA refused."""
+
+    def __init__(self, argv: list[str], environ: dict[str, str]) -> None:
+        self.process = subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+
+    def send(self, verb: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(verb + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        assert select.select([self.process.stdout], [], [], SECONDS)[0], "no answer"
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, verb: str) -> dict[str, Any]:
+        self.send(verb)
+        return self.answer()
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        self.process.wait(SECONDS)
+
+    def clean_up(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(SECONDS)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Machine:
+    """One GPU, one directory for a daemon, and the programs on it."""
+
+    def __init__(self, directory: Path, environ: dict[str, str], nvml: Nvml, control: str, client: list[str]) -> None:
+        self.nvml = nvml
+        self.gpu = nvml.gpus()[0]
+        self.simulated = nvml.simulated
+        self.directory = directory
+        self.pipe = directory / "pipe"
+        self.log = directory / "log"
+        self.daemon_log = directory / "daemon.log"
+        self._control = control
+        self._client = client
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+        self.environ = {**plain, **environ, "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
+        self._started: list[Program] = []
+        self._daemon: subprocess.Popen[str] | None = None
+
+    def start_daemon(self, *options: str) -> subprocess.Popen[str]:
+        environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_VISIBLE_DEVICES": self.gpu.uuid}
+        self.pipe.mkdir(exist_ok=True)
+        with self.daemon_log.open("a") as log:
+            argv = [self._control, "-f", *options]
+            self._daemon = subprocess.Popen(argv, env=environ, stdout=log, stderr=log, text=True)
+        self.until(lambda: self.control("get_server_list").returncode == 0)
+        return self._daemon
+
+    def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS) -> Any:
+        """Run the control program with `commands` on its standard input; TimeoutExpired when it hangs."""
+        environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe)}
+        text = "".join(f"{command}\n" for command in commands)
+        return subprocess.run(
+            [self._control], env=environ, input=text, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False
+        )
+
+    def ask(self, *commands: str) -> str:
+        return str(self.control(*commands).stdout).strip()
+
+    def control_program(self, *arguments: str, **environ: str) -> Any:
+        """Run the control program with arguments, on this machine's directories."""
+        full = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **environ}
+        return subprocess.run([self._control, *arguments], env=full, capture_output=True, text=True, check=False)
+
+    def server(self) -> int:
+        """The PID of the server that is ACTIVE, started if there is none."""
+        self.control("start_server -uid 0")
+        return int(self.ask("get_server_list"))
+
+    def program(self, pipe: Path | None = None, **environ: str) -> Program:
+        """A program that has no context yet; `pipe` is the daemon that it looks for."""
+        full = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe), **environ}
+        self._started.append(Program(self._client, full))
+        return self._started[-1]
+
+    def client(self, **environ: str) -> Program:
+        """A program with a context under MPS."""
+        program = self.program(**environ)
+        created = program("create")
+        assert "error" not in created, created
+        return program
+
+    def stray(self) -> Program:
+        """A program that misses MPS and has no context yet."""
+        return self.program(pipe=self.directory / "nowhere", CUDA_VISIBLE_DEVICES=self.gpu.uuid)
+
+    def until(self, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited too long"
+            time.sleep(0.02)
+
+    def clean_up(self) -> None:
+        for program in self._started:
+            program.clean_up()
+        if self._daemon is not None and self._daemon.poll() is None:
+            self._daemon.kill()
+        if self._daemon is not None:
+            self._daemon.wait(SECONDS)
+        self.until(lambda: not self.nvml.processes(self.gpu.uuid).compute)
+        self.nvml.set_compute_mode(self.gpu.uuid, ComputeMode.DEFAULT)
+
+
+@pytest.fixture(scope="session")
+def parts() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
+    """(environment, NVML, control program, client's command line) of the implementation under test."""
+    if REAL:
+        from gpushare.nvml.real import PynvmlNvml
+
+        control = shutil.which("nvidia-cuda-mps-control")
+        assert control, "nvidia-cuda-mps-control is not on PATH"
+        yield {}, PynvmlNvml(), control, [sys.executable, str(HERE / "cuda_client.py")]
+        return
+    yield from _simulation()
+
+
+def _simulation() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
+    from gpushare.simulation.nvml import SimulatedNvml
+
+    source = str(simulation.bin_dir().parents[2])
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as directory:
+        argv = [sys.executable, "-m", "gpushare.cli.main", "simulated-driver", "--directory", directory]
+        delays = ["--server-init-ms", "5", "--client-init-ms", "0"]
+        driver = subprocess.Popen([*argv, "--node", "contract", "--gpus", "2", *delays], stderr=subprocess.DEVNULL)
+        try:
+            socket = Path(directory) / "dev/nvidia1"
+            end = time.monotonic() + 30
+            while not socket.exists() and time.monotonic() < end:
+                time.sleep(0.02)
+            environ = {"GPUSHARE_SIMULATION_DIR": directory}
+            client = [sys.executable, "-SEs", str(HERE / "simulated_client.py"), source]
+            control = str(simulation.bin_dir() / "nvidia-cuda-mps-control")
+            yield environ, SimulatedNvml(Path(directory)), control, client
+        finally:
+            driver.terminate()
+            driver.wait(SECONDS)
+
+
+@pytest.fixture
+def idle(parts: tuple[dict[str, str], Nvml, str, list[str]]) -> Iterator[Machine]:
+    """A machine whose daemon has not been started."""
+    with tempfile.TemporaryDirectory(prefix="mps-") as directory:
+        machine = Machine(Path(directory), *parts)
+        yield machine
+        machine.clean_up()
+
+
+@pytest.fixture
+def machine(idle: Machine) -> Machine:
+    """A machine with a multi-user daemon and an ACTIVE server."""
+    idle.start_daemon("-multiuser-server")
+    idle.server()
+    return idle

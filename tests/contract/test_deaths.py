@@ -1,0 +1,221 @@
+"""Who dies with whom, and what is left afterwards."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from gpushare.api.gpunode import ComputeMode
+
+ILLEGAL, ASSERT, LAUNCH_FAILURE, RPC_FAILURE, TERMINATED, UNAVAILABLE, CONNECTION_FAILED = (
+    700,
+    710,
+    719,
+    806,
+    810,
+    46,
+    805,
+)
+LONG = 1500
+SETTLE = 0.3
+
+
+def test_an_illegal_address_ends_every_client_and_the_server_goes_on(machine):
+    culprit, neighbour = machine.client(), machine.client()
+    server = machine.server()
+    neighbour(f"launch {LONG}")
+    assert culprit("fault illegal_address") == {"error": ILLEGAL}
+    assert neighbour("sync") == {"error": ILLEGAL}
+    assert neighbour("info") == {"error": ILLEGAL}
+    assert machine.ask(f"get_server_status {server}") == "ACTIVE"
+    assert machine.client()("sync") == {}
+
+
+def test_a_trap_ends_every_client_with_a_launch_failure(machine):
+    culprit, neighbour = machine.client(), machine.client()
+    assert culprit("fault trap") == {"error": LAUNCH_FAILURE}
+    time.sleep(SETTLE)
+    assert neighbour("sync") == {"error": LAUNCH_FAILURE}
+
+
+def test_an_assert_ends_its_own_program_alone(machine):
+    culprit, neighbour = machine.client(), machine.client()
+    neighbour("launch 200")
+    assert culprit("fault assert") == {"error": ASSERT}
+    assert neighbour("sync") == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_client_killed_in_mid_kernel_takes_its_neighbours_along(machine, number):
+    """Measured: at the first to third kill."""
+    neighbours = [machine.client() for _ in range(3)]
+    for _ in range(1 if machine.simulated else 6):
+        victim = machine.client()
+        victim("launch 1000")
+        time.sleep(0.05)
+        victim.kill(number)
+        time.sleep(SETTLE)
+        if neighbours[0]("sync"):
+            break
+    assert [neighbour("sync") for neighbour in neighbours] == [{"error": ILLEGAL}] * 3
+
+
+@pytest.mark.parametrize("milliseconds", [0, 4])
+def test_a_client_killed_with_less_than_6_ms_of_kernel_left_hurts_nobody(machine, milliseconds):
+    neighbour, victim = machine.client(), machine.client()
+    neighbour("launch 500")
+    if milliseconds:
+        victim(f"launch {milliseconds}")
+    victim.kill()
+    assert neighbour("sync") == {}
+
+
+def test_a_client_terminated_through_the_daemon_gets_810_and_can_be_killed_then(machine):
+    neighbour, victim = machine.client(), machine.client()
+    neighbour(f"launch {LONG}")
+    victim("launch 5000")
+    victim.send("sync")
+    started = time.monotonic()
+    assert machine.ask(f"terminate_client {machine.server()} {victim.pid}") == "0"
+    assert victim.answer() == {"error": TERMINATED}
+    assert time.monotonic() - started < 1
+    assert victim("launch 1") == {"error": TERMINATED}
+    victim.kill()
+    assert neighbour("sync") == {}
+
+
+def test_a_client_stopped_in_mid_kernel_hurts_nobody(machine):
+    neighbour, victim = machine.client(), machine.client()
+    victim("launch 100")
+    victim.process.send_signal(signal.SIGSTOP)
+    neighbour("launch 300")
+    assert neighbour("sync") == {}
+    victim.process.send_signal(signal.SIGCONT)
+    assert victim("sync") == {}
+
+
+def test_a_client_refused_for_memory_hurts_nobody(machine):
+    neighbour = machine.client()
+    neighbour("launch 300")
+    assert machine.client()(f"alloc {1 << 42}") == {"error": 2}
+    assert neighbour("sync") == {}
+
+
+def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(machine):
+    client, server = machine.client(), machine.server()
+    client("launch 5000")
+    subprocess.run(["kill", "-KILL", str(server)], check=True)
+    assert client("sync") == {"error": RPC_FAILURE}
+    assert machine.client()("sync") == {}
+    assert machine.ask("get_server_list") != str(server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_daemons_death_ends_clients_and_later_programs_silently_run_without_mps(machine, number):
+    client = machine.client()
+    client("launch 5000")
+    machine._daemon.send_signal(number)
+    machine._daemon.wait(10)
+    assert client("sync") == {"error": RPC_FAILURE}
+    machine.until(lambda: machine.control("get_server_list").returncode == 1)
+    later = machine.program(CUDA_VISIBLE_DEVICES=machine.gpu.uuid)
+    assert "error" not in later("create")
+    assert later.pid in {process.pid for process in machine.nvml.processes(machine.gpu.uuid).compute}
+    later("close")
+    machine.start_daemon("-multiuser-server")
+    assert machine.client()("sync") == {}
+
+
+def test_quit_waits_for_the_last_client(machine):
+    client = machine.client()
+    machine_quit = subprocess.Popen(
+        ["sh", "-c", f"echo quit | {machine._control}"],
+        env={**machine.environ, "CUDA_MPS_PIPE_DIRECTORY": str(machine.pipe)},
+    )
+    time.sleep(0.7)
+    assert machine._daemon.poll() is None
+    assert client("sync") == {}
+    client("close")
+    client.kill()
+    assert machine._daemon.wait(5) == 1
+    assert machine_quit.wait(5) == 1
+
+
+def test_quit_with_a_time_ends_the_clients_after_it(machine):
+    client = machine.client()
+    started = time.monotonic()
+    machine.control("quit -t 1")
+    machine._daemon.wait(10)
+    assert time.monotonic() - started >= 0.9
+    assert client("sync") == {"error": RPC_FAILURE}
+
+
+def test_a_stopped_server_hangs_the_first_question_about_it_and_all_later_ones_and_running_clients_go_on(machine):
+    client, server = machine.client(), machine.server()
+    subprocess.run(["kill", "-STOP", str(server)], check=True)
+    assert machine.ask("get_server_list") == str(server)
+    for command in (f"get_server_status {server}", "get_server_list", "get_default_active_thread_percentage"):
+        with pytest.raises(subprocess.TimeoutExpired):
+            machine.control(command, seconds=0.4)
+    assert client("sync") == {}
+    subprocess.run(["kill", "-KILL", str(server)], check=True)
+    machine.until(lambda: machine.ask("get_server_list") == "")
+
+
+@pytest.fixture
+def let_go(machine):
+    """A machine after a fatal fault that left no client, and its server."""
+    machine.nvml.set_compute_mode(machine.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+    culprit = machine.client()
+    assert culprit("fault illegal_address") == {"error": ILLEGAL}
+    culprit.kill()
+    machine.until(lambda: not machine.nvml.processes(machine.gpu.uuid).compute)
+    return machine
+
+
+def test_after_a_fatal_fault_without_survivors_the_server_is_active_but_holds_nothing(let_go):
+    server = let_go.server()
+    assert let_go.ask(f"get_server_status {server}") == "ACTIVE"
+    let_go.control("start_server -uid 0")
+    assert not let_go.nvml.processes(let_go.gpu.uuid).compute
+    assert "error" not in let_go.stray()("create")
+
+
+def test_the_next_client_makes_the_server_take_hold_again(let_go):
+    server = let_go.server()
+    assert let_go.client()("sync") == {}
+    assert [process.pid for process in let_go.nvml.processes(let_go.gpu.uuid).compute] == [server]
+    assert let_go.stray()("create") == {"error": UNAVAILABLE}
+
+
+def test_a_killed_idle_server_started_again_takes_hold(let_go):
+    old = let_go.server()
+    subprocess.run(["kill", "-KILL", str(old)], check=True)
+    let_go.until(lambda: let_go.ask("get_server_list") != str(old))
+    new = let_go.server()
+    assert [process.pid for process in let_go.nvml.processes(let_go.gpu.uuid).compute] == [new]
+
+
+def test_an_exclusive_gpu_refuses_a_stray_while_the_server_holds_it(machine):
+    machine.nvml.set_compute_mode(machine.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+    assert machine.stray()("create") == {"error": UNAVAILABLE}
+    assert machine.client()("sync") == {}
+
+
+def test_an_exclusive_gpu_without_a_server_goes_to_the_first_stray_and_mps_cannot_start(idle):
+    idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+    stray = idle.stray()
+    assert "error" not in stray("create")
+    idle.start_daemon("-multiuser-server")
+    assert idle.ask("start_server -uid 0", "get_server_list") == ""
+    assert "Failed to start : CUDA-capable device(s) is/are busy or unavailable" in idle.daemon_log.read_text()
+    assert idle.program()("create") == {"error": CONNECTION_FAILED}
+    assert [process.pid for process in idle.nvml.processes(idle.gpu.uuid).compute] == [stray.pid]
+
+
+def test_a_prohibited_gpu_refuses_everybody(idle):
+    idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.PROHIBITED)
+    assert "error" in idle.stray()("create")
+    idle.start_daemon("-multiuser-server")
+    assert idle.ask("start_server -uid 0", "get_server_list") == ""
