@@ -13,10 +13,12 @@ import grpc
 
 from gpushare.node.proto import podresources_v1_pb2 as messages
 from gpushare.node.proto import podresources_v1_pb2_grpc as services
+from gpushare.node.registration import FRESH
 
 SECONDS = 5.0
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """The kubelet's own bound for its clients; gRPC's default is 4 MiB."""
+CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *FRESH]
 
 
 class PodResourcesError(Exception):
@@ -64,8 +66,7 @@ class PodResources:
         return {(devices.resource_name, device_id) for devices in answer.devices for device_id in devices.device_ids}
 
     async def _ask(self, question: str, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
-        options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
-        async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=options) as channel:
+        async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS) as channel:
             try:
                 return await call(services.PodResourcesListerStub(channel), self._seconds)
             except grpc.aio.AioRpcError as error:

@@ -10,6 +10,8 @@ from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 VERSION = "v1beta1"
 SECONDS = 12.0
 """The kubelet connects back to the plugin before it answers, with a limit of 10 s."""
+FRESH = [("grpc.use_local_subchannel_pool", 1)]
+"""Channel options of a connection of its own: gRPC would share one with earlier channels, and its back-off with it."""
 
 Identity = tuple[int, int]
 
@@ -34,7 +36,7 @@ def options() -> messages.DevicePluginOptions:
 async def register(kubelet: Path, endpoint: str, resource: str, seconds: float = SECONDS) -> None:
     """`kubelet`: its registration socket; `endpoint`: the file name of the plugin's, beside it. RegistrationError."""
     request = messages.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options())
-    async with grpc.aio.insecure_channel(f"unix://{kubelet}") as channel:
+    async with grpc.aio.insecure_channel(f"unix://{kubelet}", options=FRESH) as channel:
         try:
             await services.RegistrationStub(channel).Register(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:

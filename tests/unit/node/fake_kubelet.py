@@ -1,6 +1,7 @@
 """The kubelet's side of device plugins and PodResources, on real sockets below a folder of the test's own."""
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,13 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         self._server = grpc.aio.server()
         plugin_services.add_RegistrationServicer_to_server(self, self._server)
         resource_services.add_PodResourcesListerServicer_to_server(self, self._server)
-        for path in (self.plugins / "kubelet.sock", self.pod_resources):
-            self._server.add_insecure_port(f"unix://{path}")
+        paths = (self.plugins / "kubelet.sock", self.pod_resources)
+        # gRPC unlinks the name it bound at some time after a server has stopped: not to hit the next one's socket.
+        for path in paths:
+            self._server.add_insecure_port(f"unix://{path}.new")
         await self._server.start()
+        for path in paths:
+            os.replace(f"{path}.new", path)  # noqa: PTH105 - a test's own small file
 
     async def stop(self) -> None:
         await self.stop_watching()
@@ -50,6 +55,8 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
+            for path in (self.plugins / "kubelet.sock", self.pod_resources):
+                path.unlink()
 
     async def stop_watching(self) -> None:
         for task in self._watching:
