@@ -30,16 +30,24 @@ MESSAGE_CHARACTERS = 1024
 
 
 class GpuSupervisor:
-    """Of one GPU, for `share`. `leaving`: set when the whole supervisor is to end."""
+    """Of one GPU, for `share`. `leaving`: set when all are to end. `poll_seconds`: the longest pause."""
 
     def __init__(
-        self, gpu: GpuDir, share: str, bin_dir: Path | None, nvml: Nvml, leaving: threading.Event, remark: str = ""
+        self,
+        gpu: GpuDir,
+        share: str,
+        bin_dir: Path | None,
+        nvml: Nvml,
+        leaving: threading.Event,
+        remark: str = "",
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._gpu = gpu
         self._share = share
         self._leaving = leaving
         self._wake = threading.Event()
         self._remark = remark
+        self._poll_seconds = poll_seconds
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
@@ -61,7 +69,7 @@ class GpuSupervisor:
                 decision = None
             if decision is not None and decision.stopped and self._ends():
                 return
-            self._wake.wait(POLL_SECONDS if decision is None else decision.pause)
+            self._wake.wait(self._poll_seconds if decision is None else min(decision.pause, self._poll_seconds))
             self._wake.clear()
 
     def step(self) -> Decision:

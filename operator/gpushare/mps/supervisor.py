@@ -6,8 +6,10 @@ when its last client has gone, and returns when all have ended. It makes no deci
 
 import logging
 import threading
+from functools import partial
 from pathlib import Path
 
+from gpushare.mps.decision import POLL_SECONDS
 from gpushare.mps.files import read_model
 from gpushare.mps.gpu_supervisor import GpuSupervisor
 from gpushare.mps.layout import GpuDir, gpu_dirs
@@ -20,12 +22,27 @@ SCAN_SECONDS = 0.5
 
 
 class Supervisor:
-    def __init__(self, share: str, root: Path, bin_dir: Path | None, nvml: Nvml, remark: str = "") -> None:
+    """`remark`: told of every daemon that is ready. `poll_seconds`: the longest pause between looks at a GPU."""
+
+    def __init__(
+        self,
+        share: str,
+        root: Path,
+        bin_dir: Path | None,
+        nvml: Nvml,
+        remark: str = "",
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         self._share = share
         self._root = root
-        self._bin_dir = bin_dir
-        self._nvml = nvml
-        self._remark = remark
+        self._supervise = partial(
+            GpuSupervisor,
+            share=share,
+            bin_dir=bin_dir,
+            nvml=nvml,
+            remark=remark,
+            poll_seconds=poll_seconds,
+        )
         self._leaving = threading.Event()
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}
         self._changed: dict[str, int] = {}
@@ -67,7 +84,7 @@ class Supervisor:
         return read.value is not None and read.value.share == self._share
 
     def _start(self, gpu: GpuDir) -> None:
-        worker = GpuSupervisor(gpu, self._share, self._bin_dir, self._nvml, self._leaving, self._remark)
+        worker = self._supervise(gpu, leaving=self._leaving)
         thread = threading.Thread(target=worker.run, name=gpu.uuid, daemon=True)
         self._workers[gpu.uuid] = worker, thread
         thread.start()

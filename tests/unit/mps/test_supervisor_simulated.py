@@ -131,7 +131,7 @@ def node(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 @pytest.fixture
 def supervisor(node: Node) -> Iterator[Supervisor]:
-    supervisor = Supervisor("inference", node.root, bin_dir(), node.nvml)
+    supervisor = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     yield supervisor
@@ -294,7 +294,7 @@ def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: No
     node.want(gpu)
     node.ready(gpu)
     client, _ = node.client(gpu)
-    second = Supervisor("training", node.root, bin_dir(), node.nvml)
+    second = Supervisor("training", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
     thread = threading.Thread(target=second.run)
     thread.start()
     try:
@@ -334,7 +334,7 @@ def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: 
 def test_a_missing_program_is_told_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
     gpu = node.dirs[0]
     node.want(gpu)
-    supervisor = Supervisor("inference", node.root, tmp_path, node.nvml)
+    supervisor = Supervisor("inference", node.root, tmp_path, node.nvml, poll_seconds=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     state = node.until(gpu, lambda state: "again in 2 s" in state.message)
