@@ -1,0 +1,321 @@
+"""What the chart renders: least rights, nothing of the node beyond a short list, the same settings everywhere."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.paths import REPOSITORY, cache_root
+
+CHART = REPOSITORY / "charts" / "gpushare"
+NAMESPACE = "gpu-home"
+Object = dict[str, Any]
+
+VARIANTS = {
+    "default": (),
+    "simulated": ("simulation.enabled=true",),
+    "everything": (
+        "certificates.mode=CertManager",
+        "networkPolicy.enabled=true",
+        "operator.replicas=2",
+        "imagePullSecrets[0].name=one",
+        "imagePullSecrets[1].name=two",
+        "image.tag=v9",
+        "driverRoot=/run/nvidia/driver",
+        "webhook.failurePolicy.shares=Ignore",
+    ),
+    "least": ("crds.enabled=false", "policies.enabled=false", "resourceQuota.enabled=false", "webhook.replicas=1"),
+}
+HOST_PATHS = {
+    "gpushare-agent": {
+        "/run/gpushare",
+        "/run/gpushare-simulation",
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/pod-resources",
+        "/var/run/cdi",
+        "/",  # the driver root, read-only, where GPUs are real
+        "/run/nvidia/driver",
+    },
+    "gpushare-simulated-driver": {"/run/gpushare-simulation"},
+}
+
+
+def helm_program() -> str | None:
+    cached = sorted(cache_root().glob("helm-*/helm"), key=os.path.getmtime)
+    return os.environ.get("HELM") or shutil.which("helm") or (str(cached[-1]) if cached else None)
+
+
+HELM = helm_program()
+pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: set HELM, or run `make cluster-build`")
+
+
+def helm(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    assert HELM is not None
+    return subprocess.run([HELM, *arguments], capture_output=True, text=True, timeout=60, check=check)
+
+
+@cache
+def rendered(variant: str) -> list[Object]:
+    sets = [f"--set={value}" for value in VARIANTS[variant]]
+    text = helm("template", "gpushare", str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.37.0", *sets).stdout
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def of_kind(variant: str, *kinds: str) -> list[Object]:
+    return [item for item in rendered(variant) if item["kind"] in kinds]
+
+
+def named(variant: str, kind: str, name: str) -> Object:
+    (found,) = [item for item in of_kind(variant, kind) if item["metadata"]["name"] == name]
+    return found
+
+
+def workloads(variant: str) -> Iterator[tuple[str, Object]]:
+    for item in of_kind(variant, "Deployment", "DaemonSet"):
+        yield item["metadata"]["name"], item["spec"]["template"]["spec"]
+
+
+def containers(variant: str) -> Iterator[tuple[str, Object]]:
+    for name, pod in workloads(variant):
+        for container in pod["containers"]:
+            yield name, container
+
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@every_variant
+def test_helm_lint_has_nothing_to_say(variant: str) -> None:
+    sets = [f"--set={value}" for value in VARIANTS[variant]]
+    result = helm("lint", "--strict", str(CHART), *sets, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("simulaton.enabled=true", "simulaton"),
+        ("image.tags=x", "tags"),
+        ("cdi=Sometimes", "cdi"),
+        ("certificates.mode=None", "mode"),
+        ("operator.resources.limit.cpu=1", "limit"),
+        ("driverRoot=run/nvidia", "driverRoot"),
+        ("mps.resources.memory=16GB", "memory"),
+    ],
+)
+def test_a_mistaken_value_is_refused_by_name(value: str, word: str) -> None:
+    result = helm("template", str(CHART), f"--set={value}", check=False)
+    assert result.returncode != 0
+    assert word in result.stderr
+
+
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    result = helm("template", str(CHART), "--kube-version", "1.31.0", check=False)
+    assert "1.32" in result.stderr
+
+
+def test_every_value_is_in_the_schema_and_explained() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    for key in yaml.safe_load("\n".join(lines)):
+        assert key in schema["properties"]
+        at = lines.index(next(line for line in lines if line.startswith(f"{key}:")))
+        block = [lines[at - 1], *lines[at + 1 : at + 4]]
+        assert any(line.lstrip().startswith("#") for line in block), f"{key} is not explained"
+
+
+@every_variant
+def test_every_container_is_bounded_and_has_a_read_only_root(variant: str) -> None:
+    for name, container in containers(variant):
+        assert container["resources"]["requests"]["cpu"], name
+        assert container["resources"]["limits"]["memory"], name
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
+
+
+@every_variant
+def test_every_container_drops_all_capabilities_but_the_agent_that_opens_real_gpus(variant: str) -> None:
+    for name, container in containers(variant):
+        if name == "gpushare-agent" and variant != "simulated":
+            assert container["securityContext"]["privileged"] is True
+            continue
+        security = container["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}, name
+        assert security["allowPrivilegeEscalation"] is False, name
+        assert "privileged" not in security, name
+
+
+@every_variant
+def test_every_pod_runs_under_seccomp_and_only_node_parts_as_root(variant: str) -> None:
+    for name, pod in workloads(variant):
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        on_node = name in HOST_PATHS
+        assert pod["securityContext"].get("runAsNonRoot", False) is not on_node, name
+        assert pod.get("hostPID", False) is on_node, name
+        assert not {"hostNetwork", "hostIPC"} & pod.keys(), name
+
+
+@every_variant
+def test_no_pod_sees_more_of_the_node_than_listed(variant: str) -> None:
+    for name, pod in workloads(variant):
+        for volume in pod.get("volumes", []):
+            assert volume.keys() == {"name", "hostPath"}, name
+            assert volume["hostPath"]["path"] in HOST_PATHS[name], name
+
+
+def test_the_driver_is_mounted_read_only_and_follows_the_operator_of_nvidia() -> None:
+    for variant, path in (("default", "/"), ("everything", "/run/nvidia/driver")):
+        pod = dict(workloads(variant))["gpushare-agent"]
+        (mount,) = [it for it in pod["containers"][0]["volumeMounts"] if it["name"] == "driver-root"]
+        (volume,) = [it for it in pod["volumes"] if it["name"] == "driver-root"]
+        assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
+        assert volume["hostPath"]["path"] == path
+        assert f"--driver-root={path}" in pod["containers"][0]["args"]
+
+
+@every_variant
+def test_only_parts_that_talk_to_the_api_have_a_token(variant: str) -> None:
+    tokens = {name for name, pod in workloads(variant) if pod["automountServiceAccountToken"]}
+    assert tokens == {"gpushare-operator", "gpushare-webhook", "gpushare-agent"}
+    assert all(not account["automountServiceAccountToken"] for account in of_kind(variant, "ServiceAccount"))
+
+
+@every_variant
+def test_no_role_is_wide(variant: str) -> None:
+    for role in of_kind(variant, "ClusterRole", "Role"):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+            assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert rule["resourceNames"] == ["gpushare-webhook-tls"]
+            assert not (role["kind"] == "ClusterRole" and "secrets" in rule["resources"])
+
+
+def test_with_cert_manager_the_operator_touches_neither_secrets_nor_webhook_configurations() -> None:
+    resources = {
+        resource
+        for role in of_kind("everything", "ClusterRole", "Role")
+        if role["metadata"]["name"].startswith("gpushare-operator")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert not {"secrets", "mutatingwebhookconfigurations"} & resources
+    assert named("everything", "Certificate", "gpushare-webhook")["spec"]["secretName"] == "gpushare-webhook-tls"
+    for configuration in of_kind("everything", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = configuration["metadata"]["annotations"]
+        assert annotations["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/gpushare-webhook"
+
+
+@every_variant
+def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None:
+    hooks = [
+        hook
+        for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for hook in item["webhooks"]
+    ]
+    assert len(hooks) == 3
+    for hook in hooks:
+        assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
+        assert "caBundle" not in hook["clientConfig"], "an upgrade would take it away from whoever wrote it"
+        if hook["name"] == "pods.gpushare.dev":
+            (selector,) = hook["namespaceSelector"]["matchExpressions"]
+            assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", NAMESPACE])
+
+
+def test_the_failure_policy_is_chosen_per_hook() -> None:
+    (configuration,) = of_kind("everything", "ValidatingWebhookConfiguration")
+    assert {hook["name"]: hook["failurePolicy"] for hook in configuration["webhooks"]} == {
+        "pods.gpushare.dev": "Fail",
+        "shares.gpushare.dev": "Ignore",
+    }
+
+
+@every_variant
+def test_all_parts_run_the_image_that_the_policy_pins(variant: str) -> None:
+    images = {container["image"] for _, container in containers(variant)}
+    assert images == {"gpushare/operator:v9" if variant == "everything" else "gpushare/operator:0.1.0"}
+    (image,) = images
+    (operator,) = [container for name, container in containers(variant) if name == "gpushare-operator"]
+    environment = {entry["name"]: entry.get("value") for entry in operator["env"]}
+    assert environment["GPUSHARE_IMAGE"] == image
+    assert environment["GPUSHARE_IMAGE_PULL_SECRETS"] == ("one,two" if variant == "everything" else "")
+    if variant != "least":
+        policy = named(variant, "ValidatingAdmissionPolicy", "gpushare-operator-daemonsets")
+        assert f"== '{image}'" in json.dumps(policy)
+
+
+@every_variant
+def test_simulation_is_switched_on_in_every_part_or_in_none(variant: str) -> None:
+    simulated = variant == "simulated"
+    arguments = {name: container["args"] for name, container in containers(variant)}
+    assert ("gpushare-simulated-driver" in arguments) is simulated
+    for name in ("gpushare-operator", "gpushare-agent"):
+        assert ("--simulation" in arguments[name]) is simulated
+
+
+@every_variant
+def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
+    bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
+    assert {binding["policyName"] for binding in bindings} == policies.keys()
+    assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
+    assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
+    assert len(policies) == (0 if variant == "least" else 5)
+
+
+def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
+    classes = {pod["priorityClassName"] for variant in VARIANTS for _, pod in workloads(variant)}
+    (quota,) = of_kind("default", "ResourceQuota")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert classes == set(scope["values"])
+
+
+def test_an_agent_never_overlaps_with_its_successor() -> None:
+    strategy = named("default", "DaemonSet", "gpushare-agent")["spec"]["updateStrategy"]
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+
+
+def test_replicas_are_spread_and_kept_through_a_drain() -> None:
+    assert {item["metadata"]["name"] for item in of_kind("default", "PodDisruptionBudget")} == {"gpushare-webhook"}
+    assert len(of_kind("everything", "PodDisruptionBudget")) == 2
+    for name, pod in workloads("everything"):
+        if name not in HOST_PATHS:
+            (spread,) = pod["topologySpreadConstraints"]
+            assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in of_kind("everything", "NetworkPolicy")}
+    assert policies.keys() == {
+        f"gpushare-{part}" for part in ("operator", "webhook", "agent", "mps", "simulated-driver")
+    }
+    assert policies["gpushare-mps"]["policyTypes"] == ["Ingress", "Egress"]
+    assert not {"ingress", "egress"} & policies["gpushare-mps"].keys()
+
+
+@every_variant
+def test_definitions_come_with_the_chart_as_they_stand_in_crds(variant: str) -> None:
+    golden = {
+        (it := yaml.safe_load(path.read_text()))["metadata"]["name"]: it for path in Path(REPOSITORY / "crds").glob("*")
+    }
+    found = {item["metadata"]["name"]: item for item in of_kind(variant, "CustomResourceDefinition")}
+    assert found.keys() == (set() if variant == "least" else golden.keys())
+    for name, item in found.items():
+        assert item["spec"] == golden[name]["spec"]
+        assert item["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@every_variant
+def test_everything_is_labelled_and_selected_by_what_never_changes(variant: str) -> None:
+    for item in rendered(variant):
+        assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "gpushare", item["metadata"]["name"]
+    for item in of_kind(variant, "Deployment", "DaemonSet"):
+        selector = item["spec"]["selector"]["matchLabels"]
+        assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}
+        assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
