@@ -87,7 +87,7 @@ format: venv ## format and fix what can be fixed
 
 .PHONY: crds
 crds: venv ## generate crds/ from the API models
-	@$(BIN)/gpushare crds --output crds/
+	@$(BIN)/gpushare crds --output crds --output charts/gpushare/files/crds
 
 .PHONY: lock
 lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python
