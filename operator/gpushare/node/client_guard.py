@@ -63,7 +63,8 @@ class ClientGuard:
             trouble = str(error)
         if trouble and trouble != self._told:
             LOG.warning("clients of departing pods on GPU %s not ended yet, trying again: %s", self._uuid, trouble)
-        self._told = trouble
+        if trouble or ended:
+            self._told = trouble
         return ended
 
     def _clients(self) -> list[Process]:

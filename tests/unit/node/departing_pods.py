@@ -1,0 +1,88 @@
+"""Pods as the API server shows them, and a /proc and a GPU where their processes run."""
+
+from pathlib import Path
+from typing import Any
+
+from gpushare.mps.control import ControlTimeoutError, RefusedError
+from gpushare.nvml.types import GpuLostError, GpuProcess, GpuProcesses
+
+CONTAINER = "ab" * 32
+
+
+def uid(number: int) -> str:
+    return f"00000000-0000-0000-0000-{number:012d}"
+
+
+def pod(number: int = 1, *, grace: float | None = None, deleted_at: str = "2026-01-01T00:00:30Z", **status: Any) -> Any:
+    """With one slot. `grace` None: not deleted."""
+    metadata: dict[str, Any] = {"name": f"pod-{number}", "namespace": "team", "uid": uid(number)}
+    if grace is not None:
+        metadata |= {"deletionTimestamp": deleted_at, "deletionGracePeriodSeconds": grace}
+    containers = [{"name": "app", "resources": {"limits": {"gpushare.dev/inference": "1"}}}]
+    running = [{"name": "app", "containerID": f"containerd://{CONTAINER}"}]
+    return {
+        "metadata": metadata,
+        "spec": {"containers": containers},
+        "status": {"phase": "Running", "containerStatuses": running, **status},
+    }
+
+
+def disrupted(reason: str) -> list[dict[str, str]]:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+
+
+class Node:
+    """One GPU's clients: NVML, /proc and the MPS control program agree, until a test says otherwise."""
+
+    def __init__(self, proc: Path) -> None:
+        self.proc = proc
+        self.listed: dict[str, list[int]] = {"GPU-0": []}
+        self.pods: dict[str, Any] = {}
+        self.ended: list[int] = []
+        self.refused: set[int] = set()
+        self.wedged = False
+        self.lost: set[str] = set()
+        self.servers = [500]
+        self.asked = 0
+        self.stays_listed = False
+        self.before_end: Any = lambda: None
+
+    def client(self, pid: int, number: int, *, catches: bool = False, started: int = 100, gpu: str = "GPU-0") -> None:
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + [str(started), "0"]))
+        (directory / "status").write_text(f"SigCgt:\t{0x4000 if catches else 0:016x}\n")
+        (directory / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid(number)}/{CONTAINER}\n")
+        if pid not in self.listed.setdefault(gpu, []):
+            self.listed[gpu].append(pid)
+
+    def processes(self, gpu: str) -> GpuProcesses:
+        self.asked += 1
+        if gpu in self.lost:
+            raise GpuLostError("GPU is lost")
+        return GpuProcesses(tuple(GpuProcess(pid, 100) for pid in self.listed[gpu]), (GpuProcess(500, 66),))
+
+    def control(self, gpu: str) -> "Control":
+        return Control(self, gpu)
+
+
+class Control:
+    def __init__(self, node: Node, gpu: str) -> None:
+        self._node = node
+        self._gpu = gpu
+
+    def server_list(self) -> list[int]:
+        self._node.before_end()
+        if self._node.wedged:
+            raise ControlTimeoutError("no answer within 5 s")
+        return self._node.servers
+
+    def terminate_client(self, server: int, pid: int) -> bool:
+        if pid in self._node.refused:
+            raise RefusedError("terminate_client", "Invalid process!")
+        if server != 500 or pid not in self._node.listed[self._gpu]:
+            return False
+        self._node.ended.append(pid)
+        if not self._node.stays_listed:
+            self._node.listed[self._gpu].remove(pid)
+        return True
