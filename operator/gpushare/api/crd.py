@@ -32,12 +32,14 @@ _SHARE_NAME = rule(
     field=".metadata.name",
 )
 
-_READY = '.status.conditions[?(@.type=="Ready")]'
-
 
 def _column(name: str, path: str, kind: str = "string", wide: bool = False) -> Schema:
     column = {"name": name, "type": kind, "jsonPath": path}
     return column | {"priority": 1} if wide else column
+
+
+def _condition(kind: str, field: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
@@ -47,9 +49,9 @@ _SHARE_COLUMNS = [
     _column("Used", ".status.slots.used", "integer"),
     _column("Threads", ".status.threads"),
     _column("Memory", ".status.memory"),
-    _column("Ready", f"{_READY}.status"),
+    _column("Ready", _condition("Ready", "status")),
     _AGE,
-    _column("Reason", f"{_READY}.reason", wide=True),
+    _column("Reason", _condition("Ready", "reason"), wide=True),
     _column("Nodes", ".status.nodes", "integer", wide=True),
     _column("Delivery", ".spec.delivery", wide=True),
 ]
@@ -57,10 +59,10 @@ _SHARE_COLUMNS = [
 _NODE_COLUMNS = [
     _column("Product", ".status.gpus[0].product"),
     _column("Driver", ".status.driverVersion"),
-    _column("Ready", f"{_READY}.status"),
+    _column("NVML", _condition("NvmlReachable", "status")),
+    _column("Kubelet", _condition("KubeletReachable", "status")),
     _column("Simulated", ".status.simulated", "boolean"),
     _AGE,
-    _column("Reason", f"{_READY}.reason", wide=True),
     _column("CUDA", ".status.cudaVersion", wide=True),
     _column("Ceiling", ".status.clientCeiling", "integer", wide=True),
     _column("Agent", ".status.agentVersion", wide=True),

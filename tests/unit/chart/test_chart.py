@@ -222,7 +222,7 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
     assert len(hooks) == 3
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
-        assert "caBundle" not in hook["clientConfig"], "an upgrade would take it away from whoever wrote it"
+        assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"
         if hook["name"] == "pods.gpushare.dev":
             (selector,) = hook["namespaceSelector"]["matchExpressions"]
             assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", NAMESPACE])
