@@ -1,8 +1,9 @@
 """Which pods of this node are about to lose their processes, and when. Pure: times are handed in.
 
-What can be seen: deletion (kubectl, drain, preemption, taints, eviction through the API), termination by the kubelet
-itself (pressure, node shutdown), and a pod that is gone from the API though it ran (force deletion). What cannot: OOM
-kills, crashes, failed liveness probes, a pod's own activeDeadlineSeconds.
+What can be seen: deletion (kubectl, drain, preemption by the scheduler, taints, eviction through the API), and a pod that
+is gone from the API though it ran (force deletion). What cannot: a termination that the kubelet decides by itself
+(pressure, its own preemption, node shutdown, activeDeadlineSeconds, a failed liveness probe), since it tells the API only
+once no container runs any more (kubelet/status/status_manager.go:1473,1504 of Kubernetes 1.37); OOM kills; crashes.
 """
 
 from collections.abc import Mapping
@@ -41,13 +42,9 @@ def decide(now: float, kill_at: float, catches_sigterm: bool) -> Literal["termin
 
 def ending(pod: Object) -> tuple[float, str] | None:
     """(seconds of grace, why) of a pod whose end has begun; None: it has not, or no container runs any more."""
-    status = pod.get("status", {})
     metadata = pod["metadata"]
-    if status.get("phase") in ENDED_PHASES:
+    if pod.get("status", {}).get("phase") in ENDED_PHASES:
         return None
-    if _ended_by_kubelet(status):
-        # Its grace period is the kubelet's own and is told nowhere; under pressure it is at most a second.
-        return 0.0, "is being ended by the kubelet, which evicts it or shuts the node down"
     if metadata.get("deletionTimestamp"):
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         return grace, f"is being deleted with a grace period of {grace:g} s"
@@ -107,18 +104,7 @@ class Departures:
         self._vanished = {uid: entry for uid, entry in self._vanished.items() if entry[0] > now and uid not in pods}
 
 
-def _ended_by_kubelet(status: Object) -> bool:
-    return any(
-        condition.get("type") == "DisruptionTarget"
-        and condition.get("status") == "True"
-        and condition.get("reason") == "TerminationByKubelet"
-        for condition in status.get("conditions") or ()
-    )
-
-
 def _left(pod: Object, grace: float, wall: float) -> float:
     """Of the grace period, by the API server's clock: its timestamp is that of the end."""
-    text = pod["metadata"].get("deletionTimestamp")
-    if not text:
-        return grace
-    return min(grace, max(0.0, datetime.fromisoformat(text).timestamp() - wall))
+    end = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"]).timestamp()
+    return min(grace, max(0.0, end - wall))

@@ -27,10 +27,6 @@ def pod(number: int = 1, *, grace: float | None = None, deleted_at: str = "2026-
     }
 
 
-def disrupted(reason: str) -> list[dict[str, str]]:
-    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
-
-
 class Node:
     """One GPU's clients: NVML, /proc and the MPS control program agree, until a test says otherwise."""
 

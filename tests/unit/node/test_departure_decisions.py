@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.node.departing import Departures, asks_for_gpu, decide, ending
-from tests.unit.node.departing_pods import disrupted, pod, uid
+from tests.unit.node.departing_pods import pod, uid
 
 WALL = 1767225600.0
 """2026-01-01T00:00:00Z; the pods' grace of 30 s ends at 00:00:30."""
@@ -38,13 +38,9 @@ def test_with_next_to_no_grace_every_client_ends_at_once(grace: float) -> None:
         pytest.param(pod(grace=30), 30.0, id="deleted"),
         pytest.param(pod(grace=0), 0.0, id="deleted without grace"),
         pytest.param(pod(grace=30, phase="Failed"), None, id="deleted, but no container runs any more"),
-        pytest.param(pod(conditions=disrupted("TerminationByKubelet")), 0.0, id="evicted under pressure or shut down"),
         pytest.param(
-            pod(grace=30, conditions=disrupted("TerminationByKubelet")), 0.0, id="deleted while evicted under pressure"
+            pod(phase="Failed", reason="Evicted"), None, id="evicted by the kubelet, which tells it afterwards"
         ),
-        pytest.param(pod(phase="Failed", conditions=disrupted("TerminationByKubelet")), None, id="evicted long ago"),
-        pytest.param(pod(conditions=disrupted("PreemptionByScheduler")), None, id="preempted: the deletion follows"),
-        pytest.param(pod(grace=30, conditions=disrupted("EvictionByEvictionAPI")), 30.0, id="evicted through the API"),
     ],
 )
 def test_the_end_of_a_pod_as_it_is_seen(found: Any, grace: float | None) -> None:

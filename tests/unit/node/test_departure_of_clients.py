@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpushare.node.departure import Departure
-from tests.unit.node.departing_pods import Node, disrupted, pod, uid
+from tests.unit.node.departing_pods import Node, pod, uid
 
 
 class World(Node):
@@ -76,13 +76,10 @@ async def test_a_client_that_catches_sigterm_is_left_until_2_s_before_its_end(wo
     await world.until_ended(10)
 
 
-@pytest.mark.parametrize(
-    "departing", [pod(1, grace=0), pod(1, conditions=disrupted("TerminationByKubelet"))], ids=["forced", "evicted"]
-)
-async def test_without_grace_every_client_is_ended_at_once(world: World, departing: Any) -> None:
+async def test_without_grace_every_client_is_ended_at_once(world: World) -> None:
     world.client(10, 1, catches=True)
     await begin(world, pod(1))
-    world.show(departing)
+    world.show(pod(1, grace=0))
     await world.until_ended(10, seconds=0.3)
 
 
