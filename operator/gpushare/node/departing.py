@@ -1,9 +1,9 @@
 """Which pods of this node are about to lose their processes, and when. Pure: times are handed in.
 
-What can be seen: deletion (kubectl, drain, preemption by the scheduler, taints, eviction through the API), and a pod that
-is gone from the API though it ran (force deletion). What cannot: a termination that the kubelet decides by itself
-(pressure, its own preemption, node shutdown, activeDeadlineSeconds, a failed liveness probe), since it tells the API only
-once no container runs any more (kubelet/status/status_manager.go:1473,1504 of Kubernetes 1.37); OOM kills; crashes.
+What can be seen: deletion (kubectl, drain, preemption by the scheduler, taints, eviction through the API), and a pod
+that is gone from the API though it ran (force deletion). What cannot: a termination that the kubelet decides by itself
+(pressure, its own preemption, node shutdown, activeDeadlineSeconds, a failed liveness probe), since it tells the API
+only once no container runs any more (status_manager.go:1473,1504 of Kubernetes 1.37); OOM kills; crashes.
 """
 
 from collections.abc import Mapping
