@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from gpushare.api.gpunode import Assignment, GpuNode, ShareName, Uuid
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Kube
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object
 from gpushare.kube.reflector import Reflector
 from gpushare.node import cdi, daemons
 from gpushare.node.daemons import OnDisk
@@ -108,6 +108,15 @@ class Agent:
                 tasks.create_task(self._every(TICK_SECONDS, self._tell, self._report))
         finally:
             await self._lifecycle.close()
+            await self._serving.leave()
+
+    def pods_by_uid(self) -> dict[str, Object]:
+        """This node's pods, as far as they are known."""
+        return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
+
+    def taken(self) -> list[Uuid]:
+        """GPUs that have a daemon of ours."""
+        return list(self._on_disk)
 
     def follow_pods(self, changed: Callable[[], None]) -> None:
         """`changed` is called at every change of this node's pods."""

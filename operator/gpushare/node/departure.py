@@ -10,6 +10,7 @@ is polled while no pod departs.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,10 @@ class Departure:
             while True:
                 self._poked.clear()
                 self._look()
-                try:
-                    await asyncio.wait_for(self._poked.wait(), RESCAN_SECONDS if self._departing else None)
-                except TimeoutError:
-                    continue
+                # Not asyncio.wait_for: Python 3.11's can swallow a cancellation that comes with the poke.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RESCAN_SECONDS if self._departing else None):
+                        await self._poked.wait()
         finally:
             for task in (*self._scans.values(), *self._posts):
                 task.cancel()

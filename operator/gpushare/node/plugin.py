@@ -70,12 +70,20 @@ class DevicePlugin:
 
     async def stop(self) -> None:
         """Withdraws every device, then closes and removes the socket."""
+        await self._unfollow()
+        self._service.close()
+        await self._close(CLOSE_SECONDS)
+
+    async def leave(self) -> None:
+        """Closes without withdrawing: the kubelet keeps its books until the next agent registers."""
+        await self._unfollow()
+        await self._close(None)
+
+    async def _unfollow(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        self._service.close()
-        await self._close(CLOSE_SECONDS)
 
     async def _follow(self) -> None:
         failures, told = 0, ""

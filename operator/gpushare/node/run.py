@@ -3,15 +3,18 @@
 import asyncio
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from gpushare.kube.client import Kube, Object
-from gpushare.kube.events import event, post, reference
+from gpushare.api.gpunode import Uuid
+from gpushare.kube.client import Kube
+from gpushare.kube.events import post
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.layout import gpu_dir
 from gpushare.node import driver, probes
 from gpushare.node.agent import Agent
+from gpushare.node.departure import Departure
 from gpushare.node.lane import HungError, Lane
 from gpushare.node.plugin import DevicePlugin
 from gpushare.node.podresources import PodResources
@@ -21,6 +24,8 @@ from gpushare.simulation import bin_dir
 
 LOG = logging.getLogger(__name__)
 DRIVER_RETRY_SECONDS = 10.0
+CONTROL_SECONDS = 2.0
+"""A control command takes some 20 ms; a wedged daemon must not use up a pod's grace period."""
 DRIVER_LOAD_SECONDS = 60.0
 """Initialising a GPU that nothing kept awake takes seconds each."""
 
@@ -42,7 +47,30 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             PodResources(settings.pod_resources),
             lambda resource, hooks: DevicePlugin(resource, settings.kubelet_dir, hooks),
         )
-        await agent.run()
+        departure = Departure(
+            nvml,
+            pods=agent.pods_by_uid,
+            gpus=agent.taken,
+            control=_controls(settings),
+            post=partial(post, kube),
+            instance=settings.pod,
+        )
+        agent.follow_pods(departure.poke)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(agent.run())
+            tasks.create_task(departure.run())
+
+
+def _controls(settings: AgentSettings) -> Callable[[Uuid], ControlProgram]:
+    """The control program of a GPU's daemon: the driver's own, or the simulated one."""
+
+    def control(uuid: Uuid) -> ControlProgram:
+        simulated = settings.simulation_dir is not None
+        programs = bin_dir() if simulated else driver.control_program_dir(settings.driver_mount)
+        directory = gpu_dir(settings.root, uuid)
+        return ControlProgram(programs, directory.pipe, directory.log, CONTROL_SECONDS)
+
+    return control
 
 
 async def _open_nvml(settings: AgentSettings) -> Nvml:

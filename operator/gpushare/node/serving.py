@@ -36,6 +36,11 @@ class Serving:
             changed |= await self._offer(resource, devices)
         return changed
 
+    async def leave(self) -> None:
+        """Stops serving and withdraws nothing: the next agent goes on."""
+        for plugin in self._plugins.values():
+            await plugin.leave()
+
     def promised(self) -> dict[tuple[ShareName, Uuid], Slots]:
         """Slots handed out within the last minute, which the kubelet may not list yet."""
         return by_gpu(

@@ -127,6 +127,9 @@ class FakePlugin:
     async def stop(self) -> None:
         self._kubelet.offered[self._resource] = []
 
+    async def leave(self) -> None:
+        pass
+
     def offer(self, devices: list[OfferedDevice]) -> None:
         self._kubelet.offered[self._resource] = devices
 
