@@ -117,7 +117,12 @@ class GpuSupervisor:
         )
         if self._told is None or (state.reason, state.message) != (self._told.reason, self._told.message):
             LOG.info("GPU %s: %s %s", self._gpu.uuid, state.reason.value, state.message)
-        write_model(self._gpu.state, state)
+        try:
+            write_model(self._gpu.state, state)
+        except FileNotFoundError:
+            # The agent removes the directory once it has read that the daemon has ended: nobody reads on.
+            if not decision.stopped:
+                raise
         self._told = state
 
     def _act(self, action: Action | None, seen: Observation) -> None:
