@@ -94,7 +94,7 @@ class Machine:
         environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe)}
         text = "".join(f"{command}\n" for command in commands)
         return subprocess.run(
-            [self._control], env=environ, input=text, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False
+            [self._control], env=environ, input=text, capture_output=True, text=True, timeout=seconds, check=False
         )
 
     def ask(self, *commands: str) -> str:
@@ -108,7 +108,9 @@ class Machine:
     def server(self) -> int:
         """The PID of the server that is ACTIVE, started if there is none."""
         self.control("start_server -uid 0")
-        return int(self.ask("get_server_list"))
+        server = self.ask("get_server_list")
+        self.until(lambda: self.ask(f"get_server_status {server}") in ("ACTIVE", "FAULT"))
+        return int(server)
 
     def program(self, pipe: Path | None = None, **environ: str) -> Program:
         """A program that has no context yet; `pipe` is the daemon that it looks for."""
@@ -141,7 +143,8 @@ class Machine:
         if self._daemon is not None:
             self._daemon.wait(SECONDS)
         self.until(lambda: not self.nvml.processes(self.gpu.uuid).compute)
-        self.nvml.set_compute_mode(self.gpu.uuid, ComputeMode.DEFAULT)
+        if self.nvml.compute_mode(self.gpu.uuid) is not ComputeMode.DEFAULT:
+            self.nvml.set_compute_mode(self.gpu.uuid, ComputeMode.DEFAULT)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What the control program says, and with which exit code."""
 
 import re
+import signal
 import stat
 import time
 
@@ -9,13 +10,13 @@ import pytest
 CHANGING = [
     "set_default_active_thread_percentage 50",
     "set_default_device_pinned_mem_limit 0 1G",
-    "start_server -uid 0",
 ]
 
 
 def test_without_a_daemon_it_says_so_and_exits_with_1(idle):
     result = idle.control("get_server_list")
-    assert (result.returncode, result.stdout) == (1, "Cannot find MPS control daemon process\n")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "Cannot find MPS control daemon process\n"
 
 
 def test_the_daemon_in_the_background_returns_with_its_sockets_there(idle):
@@ -67,7 +68,7 @@ def test_ps_lists_each_client_with_its_server_device_namespace_and_command(machi
     header, row = machine.ask("ps").splitlines()
     assert header.split() == ["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]
     assert row.split()[0] == str(client.pid)
-    assert row.split()[2] == str(machine.server())
+    assert row.split()[1:4] == ["1", str(machine.server()), machine.gpu.uuid[:22]]
 
 
 def test_clients_are_listed_by_their_host_pid(machine):
@@ -75,7 +76,7 @@ def test_clients_are_listed_by_their_host_pid(machine):
     assert machine.ask(f"get_client_list {machine.server()}") == str(client.pid)
     head, entry = machine.ask("get_device_client_list").splitlines()
     assert head == f"[0] 00:00.0, {machine.gpu.product}"
-    assert entry.split(".")[0] == str(client.pid)
+    assert entry == f"{client.pid}.1"
 
 
 @pytest.mark.parametrize("command", CHANGING)
@@ -156,12 +157,12 @@ def test_start_server_returns_at_once_and_the_next_command_finds_it_up(idle):
     idle.start_daemon("-multiuser-server")
     listed = idle.control("get_server_list", "start_server -uid 0", "get_server_list").stdout.split()
     assert len(listed) == 1
-    assert idle.ask(f"get_server_status {listed[0]}") == "ACTIVE"
+    idle.until(lambda: idle.ask(f"get_server_status {listed[0]}") == "ACTIVE")
 
 
 def test_a_second_daemon_on_the_same_directory_is_refused(machine):
     result = machine.control_program("-f", CUDA_VISIBLE_DEVICES=machine.gpu.uuid)
-    assert (result.returncode, result.stderr) == (1, "An instance of this daemon is already running\n")
+    assert (result.returncode, result.stdout) == (1, "An instance of this daemon is already running\n")
 
 
 def test_a_daemon_for_a_gpu_that_is_not_there_ends_silently_with_100(idle):
@@ -176,14 +177,57 @@ def test_quit_of_an_idle_daemon_leaves_sockets_and_lock(machine):
     assert {entry.name for entry in machine.pipe.iterdir()} == {"control", "control_privileged", "control_lock"}
 
 
-def test_sigterm_ends_the_daemon_with_143(machine):
+def test_sigterm_kills_the_daemon_and_leaves_its_files(machine):
     machine._daemon.terminate()
-    assert machine._daemon.wait(5) == 143
+    assert machine._daemon.wait(5) == -signal.SIGTERM
+    left = {"control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid"}
+    assert {entry.name for entry in machine.pipe.iterdir()} == left
+
+
+def test_start_server_asks_for_no_privilege(idle):
+    idle.start_daemon("-multiuser-server")
+    directory = idle.directory / "client"
+    directory.mkdir()
+    (directory / "control").hardlink_to(idle.pipe / "control")
+    idle.control("start_server -uid 0", pipe=directory)
+    assert idle.ask("get_server_list").isdigit()
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("get_server_status", "A server PID is required\n"),
+        ("start_server", "A user id (UID) is required to start a new server\n"),
+        ("terminate_client", "Server 0 not found\nServer 0 not found!\n1\n"),
+        ("set_default_active_thread_percentage", "100.0\n"),
+        ("set_default_device_pinned_mem_limit 0", ""),
+        ("get_default_device_pinned_mem_limit", ""),
+        ("get_device_client_list 4", "Server 4 not found\n"),
+    ],
+)
+def test_a_missing_argument_is_answered_so(machine, command, answer):
+    assert machine.control(command).stdout == answer
+
+
+def test_a_server_shut_down_ends_with_its_last_client(machine):
+    server, client = machine.server(), machine.client()
+    assert machine.ask(f"shutdown_server {server}") == ""
+    assert machine.ask("get_server_list") == str(server)
+    client.kill()
+    machine.until(lambda: machine.ask("get_server_list") == "")
+
+
+def test_device_query_shows_the_default_devices_and_the_servers(machine):
+    title = ["Device", "Ordinal", "PCI", "IDs", "UUID", "Name", "Attributes"]
+    lines = machine.ask("device_query").splitlines()
+    assert [lines[0], lines[4]] == ["Default", f"Server {machine.server()}"]
+    assert lines[1].split() == lines[5].split() == title
+    assert lines[2].split()[2] == lines[6].split()[2] == machine.gpu.uuid
 
 
 def test_in_the_foreground_everything_is_logged_to_standard_error(machine):
     machine.client()
-    assert not machine.log.exists()
+    assert list(machine.log.iterdir()) == []
     text = machine.daemon_log.read_text()
     assert re.search(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} Control [ \d]{4}\d\] ", text, re.MULTILINE)
     assert re.search(r"^\[[^\]]* Server [ \d]{4}\d\] ", text, re.MULTILINE)

@@ -8,27 +8,27 @@ import pytest
 
 from gpushare.api.gpunode import ComputeMode
 
-ILLEGAL, ASSERT, LAUNCH_FAILURE, RPC_FAILURE, TERMINATED, UNAVAILABLE, CONNECTION_FAILED = (
-    700,
-    710,
-    719,
-    806,
-    810,
-    46,
-    805,
-)
+UNAVAILABLE, ILLEGAL, ASSERT, LAUNCH_FAILURE = 46, 700, 710, 719
+CONNECTION_FAILED, RPC_FAILURE, NOT_READY, TERMINATED = 805, 806, 807, 810
 LONG = 1500
 SETTLE = 0.3
 
 
-def test_an_illegal_address_ends_every_client_and_the_server_goes_on(machine):
+def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_are_gone(machine):
     culprit, neighbour = machine.client(), machine.client()
     server = machine.server()
     neighbour(f"launch {LONG}")
     assert culprit("fault illegal_address") == {"error": ILLEGAL}
     assert neighbour("sync") == {"error": ILLEGAL}
     assert neighbour("info") == {"error": ILLEGAL}
-    assert machine.ask(f"get_server_status {server}") == "ACTIVE"
+    assert machine.ask(f"get_server_status {server}") == "FAULT"
+    assert set(machine.ask(f"get_client_list {server}").split()) == {str(culprit.pid), str(neighbour.pid)}
+    assert len(machine.nvml.processes(machine.gpu.uuid).mps_clients) == 2
+    assert machine.program()("create") == {"error": NOT_READY}
+    culprit.kill()
+    assert machine.ask(f"get_server_status {server}") == "FAULT"
+    neighbour.kill()
+    machine.until(lambda: machine.ask(f"get_server_status {server}") == "ACTIVE")
     assert machine.client()("sync") == {}
 
 
@@ -59,6 +59,54 @@ def test_a_client_killed_in_mid_kernel_takes_its_neighbours_along(machine, numbe
         if neighbours[0]("sync"):
             break
     assert [neighbour("sync") for neighbour in neighbours] == [{"error": ILLEGAL}] * 3
+
+
+def test_a_normal_exit_in_mid_kernel_takes_the_neighbours_along_like_a_kill(machine):
+    neighbour, leaving = machine.client(), machine.client()
+    leaving("launch 800")
+    leaving.send("exit")
+    leaving.process.wait(5)
+    time.sleep(SETTLE)
+    assert neighbour("sync") == {"error": ILLEGAL}
+
+
+def test_a_context_destroyed_in_mid_kernel_waits_for_it_and_hurts_nobody(machine):
+    neighbour, leaving = machine.client(), machine.client()
+    neighbour("launch 300")
+    leaving("launch 500")
+    started = time.monotonic()
+    assert leaving("close") == {}
+    assert time.monotonic() - started > 0.4
+    leaving.kill()
+    assert neighbour("sync") == {}
+
+
+def test_a_lone_death_in_mid_kernel_poisons_the_server_for_its_next_client(machine):
+    server, victim = machine.server(), machine.client()
+    victim("launch 1000")
+    time.sleep(0.05)
+    victim.kill()
+    time.sleep(SETTLE)
+    assert machine.ask(f"get_server_status {server}") == "ACTIVE"
+    assert [process.pid for process in machine.nvml.processes(machine.gpu.uuid).compute] == [server]
+    next_one = machine.program()
+    assert next_one("create") == {"error": LAUNCH_FAILURE}
+    next_one.kill()
+    machine.until(lambda: not machine.nvml.processes(machine.gpu.uuid).compute)
+    assert machine.client()("sync") == {}
+
+
+def test_a_terminated_client_is_listed_until_it_ends_and_terminating_it_again_hangs_the_daemon_until_then(machine):
+    client, server = machine.client(), machine.server()
+    assert machine.ask(f"terminate_client {server} {client.pid}") == "0"
+    assert machine.ask(f"get_client_list {server}") == str(client.pid)
+    assert [process.pid for process in machine.nvml.processes(machine.gpu.uuid).mps_clients] == [client.pid]
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control(f"terminate_client {server} {client.pid}", seconds=0.4)
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control("get_server_list", seconds=0.4)
+    client.kill()
+    machine.until(lambda: machine.ask(f"get_client_list {server}") == "")
 
 
 @pytest.mark.parametrize("milliseconds", [0, 4])
@@ -138,8 +186,8 @@ def test_quit_waits_for_the_last_client(machine):
     assert client("sync") == {}
     client("close")
     client.kill()
-    assert machine._daemon.wait(5) == 1
-    assert machine_quit.wait(5) == 1
+    assert machine._daemon.wait(5) == 0
+    assert machine_quit.wait(5) == 0
 
 
 def test_quit_with_a_time_ends_the_clients_after_it(machine):

@@ -6,6 +6,7 @@ THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PARTITIONING = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 OUT_OF_MEMORY, NO_DEVICE = 2, 100
+TOO_MANY_CLIENTS = (46, 808)  # the runtime's code and the driver API's
 GIB = 1 << 30
 
 
@@ -50,8 +51,10 @@ def test_a_live_server_gives_a_new_percentage_to_new_clients(machine):
     assert old("sync") == {}
 
 
-def test_per_context_partitioning_shows_all_sms(machine):
-    assert created(machine, **{THREADS: "25", PARTITIONING: "1"})[1]["sms"] == machine.gpu.sms
+def test_per_context_partitioning_shows_all_sms_unless_the_client_asks_for_fewer(machine):
+    machine.control(f"set_active_thread_percentage {machine.server()} 25")
+    assert created(machine, **{PARTITIONING: "1"})[1]["sms"] == machine.gpu.sms
+    assert created(machine, **{PARTITIONING: "1", THREADS: "25"})[1]["sms"] == 32
 
 
 @pytest.mark.parametrize(
@@ -151,21 +154,22 @@ def test_a_limit_below_the_contexts_own_need_makes_the_start_fail(machine):
 
 
 @pytest.mark.parametrize(
-    ("percent", "low", "high"), [("100", 500, 540), ("50", 330, 366), ("25", 148, 218), ("12", 82, 146), ("5", 50, 70)]
+    ("percent", "low", "high"), [("100", 500, 620), ("50", 310, 366), ("25", 148, 218), ("12", 82, 146), ("5", 50, 70)]
 )
 def test_a_context_takes_memory_by_its_thread_percentage(machine, percent, low, high):
+    """Wide bounds, because the program's own kernels count too."""
     client = machine.client(**{THREADS: percent})
     (listed,) = machine.nvml.processes(machine.gpu.uuid).mps_clients
     assert listed.pid == client.pid
     assert low <= listed.memory_mib <= high
 
 
-def test_a_context_without_mps_takes_526_mib_and_the_server_66(machine):
+def test_a_context_without_mps_takes_526_mib_or_more_and_the_server_66(machine):
     stray = machine.stray()
     stray("create")
     taken = {process.pid: process.memory_mib for process in machine.nvml.processes(machine.gpu.uuid).compute}
     assert abs(taken[machine.server()] - 66) <= 10
-    assert abs(taken[stray.pid] - 526) <= 20
+    assert 500 <= taken[stray.pid] <= 620
 
 
 @pytest.mark.parametrize("visible", ["0", "uuid"])
@@ -192,6 +196,7 @@ def test_the_49th_client_is_refused_and_the_log_says_why(machine):
     for client in clients:
         client.send("create")
     answers = [client.answer() for client in clients]
-    assert sum(answer == {"error": 46} for answer in answers) == 1
+    (refused,) = [answer for answer in answers if "error" in answer]
+    assert refused["error"] in TOO_MANY_CLIENTS
     line = "Failed to accept new client. Maximum number of clients (48) reached."
     assert line in machine.daemon_log.read_text()

@@ -125,5 +125,5 @@ def processes(gpu: Gpu) -> Message:
 def kernels(gpu: Gpu) -> Message:
     """[pid, milliseconds left] of every process with a kernel in flight."""
     time = now()
-    running = [(context.pid, context.remaining_ms(time)) for context in gpu.holders()]
+    running = [(context.pid, context.remaining_ms(time)) for context in gpu.contexts.values()]
     return {"kernels": [[pid, left] for pid, left in running if left > 0]}

@@ -3,11 +3,10 @@
 Behaves as CUDA does at its edges: which environment it reads, which error it gets when, who dies with whom. Computes
 nothing, and its kernels take time without using any.
 
-A process that ends without `close` and not by a normal exit (a signal, `os._exit`) dies as a CUDA process does: in
-mid-kernel it takes its neighbours along. A forked child cannot use its parent's context (error 3), as in CUDA.
+A process that ends without `close`, be it normally, dies as a CUDA process does: in mid-kernel it takes its neighbours
+along. A forked child cannot use its parent's context (error 3), as in CUDA.
 """
 
-import atexit
 import os
 import select
 import time
@@ -47,6 +46,7 @@ _VARIABLES = {
 }
 _PARTITIONING = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 _live: "set[SimulatedContext]" = set()
+"""Open contexts: one that its owner drops without `close` stays, as in CUDA."""
 
 
 class CudaError(Exception):
@@ -110,7 +110,7 @@ class SimulatedContext:
         except OSError:
             raise CudaError(fate.NO_DEVICE) from None
         time.sleep(admitted["init_ms"] / 1000)
-        shows_all = environ.get(_PARTITIONING) == "1"
+        shows_all = environ.get(_PARTITIONING) == "1" and "threads" not in hello
         request = {"op": "open", "ticket": admitted["ticket"]}
         return cls._open(device, session, request, admitted["sms"] if shows_all else None)
 
@@ -170,12 +170,12 @@ class SimulatedContext:
         """Wait for what is queued and leave the GPU in good order. Harmless when closed or failed already."""
         if self not in _live:
             return
-        _live.discard(self)
         if self._pid == os.getpid():
             with suppress(CudaError):
                 self.synchronize()
             with suppress(Disconnected):
                 self._device.ask({"op": "close"})
+        _live.discard(self)
         self._device.close()
         if self._session is not None:
             self._session.close()
@@ -225,9 +225,3 @@ def _visible_device(base: str, visible: str | None) -> Channel:
     if chosen is None:
         raise CudaError(fate.NO_DEVICE)
     return chosen
-
-
-@atexit.register
-def _leave() -> None:
-    for context in list(_live):
-        context.close()

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
     connection = _connect(pipe)
     if connection is None:
-        print("Cannot find MPS control daemon process")
+        print("Cannot find MPS control daemon process", file=sys.stderr)
         return 1
     for line in sys.stdin:
         answer = _ask(connection, line.strip()) if line.strip() else ""

@@ -1,8 +1,7 @@
 """The control commands of MPS v2 on driver 580: what each prints. Unknown ones print that they are.
 
-Measured: the percentages' form and refusals, memory values and that setting one prints nothing, unknown commands,
-servers and processes. Assumed, for want of a measurement: the widths of the tables' columns, device_query, what
-shutdown_server says, and what a command prints when an argument is missing or malformed.
+As measured, including what a missing argument is answered with and that start_server asks for no privilege. Assumed:
+what malformed numbers are answered with other than percentages, and that terminate_client needs the privileged socket.
 """
 
 import os
@@ -14,7 +13,6 @@ from gpushare.simulation import limits
 
 CHANGING = frozenset(
     {
-        "start_server",
         "shutdown_server",
         "terminate_client",
         "set_default_active_thread_percentage",
@@ -51,8 +49,15 @@ class Daemon(Protocol):
     def server_pid(self) -> int | None: ...
     def log(self, text: str) -> None: ...
     def start_server(self, uid: int) -> None: ...
-    def stop_server(self) -> None: ...
+    def stop_server(self, when_idle: bool) -> None: ...
     def ask_server(self, message: dict[str, Any]) -> dict[str, Any]: ...
+
+
+NEEDED = {
+    "get_server_status": "A server PID is required\n",
+    "start_server": "A user id (UID) is required to start a new server\n",
+}
+"""What these commands say without an argument."""
 
 
 def privilege_error(uid: int) -> str:
@@ -68,6 +73,8 @@ def answer(daemon: Daemon, line: str, privileged: bool, uid: int) -> str:
     if name == "quit":
         return "Not enough privilege to execute quit command\n"
     command = COMMANDS.get(name)
+    if not arguments and name in NEEDED:
+        return NEEDED[name]
     if command is None:
         return f'Unknown command "{name}"\n'
     if name in CHANGING and not privileged:
@@ -85,9 +92,10 @@ def _server(daemon: Daemon, argument: str) -> str | None:
 
 
 def _on_server(command: Callable[[Daemon, list[str]], str]) -> Callable[[Daemon, list[str]], str]:
-    """A command whose first argument is a server."""
+    """A command whose first argument is a server; 0 where there is none."""
 
     def checked(daemon: Daemon, arguments: list[str]) -> str:
+        arguments = arguments or ["0"]
         return _server(daemon, arguments[0]) or command(daemon, arguments[1:])
 
     return checked
@@ -98,8 +106,7 @@ def _server_list(daemon: Daemon, _: list[str]) -> str:
 
 
 def _server_status(daemon: Daemon, _: list[str]) -> str:
-    daemon.ask_server({"op": "ping"})
-    return "ACTIVE\n"
+    return "FAULT\n" if daemon.ask_server({"op": "status"})["faulted"] else "ACTIVE\n"
 
 
 def _start_server(daemon: Daemon, arguments: list[str]) -> str:
@@ -109,10 +116,8 @@ def _start_server(daemon: Daemon, arguments: list[str]) -> str:
 
 
 def _shutdown_server(daemon: Daemon, arguments: list[str]) -> str:
-    """Without -f it waits for clients in reality; here it refuses to end under them (assumed)."""
-    if arguments != ["-f"] and _clients(daemon):
-        return "Server has clients\n"
-    daemon.stop_server()
+    """Silent. Without -f the server ends with its last client."""
+    daemon.stop_server(when_idle=arguments != ["-f"] and bool(_clients(daemon)))
     return ""
 
 
@@ -127,7 +132,9 @@ def _client_list(daemon: Daemon, _: list[str]) -> str:
     return "".join(f"{client['pid']}\n" for client in _clients(daemon))
 
 
-def _device_client_list(daemon: Daemon, _: list[str]) -> str:
+def _device_client_list(daemon: Daemon, arguments: list[str]) -> str:
+    if arguments and (missing := _server(daemon, arguments[0])):
+        return missing
     if daemon.server_pid is None:
         return ""
     product = daemon.ask_server({"op": "device"})["product"]
@@ -137,19 +144,23 @@ def _device_client_list(daemon: Daemon, _: list[str]) -> str:
 
 
 def _device_query(daemon: Daemon, _: list[str]) -> str:
+    """The GPU is known to the server alone here, so without one only the titles are printed (assumed)."""
+    title = f"{'Device Ordinal':<16}{'PCI IDs':<15}{'UUID':<42}{'Name':<34}Attributes\n"
     if daemon.server_pid is None:
-        return ""
+        return f"Default\n{title}"
     device = daemon.ask_server({"op": "device"})
-    row = f"{0:<9}{'0000:00:00.0':<15}{device['uuid']:<42}{device['product']}"
-    return f"{'ORDINAL':<9}{'PCI':<15}{'UUID':<42}NAME\n{row}\n"
+    row = f"{0:<16}{'0000:00.00.00':<15}{device['uuid']:<42}{device['product']:<34}N/A\n"
+    return f"Default\n{title}{row}\nServer {daemon.server_pid}\n{title}{row}"
 
 
 def _ps(daemon: Daemon, _: list[str]) -> str:
-    table = f"{'PID':<10}{'ID':<6}{'SERVER':<10}{'DEVICE':<42}{'NAMESPACE':<33}COMMAND\n"
+    """UUIDs are cut short."""
+    table = f"{'PID':<10}{'ID':<10}{'SERVER':<15}{'DEVICE':<26}{'NAMESPACE':<15}{'COMMAND':<15}\n"
     uuid = daemon.ask_server({"op": "device"})["uuid"] if daemon.server_pid is not None else ""
     for client in _clients(daemon):
         namespace, command = _describe(client["pid"])
-        table += f"{client['pid']:<10}{client['context']:<6}{daemon.server_pid:<10}{uuid:<42}{namespace:<33}{command}\n"
+        numbers = f"{client['pid']:<10}{client['context']:<10}{daemon.server_pid:<15}"
+        table += f"{numbers}{uuid[:22]:<26}{namespace:<15}{command:<15}\n"
     return table
 
 
@@ -157,13 +168,14 @@ def _describe(pid: int) -> tuple[str, str]:
     """PID namespace and command of a process; empty for one that cannot be seen."""
     try:
         namespace = os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")  # noqa: PTH115
-        with open(f"/proc/{pid}/comm") as file:  # noqa: PTH123
-            return namespace, file.read().strip()
+        with open(f"/proc/{pid}/cmdline") as file:  # noqa: PTH123
+            return namespace, file.read().split("\0")[0]
     except OSError:
         return "", ""
 
 
 def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
+    arguments = arguments or ["0"]
     if _server(daemon, arguments[0]):
         return f"Server {arguments[0]} not found\nServer {arguments[0]} not found!\n1\n"
     pid = int(arguments[1])
@@ -172,7 +184,8 @@ def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
 
 
 def _set_default_threads(daemon: Daemon, arguments: list[str]) -> str:
-    daemon.settings.threads = _new_threads(daemon, daemon.settings.threads, arguments[0])
+    if arguments:
+        daemon.settings.threads = _new_threads(daemon, daemon.settings.threads, arguments[0])
     return f"{daemon.settings.threads}\n"
 
 
@@ -196,7 +209,8 @@ def _server_settings(daemon: Daemon) -> Settings:
 
 
 def _set_default_memory(daemon: Daemon, arguments: list[str]) -> str:
-    daemon.settings.set_memory(arguments[0], arguments[1])
+    if len(arguments) > 1:
+        daemon.settings.set_memory(arguments[0], arguments[1])
     return ""
 
 

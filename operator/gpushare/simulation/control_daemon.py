@@ -48,6 +48,7 @@ class ControlDaemon:
         self._selector = selectors.DefaultSelector()
         self._server: ServerProcess | None = None
         self._pending: list[tuple[Visitor, dict[str, Any]]] = []
+        self._stop_when_idle = False
         self._quit_at: float | None = None
         self._quit_wait = FIRST_QUIT_WAIT
         self._quitters: list[Visitor] = []
@@ -88,14 +89,19 @@ class ControlDaemon:
         self.log(f"Starting new server {self._server.pid} for user {uid}")
         self._selector.register(self._server, selectors.EVENT_READ, self._server_readable)
 
-    def stop_server(self) -> None:
-        if self._server is not None:
+    def stop_server(self, when_idle: bool = False) -> None:
+        """End the server now, or when its last client goes."""
+        if self._server is None:
+            return
+        if when_idle:
+            self._stop_when_idle = True
+        else:
             self._forget_server(self._server.end())
 
     # The loop.
 
-    def run(self, listeners: dict[socket.socket, bool]) -> int:
-        """Serve `listeners` (socket -> privileged) until quit. Exit code 1 if clients were waited for (measured)."""
+    def run(self, listeners: dict[socket.socket, bool]) -> None:
+        """Serve `listeners` (socket -> privileged) until quit."""
         for listener, privileged in listeners.items():
             self._selector.register(listener, selectors.EVENT_READ, self._acceptor(listener, privileged))
         while True:
@@ -105,7 +111,8 @@ class ControlDaemon:
                 with contextlib.suppress(ServerGoneError):
                     key.data()
             if self._quit_now():
-                return self._quit_code()
+                self._answer_quitters()
+                return
 
     def end(self) -> None:
         self.stop_server()
@@ -150,6 +157,8 @@ class ControlDaemon:
         if line.split()[0] == "quit" and visitor.privileged:
             self._quit(visitor, line.split())
             return
+        self.log("NEW UI")
+        self.log(f"Cmd:{line}")
         self._server_readable()
         try:
             self._await_server()
@@ -157,6 +166,9 @@ class ControlDaemon:
         except ServerGoneError:
             self._server_gone()
             text = answer(self, line, visitor.privileged, visitor.uid)
+        for shown in text.splitlines():
+            self.log(shown)
+        self.log("UI closed")
         with contextlib.suppress(OSError):
             visitor.sock.send(text.encode() + END_OF_ANSWER)
 
@@ -198,9 +210,9 @@ class ControlDaemon:
             )
             self.log(f"CLIENT {visitor.pid} of user {visitor.uid} is now connected to server {self._server.pid}")
 
-    def _change_user(self) -> None:
+    def _idle(self) -> None:
         """The server has no client left: where another user's clients wait, they get a server of their own."""
-        if self._pending and not self._multiuser and self._server is not None:
+        if self._server is not None and (self._stop_when_idle or (self._pending and not self._multiuser)):
             self.log(f"Shutting down server of user {self._server.uid}")
             self.stop_server()
 
@@ -225,7 +237,7 @@ class ControlDaemon:
         elif event["event"] == "gone":
             self.log(f"Client {event['pid']} disconnected")
             if event["left"] == 0:
-                self._change_user()
+                self._idle()
 
     def _server_gone(self) -> None:
         if self._server is not None:
@@ -238,6 +250,7 @@ class ControlDaemon:
             self.log("Server encountered a fatal exception. Shutting down")
         self.log(f"Server {self._server.pid} exited with status {code}")
         self._server = None
+        self._stop_when_idle = False
         if not was_ready:
             # Its clients would start the same failing server for ever: they are told instead.
             for visitor, _ in list(self._pending):
@@ -274,11 +287,7 @@ class ControlDaemon:
         self._quit_wait *= 2
         return False
 
-    def _quit_code(self) -> int:
-        """Whoever asked an idle daemon to quit gets an answer; after a wait for clients none comes (measured)."""
-        waited = self._quit_wait > FIRST_QUIT_WAIT
-        if not waited:
-            for visitor in self._quitters:
-                with contextlib.suppress(OSError):
-                    visitor.sock.send(END_OF_ANSWER)
-        return int(waited)
+    def _answer_quitters(self) -> None:
+        for visitor in self._quitters:
+            with contextlib.suppress(OSError):
+                visitor.sock.send(END_OF_ANSWER)

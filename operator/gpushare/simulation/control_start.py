@@ -5,7 +5,6 @@ import fcntl
 import os
 import signal
 import socket
-import sys
 
 from gpushare.simulation.control_command import DEFAULT_PIPE_DIRECTORY
 from gpushare.simulation.control_daemon import ControlDaemon
@@ -32,13 +31,16 @@ def start(arguments: list[str]) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        print("An instance of this daemon is already running", file=sys.stderr)
+        print("An instance of this daemon is already running")
         return 1
     listeners = {_listen(f"{pipe}/control", 0o666): False, _listen(f"{pipe}/control_privileged", 0o755): True}
-    log_directory = _log_directory() if "-d" in arguments else None
-    if log_directory is not None and _parent_of_daemon():
+    log_directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
+    os.makedirs(log_directory, exist_ok=True)  # noqa: PTH103
+    if "-d" in arguments and _parent_of_daemon():
         return 0
-    return _serve(ControlDaemon(pipe, log_directory, "-multiuser-server" in arguments), pipe, listeners)
+    log_to = log_directory if "-d" in arguments else None
+    _serve(ControlDaemon(pipe, log_to, "-multiuser-server" in arguments), pipe, listeners)
+    return 0
 
 
 def _sees_a_gpu(visible: str | None) -> bool:
@@ -48,12 +50,6 @@ def _sees_a_gpu(visible: str | None) -> bool:
     except Disconnected:
         return False
     return True
-
-
-def _log_directory() -> str:
-    directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
-    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    return directory
 
 
 def _listen(path: str, mode: int) -> socket.socket:
@@ -77,25 +73,18 @@ def _parent_of_daemon() -> bool:
     return False
 
 
-def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> int:
-    """Serve until quit or a signal. The sockets and the lock stay behind, as measured; the other files do not."""
+def _serve(daemon: ControlDaemon, pipe: str, listeners: dict[socket.socket, bool]) -> None:
+    """Serve until quit, which leaves the sockets and the lock behind. A signal ends it at once and leaves all files;
+    the server notices and ends too (both measured)."""
     fifo, pid_file = f"{pipe}/log", f"{pipe}/nvidia-cuda-mps-control.pid"
     with contextlib.suppress(FileExistsError):
         os.mkfifo(fifo)
     with open(pid_file, "w") as file:  # noqa: PTH123
         file.write(str(os.getpid()))
-
-    def terminated(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, terminated)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     daemon.log(f"Starting control daemon using socket {pipe}/control")
     daemon.log(f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe}")
-    try:
-        return daemon.run(listeners)
-    finally:
-        daemon.end()
-        for path in (fifo, pid_file):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+    daemon.run(listeners)
+    daemon.end()
+    for path in (fifo, pid_file):
+        os.unlink(path)  # noqa: PTH108

@@ -33,12 +33,11 @@ class Device:
         for context_id, error in verdict.errors.items():
             owner = self.owners[context_id]
             owner.send({"event": "error", "error": error})
-            owner.tell_server({"event": "gone", "ticket": owner.ticket, "pid": owner.pid, "error": error})
 
 
 class DeviceConnection(Connection):
     """Operations: identify, open, alloc, free, info, launch, sync, fault, close; for an MPS server open_server, admit,
-    revoke, terminate. A failed context answers everything with its error, as CUDA's sticky errors do."""
+    revoke, terminate, status. A failed context answers everything with its error, as CUDA's sticky errors do."""
 
     def __init__(self, device: Device, sock: socket.socket) -> None:
         super().__init__(device.loop, sock)
@@ -57,6 +56,7 @@ class DeviceConnection(Connection):
             "admit": self._admit,
             "revoke": self._revoke,
             "terminate": self._terminate,
+            "status": lambda _: {"faulted": self._alive().faulted},
             "alloc": self._alloc,
             "free": self._free,
             "info": self._info,

@@ -1,7 +1,8 @@
 """Who dies with whom on one GPU: the only place where that is decided. Pure.
 
 Measured on an H200 (driver 580): a fatal fault in one MPS client ends all clients of that server, and the Xid names an
-innocent; a device assert ends its own process alone; a client that dies in mid-kernel takes its neighbours along.
+innocent; a device assert ends its own process alone; a client that dies in mid-kernel, be it by a normal exit that did
+not destroy its context, takes its neighbours along, or poisons the server for the next client where it has none.
 """
 
 from collections.abc import Sequence
@@ -44,10 +45,15 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The CUDA error that each context gets, and whether the server lets go of the GPU."""
+    """The CUDA error that each context gets.
+
+    `fatal`: the server is in FAULT until its last client is gone, then ACTIVE but without the GPU. `poisoned`: it looks
+    healthy, but its next client fails.
+    """
 
     errors: dict[int, int] = field(default_factory=dict)
     fatal: bool = False
+    poisoned: bool = False
     xid: Xid | None = None
 
 
@@ -67,6 +73,8 @@ def fate(cause: Cause, culprit: int, neighbours: Sequence[int], remaining_ms: fl
             return Fate(dict.fromkeys(everybody, LAUNCH_FAILURE), fatal=True, xid=Xid(13, named))
         case Cause.ASSERT:
             return Fate({culprit: ASSERT}, xid=Xid(43, culprit))
+        case Cause.DEATH if remaining_ms > FATAL_REMAINING_MS and not neighbours:
+            return Fate(poisoned=True, xid=Xid(31, culprit))
         case Cause.DEATH if remaining_ms > FATAL_REMAINING_MS:
             return Fate(dict.fromkeys(neighbours, ILLEGAL_ADDRESS), fatal=True, xid=Xid(31, named))
         case Cause.DEATH:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpushare.simulation import limits
-from gpushare.simulation.fate import OUT_OF_MEMORY, UNAVAILABLE, Cause, Fate, fate
+from gpushare.simulation.fate import LAUNCH_FAILURE, MPS_SERVER_NOT_READY, OUT_OF_MEMORY, UNAVAILABLE, Cause, Fate, fate
 
 
 class Mode(StrEnum):
@@ -34,7 +34,10 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Context:
-    """`server` is the id of the MPS server's context for a client. `threads` is in percent, memory in bytes or MiB."""
+    """`server` is the id of the MPS server's context for a client; `limit` is in bytes.
+
+    A server that is not `holding` has let go of the GPU; `faulted` and `poisoned` are told in `fate`.
+    """
 
     id: int
     pid: int
@@ -45,6 +48,8 @@ class Context:
     limit: int | None = None
     error: int = 0
     holding: bool = True
+    faulted: bool = False
+    poisoned: bool = False
     busy_until: float = 0.0
     allocations: dict[int, int] = field(default_factory=dict)
 
@@ -78,11 +83,11 @@ class Gpu:
         return self._last_id
 
     def holders(self) -> list[Context]:
-        """The contexts that take memory on this GPU now: not those of failed clients, nor of a server that let go."""
+        """The contexts that are on this GPU: failed clients until they end, but no server that let go."""
         return [context for context in self.contexts.values() if context.holding]
 
     def clients(self, server: int) -> list[Context]:
-        return [context for context in self.holders() if context.kind is Kind.CLIENT and context.server == server]
+        return [context for context in self.contexts.values() if context.server == server]
 
     def free(self) -> int:
         return self.memory_mib * limits.MIB - sum(context.used for context in self.holders())
@@ -100,8 +105,14 @@ class Gpu:
     def open_client(self, pid: int, server: Context, threads: float, limit: int | None) -> Context:
         """An MPS client's context; a server that had let go takes hold again, if the GPU is free to take.
 
-        Refused(2) where the context alone is above the limit, Refused(46) by the compute mode (Prohibited: assumed).
+        Refused: 2 where the context alone is above the limit, 46 by the compute mode, 807 after a fault whose clients
+        are not gone yet, 719 once by a poisoned server, which then lets go.
         """
+        if server.faulted:
+            raise Refused(MPS_SERVER_NOT_READY)
+        if server.poisoned:
+            server.poisoned = server.holding = False
+            raise Refused(LAUNCH_FAILURE)
         self._check_mode(others=[] if server.holding else self.holders())
         context_mib = limits.context_mib(threads)
         if limit is not None and context_mib * limits.MIB > limit:
@@ -149,22 +160,23 @@ class Gpu:
         context.busy_until = start + milliseconds / 1000 * self.sms / context.sms
 
     def fail(self, cause: Cause, culprit: Context, now: float) -> Fate:
-        """Apply what `cause` does to everybody on this GPU, and say what it was. The dead hold nothing any more."""
-        server = culprit.id if culprit.kind is Kind.SERVER else culprit.server
-        clients = [] if server is None else self.clients(server)
-        neighbours = [client.id for client in clients if client.id != culprit.id]
+        """Apply what `cause` does to everybody on this GPU, and say what it was."""
+        server = culprit if culprit.kind is Kind.SERVER else self.contexts.get(culprit.server or 0)
+        clients = [] if server is None else self.clients(server.id)
+        neighbours = [client.id for client in clients if client.id != culprit.id and not client.error]
         verdict = fate(cause, culprit.id, neighbours, culprit.remaining_ms(now))
         for context_id, error in verdict.errors.items():
-            self._end(self.contexts[context_id], error)
-        if verdict.fatal and server in self.contexts:
-            # The server stays ACTIVE but its context went with the clients': measured by NVML.
-            self.contexts[server].holding = False
+            failed = self.contexts[context_id]
+            failed.error, failed.busy_until = error, 0.0
+        if server is not None:
+            server.faulted |= verdict.fatal
+            server.poisoned |= verdict.poisoned
         return verdict
 
     def close(self, context: Context) -> None:
+        """The context's process has ended, or left in good order."""
         self.contexts.pop(context.id, None)
-
-    @staticmethod
-    def _end(context: Context, error: int) -> None:
-        context.error, context.holding, context.busy_until = error, False, 0.0
-        context.allocations.clear()
+        server = self.contexts.get(context.server or 0)
+        if server is not None and server.faulted and not self.clients(server.id):
+            # The server is ACTIVE again, but its context went with the clients': measured by NVML.
+            server.faulted = server.holding = False

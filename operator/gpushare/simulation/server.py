@@ -30,6 +30,11 @@ class Session:
         self.pid = pid
         self.context = context
         self.ticket = 0
+        self.terminated = False
+
+    @property
+    def name(self) -> str:
+        return f"{{PID: {self.pid}, Context ID: {self.context}}}"
 
 
 class MpsServer:
@@ -38,12 +43,13 @@ class MpsServer:
         self._control = control
         self._settings = settings
         self._sessions: dict[int, Session] = {}
+        self._awaited_end: int | None = None
         self._selector = selectors.DefaultSelector()
         self._driver = open_gpu(settings["visible"], self._on_driver_event)
         self._gpu = self._driver.ask({"op": "open_server"})
         self._ready_at: float | None = time.monotonic() + self._gpu.get("init_ms", 0) / 1000
-        self._operations: dict[str, Callable[[Message], Message]] = {
-            "ping": lambda _: {},
+        self._operations: dict[str, Callable[[Message], Message | None]] = {
+            "status": lambda _: self._driver.ask({"op": "status"}),
             "clients": self._clients,
             "device": lambda _: {"uuid": self._gpu["uuid"], "product": self._gpu["product"]},
             "settings": lambda _: {name: settings[name] for name in ("threads", "memory", "priority")},
@@ -81,7 +87,9 @@ class MpsServer:
         if descriptors:
             self._new_client(socket.socket(fileno=descriptors[0]), message)
         else:
-            self._tell_control(self._operations[message["op"]](message))
+            answer = self._operations[message["op"]](message)
+            if answer is not None:
+                self._tell_control(answer)
 
     def _tell_control(self, message: Message) -> None:
         self._control.send(json.dumps(message).encode())
@@ -93,17 +101,24 @@ class MpsServer:
         self._settings.update({name: value for name, value in message.items() if name != "op"})
         return {}
 
-    def _terminate(self, message: Message) -> Message:
-        """End every context of a process: its programs get 810."""
+    def _terminate(self, message: Message) -> Message | None:
+        """End every context of a process: its programs get 810, and stay listed until they end.
+
+        A second time is answered only once the process has ended, and hangs the control daemon until then (measured).
+        """
         doomed = [one for one in self._sessions.values() if one.pid == message["pid"]]
+        if doomed and all(session.terminated for session in doomed):
+            self._awaited_end = message["pid"]
+            return None
         for session in doomed:
-            self.log.write(f"Terminating client {session.pid}")
+            self.log.write(f"Terminating client {session.name}")
+            session.terminated = True
             self._driver.ask({"op": "terminate", "ticket": session.ticket})
         return {"found": bool(doomed)}
 
     def _new_client(self, sock: socket.socket, message: Message) -> None:
         pid, hello = message["pid"], message["hello"]
-        self.log.write(f"Received new client request from process {pid} of user {message['uid']}")
+        self.log.write(f"Received new client request for {{PID: {pid}, Context ID: 0}}")
         answer = self._admit(sock, pid, hello)
         try:
             sock.send(encode(answer))
@@ -123,7 +138,7 @@ class MpsServer:
         default = limits.device_limit(self._settings["memory"], 0, self._gpu["uuid"])
         limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
         admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
-        context = sum(1 for one in self._sessions.values() if one.pid == pid)
+        context = 1 + sum(1 for one in self._sessions.values() if one.pid == pid)
         session = Session(sock, pid, context)
         session.ticket = admitted["ticket"]
         self._sessions[session.ticket] = session
@@ -133,21 +148,18 @@ class MpsServer:
         return {**admitted, "minor": self._gpu["minor"], "sms": self._gpu["sms"]}
 
     def _log_admission(self, session: Session, threads: float, limit: int | None) -> None:
-        """About as much as the real one writes: 1.7 KB for each client."""
-        name = f"{{{session.context}, {session.pid}}}"
+        """With what its end adds, about as much as the real one writes: 1.7 KB for each client."""
+        initial = f"{{PID: {session.pid}, Context ID: 0}}"
         for line in (
-            "Worker created",
-            "Creating worker thread",
-            f"Client {name} requests a context on device 0",
-            f"Device {self._gpu['product']} (uuid {self._gpu['uuid']}) is associated with client {name}",
-            f"Client {name}: active thread percentage {threads}, {limits.enforced_sms(self._gpu['sms'], threads)} SMs",
-            f"Client {name}: device 0 memory limit {limits.memory_text(limit).strip() or 'none'}",
-            f"Client {name}: priority {self._settings['priority']}",
-            f"Creating address space for client {name} on device 0",
-            f"Mapping channel buffers for client {name} on device 0",
-            f"Mapping error notifiers for client {name} on device 0",
-            f"Client {name} has its work submission token",
-            f"Status of client {name} is ACTIVE",
+            f"Client {initial} connected",
+            f"Creating worker thread for client {initial}",
+            f"Received new client request for {session.name}",
+            f"Client {session.name} connected",
+            f"Creating worker thread for client {session.name}",
+            f"Device {self._gpu['product']} (uuid {self._gpu['uuid']}) is associated",
+            f"Active thread percentage of client {session.name} is {threads}",
+            f"Memory limit of client {session.name} is {limits.memory_text(limit).strip() or 'not set'}",
+            f"Status of client {session.name} is ACTIVE",
         ):
             self.log.write(line)
 
@@ -161,7 +173,6 @@ class MpsServer:
             return
         except OSError:
             pass
-        self.log.write(f"Receive command failed, assuming client {session.pid} exit")
         self._driver.ask({"op": "revoke", "ticket": session.ticket})
         self._forget(session)
 
@@ -170,27 +181,29 @@ class MpsServer:
             self._forget(session)
 
     def _on_driver_event(self, event: Message) -> None:
-        """The driver ended a client's context."""
+        """A client's context is gone: it closed it, or ended."""
         session = self._sessions.get(event["ticket"])
-        if session is None:
-            return
-        if event["error"]:
-            self.log.write(f"Client {{{session.context}, {session.pid}}} failed with error {event['error']}")
-        self._forget(session)
+        if session is not None:
+            self._forget(session)
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.ticket, None) is None:
             return
         self._selector.unregister(session.sock)
         session.sock.close()
-        name = f"{{{session.context}, {session.pid}}}"
+        left = len(self._sessions)
+        initial = f"{{PID: {session.pid}, Context ID: 0}}"
         for line in (
-            f"Destroying worker thread of client {name}",
-            f"Releasing address space of client {name} on device 0",
-            f"Client {name} exit",
-            f"Client process disconnected. Number of active client contexts is {len(self._sessions)}.",
+            # "recevie" is how MPS spells it.
+            f"Server failed to recevie command with status 806, assuming client {session.name} exit",
+            f"Client {session.name} exiting. Number of active client contexts is {left}.",
+            f"Server failed to recevie command with status 806, assuming client {initial} exit",
+            f"Client process {session.pid} disconnected",
         ):
             self.log.write(line)
+        if self._awaited_end == session.pid and not any(one.pid == session.pid for one in self._sessions.values()):
+            self._awaited_end = None
+            self._tell_control({"found": True})
         self._tell_control({"event": "gone", "pid": session.pid, "left": len(self._sessions)})
 
 

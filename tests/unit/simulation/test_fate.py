@@ -33,8 +33,13 @@ def test_the_xid_of_a_fault_names_an_innocent(cause):
     assert xid.victim in NEIGHBOURS
 
 
+def test_a_lone_death_in_mid_kernel_poisons_the_server_instead_of_faulting_it():
+    verdict = fate(Cause.DEATH, CULPRIT, (), 100)
+    assert (verdict.errors, verdict.fatal, verdict.poisoned) == ({}, False, True)
+
+
 @given(st.sampled_from(list(Cause)), st.lists(st.integers(2, 50), unique=True), st.floats(0, 1e6))
-def test_the_server_lets_go_only_when_it_loses_every_client(cause, neighbours, remaining_ms):
+def test_the_server_faults_only_when_it_loses_every_client(cause, neighbours, remaining_ms):
     verdict = fate(cause, CULPRIT, neighbours, remaining_ms)
     if verdict.fatal:
         assert set(neighbours) <= set(verdict.errors)

@@ -39,15 +39,19 @@ def test_a_server_that_let_go_cannot_take_hold_of_an_exclusive_gpu_that_a_stray_
     server = gpu.open_server(10)
     client = gpu.open_client(11, server, 25, None)
     gpu.fail(Cause.ILLEGAL_ADDRESS, client, now=0)
+    assert refusal(gpu.open_compute, 12) == 46
+    gpu.close(client)
     gpu.open_compute(12)
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
 
-def test_a_failed_context_takes_no_memory(gpu):
-    server = gpu.open_server(10)
-    client = gpu.open_client(11, server, 25, None)
+def test_a_failed_context_keeps_its_memory_until_its_process_ends_and_then_the_server_lets_go(gpu):
+    client = gpu.open_client(11, gpu.open_server(10), 25, None)
     gpu.allocate(client, GIB)
+    before = gpu.free()
     gpu.fail(Cause.ILLEGAL_ADDRESS, client, now=0)
+    assert gpu.free() == before
+    gpu.close(client)
     assert gpu.free() == gpu.memory_mib << 20
 
 
@@ -57,7 +61,7 @@ def test_a_fault_stays_on_its_own_server_and_leaves_programs_without_mps(gpu):
     plain = gpu.open_compute(30)
     gpu.fail(Cause.TRAP, culprit, now=0)
     assert (culprit.error, elsewhere.error, plain.error) == (719, 0, 0)
-    assert (one.holding, other.holding) == (False, True)
+    assert (one.faulted, other.faulted) == (True, False)
 
 
 def test_a_kernel_takes_longer_on_fewer_sms_and_queues_behind_the_last(gpu):
