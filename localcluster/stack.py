@@ -87,6 +87,7 @@ def prepare_namespace(kubectl: Kubectl, name: str, enforce: str, **labels: str) 
 def install(stack: Stack, *values: str, seconds: float = 180) -> None:
     """helm upgrade --install, and wait until everything of it is ready. `values`: arguments such as --set=a=b."""
     prepare_namespace(stack.kubectl, NAMESPACE, "privileged")
+    _forget_older_driver(stack)
     repository, _, tag = stack.operator_image.rpartition(":")
     simulation = ["--set=simulation.enabled=true"] if stack.simulated else []
     stack.helm(
@@ -95,3 +96,11 @@ def install(stack: Stack, *values: str, seconds: float = 180) -> None:
         "--wait", "--timeout", f"{int(seconds)}s",
         seconds=seconds + 20,
     )  # fmt: skip
+
+
+def _forget_older_driver(stack: Stack) -> None:
+    """An upgrade leaves the simulated driver as it is, like a real one; one that our changed code cannot talk to goes."""
+    name, kubectl = "gpushare-simulated-driver", stack.kubectl.within(NAMESPACE)
+    live = kubectl.find("daemonset", name) if stack.embedded else None
+    if live and live["spec"]["template"]["spec"]["containers"][0]["image"] != stack.operator_image:
+        kubectl.delete("daemonset", name)
