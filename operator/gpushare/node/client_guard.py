@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.control import ControlError, RefusedError
+from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
 from gpushare.node import processes
 from gpushare.node.departing import Departing, decide
 from gpushare.node.lane import HungError, Lane
@@ -105,7 +105,12 @@ class ClientGuard:
     def _end_one(self, control: Control, servers: list[int], process: Process) -> bool:
         if processes.read_start_time(process.pid, self._proc) != process.started:
             return False
-        return any(control.terminate_client(server, process.pid) for server in servers)
+        try:
+            return any(control.terminate_client(server, process.pid) for server in servers)
+        except ControlTimeoutError:
+            # It may have been heard, and a second one for the same process hangs the daemon until that has ended.
+            self._ended.add(_key(process))
+            raise
 
     def _record(self, due: list[Due], ended: list[Due], now: float) -> None:
         self._ended |= {_key(item.process) for item in ended}

@@ -37,6 +37,7 @@ class Node:
         self.ended: list[int] = []
         self.refused: set[int] = set()
         self.wedged = False
+        self.answer_lost = False
         self.lost: set[str] = set()
         self.servers = [500]
         self.asked = 0
@@ -79,6 +80,8 @@ class Control:
         if server != 500 or pid not in self._node.listed[self._gpu]:
             return False
         self._node.ended.append(pid)
+        if self._node.answer_lost:
+            raise ControlTimeoutError("no answer within 5 s")
         if not self._node.stays_listed:
             self._node.listed[self._gpu].remove(pid)
         return True

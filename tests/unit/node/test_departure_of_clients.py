@@ -164,6 +164,16 @@ async def test_a_daemon_that_does_not_answer_is_asked_again_and_told_of_once(
     ]
 
 
+async def test_a_termination_whose_answer_was_lost_is_not_repeated_since_a_second_one_hangs_the_daemon(
+    world: World,
+) -> None:
+    world.answer_lost, world.stays_listed = True, True
+    world.client(10, 1)
+    world.show(pod(1, grace=30))
+    await asyncio.sleep(1.5)
+    assert world.ended == [10]
+
+
 async def test_a_lost_gpu_does_not_hold_up_the_other(world: World) -> None:
     world.lost = {"GPU-0"}
     world.client(10, 1, gpu="GPU-1")
