@@ -1,7 +1,8 @@
 """The node agent: one process per node that gathers, decides purely, and applies what differs, once per tick.
 
 Guarantees: a tick never waits for the driver; without news from the API nothing is given up; nothing is offered before
-the kubelet has said what is held. When it ends, gates and daemons stay as they are, so clients notice nothing.
+the kubelet has said what is held; a slot is held from Allocate until a reading of the kubelet shows that its pod has
+ended, and free with that reading. When it ends, gates and daemons stay as they are, so clients notice nothing.
 """
 
 import asyncio
@@ -19,11 +20,12 @@ from gpushare.node import cdi, daemons
 from gpushare.node.daemons import OnDisk
 from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
-from gpushare.node.draining import Slots
+from gpushare.node.draining import Slots, united
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.gpunode_writer import FAILURES, GpuNodeWriter
 from gpushare.node.inventory import Inventory
 from gpushare.node.kubelet import KubeletReader, Source
+from gpushare.node.late import Room
 from gpushare.node.lifecycle import Lifecycle
 from gpushare.node.serving import PluginFactory, Serving
 from gpushare.node.settings import AgentSettings
@@ -165,7 +167,9 @@ class Agent:
     async def _poll_kubelet(self) -> None:
         before = self._kubelet.view
         await self._kubelet.poll()
-        if self._kubelet.view is not before:
+        view = self._kubelet.view
+        if view is not None and view is not before:
+            self._serving.settle(view)
             self._wake.poke()
 
     async def _tick(self) -> None:
@@ -281,12 +285,7 @@ class Agent:
         return GpuFacts(decision.plan, decision.verdict, item.state if item else None, decision.drained, note)
 
     def _held(self, picture: Picture) -> dict[tuple[ShareName, Uuid], Slots] | None:
-        if picture.kubelet is None:
-            return None
-        keys = picture.kubelet.held.keys() | picture.promised.keys()
-        return {
-            key: picture.kubelet.held.get(key, frozenset()) | picture.promised.get(key, frozenset()) for key in keys
-        }
+        return None if picture.kubelet is None else united(picture.kubelet.held, picture.promised)
 
     def _gpu_node(self) -> GpuNode | None:
         found = next(iter(self.nodes.objects.values()), None)
@@ -303,7 +302,7 @@ class Agent:
         self._wake.poke()
 
     def _hooks(self, share: ShareName) -> SlotHooks:
-        return SlotHooks(share, self._slot_edits, self._slot_verdict)
+        return SlotHooks(share, self._slot_edits, self._slot_verdict, self._slot_room)
 
     def _decision(self, share: ShareName, uuid: Uuid) -> GpuDecision:
         decision = self.decisions.get(uuid)
@@ -322,6 +321,13 @@ class Agent:
 
     def _slot_verdict(self, share: ShareName, uuid: Uuid) -> Verdict:
         return self._decision(share, uuid).verdict
+
+    def _slot_room(self, share: ShareName, uuid: Uuid) -> Room:
+        """By the latest share and reading, not by the last tick's."""
+        view = self._kubelet.view
+        held = united(view.held if view else {}, self._serving.promised()).get((share, uuid), frozenset())
+        model = self._parsed.read(self.shares.objects).get(share)
+        return Room(held, model.spec.clients.per_gpu if model else None)
 
     def _mps_edits(self) -> ContainerEdits:
         problem = self.devices.problem()

@@ -8,7 +8,7 @@ from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.node.assignments import GpuPlan, Stage, plan
 from gpushare.node.daemons import OnDisk
-from gpushare.node.draining import KubeletView, Slots, idle
+from gpushare.node.draining import Holdings, KubeletView, Slots, idle, united
 from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
 from gpushare.node.verdict import Evidence, Verdict, judge
@@ -26,7 +26,8 @@ class Picture:
     on_disk: Mapping[Uuid, OnDisk]
     views: Mapping[Uuid, GpuView]
     kubelet: KubeletView | None
-    promised: Mapping[tuple[ShareName, Uuid], Slots]
+    promised: Holdings
+    """Slots handed out that no reading of the kubelet has settled."""
     server_since: Mapping[Uuid, float]
     withdrawn_at: Mapping[Uuid, float]
     undeliverable: str = ""
@@ -77,8 +78,8 @@ def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
 
 
 def _held(picture: Picture, share: ShareName, uuid: Uuid) -> Slots:
-    held = picture.kubelet.holding(share, uuid) if picture.kubelet else frozenset()
-    return held | picture.promised.get((share, uuid), frozenset())
+    listed = picture.kubelet.held if picture.kubelet else {}
+    return united(listed, picture.promised).get((share, uuid), frozenset())
 
 
 def _idle(picture: Picture, share: ShareName, uuid: Uuid) -> bool:

@@ -1,14 +1,18 @@
-"""The device plugin's gRPC service: what the kubelet asks about one resource, as thin answers around `Hooks`."""
+"""The device plugin's gRPC service: what the kubelet asks about one resource, as thin answers around `Hooks`.
+
+Guarantees: Allocate never waits; an id that it handed out is promised before the kubelet hears of it; a container for
+which `Hooks.not_ready` has a sentence does not start here, which the kubelet tries again.
+"""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 
 from gpushare.node.edits import ContainerEdits
+from gpushare.node.promises import Promises
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import options
@@ -34,6 +38,10 @@ class Hooks(Protocol):
         """Instantly: the kubelet starts no other pod meanwhile."""
         ...
 
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        """Told of each container that Allocate is about to give these ids."""
+        ...
+
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         """None: a container with these ids may start; else the sentence that says why not yet."""
         ...
@@ -45,7 +53,7 @@ Preferred = Callable[[Sequence[str], Sequence[str], int], list[str]]
 class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
     """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
 
-    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float]) -> None:
         self.watchers = 0
         self.watched_at = clock()
         """When a stream was last seen open, as long as none is."""
@@ -55,7 +63,7 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         self._devices: list[OfferedDevice] = []
         self._changed = asyncio.Event()
         self._closing = False
-        self._promised: dict[str, float] = {}
+        self._promises = Promises()
 
     def offer(self, devices: Sequence[OfferedDevice]) -> None:
         if list(devices) != self._devices:
@@ -67,9 +75,11 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         self._devices, self._closing = [], True
         self._tell()
 
-    def promised(self, seconds: float) -> frozenset[str]:
-        since = self._clock() - seconds
-        return frozenset(device_id for device_id, at in self._promised.items() if at >= since)
+    def promised(self) -> frozenset[str]:
+        return self._promises.ids()
+
+    def settle(self, listed: Collection[str], started: float) -> None:
+        self._promises.settle(listed, started)
 
     def _tell(self) -> None:
         self._changed.set()
@@ -104,7 +114,9 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
             responses = [_response(self._hooks.edits(ids)) for ids in wanted]
         except LookupError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _sentence(error))
-        self._promise([device_id for ids in wanted for device_id in ids])
+        for ids in wanted:
+            self._hooks.allocated(ids)
+            self._promises.add(ids, self._clock())
         return messages.AllocateResponse(container_responses=responses)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:
@@ -122,11 +134,6 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         except LookupError as error:
             # A GPU may be on its way back to the share; only this container waits for it.
             return _sentence(error)
-
-    def _promise(self, ids: Sequence[str]) -> None:
-        """One entry for each id that was ever offered, so this stays small."""
-        now = self._clock()
-        self._promised.update(dict.fromkeys(ids, now))
 
 
 def _sentence(error: LookupError) -> str:

@@ -2,7 +2,7 @@
 
 The order proves it. Free slots are withdrawn; then a reading of the kubelet begins that asks first what can be
 allocated and then what is held. Where the first names no slot of the GPU, none can be allocated any more, so the second
-is final.
+is final. An allocation that this reading may have missed is promised, and a promised slot is never idle.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,6 +12,7 @@ from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 
 Slots = frozenset[int]
+Holdings = Mapping[tuple[ShareName, Uuid], Slots]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,17 @@ class KubeletView:
     """One reading of PodResources, begun at `started`: (share, GPU) -> slots."""
 
     started: float
-    allocatable: Mapping[tuple[ShareName, Uuid], Slots]
-    held: Mapping[tuple[ShareName, Uuid], Slots]
+    allocatable: Holdings
+    held: Holdings
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
+
+
+def united(listed: Holdings, promised: Holdings) -> dict[tuple[ShareName, Uuid], Slots]:
+    """Every slot held, whether the kubelet lists it already or was only just given it."""
+    nothing: Slots = frozenset()
+    return {key: listed.get(key, nothing) | promised.get(key, nothing) for key in listed.keys() | promised.keys()}
 
 
 def by_gpu(devices: Collection[tuple[str, str]]) -> dict[tuple[ShareName, Uuid], Slots]:

@@ -8,8 +8,7 @@ restart and our registration.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import grpc
@@ -29,8 +28,6 @@ MAX_RETRY_SECONDS = 5.0
 ABANDONED_SECONDS = 10.0
 """A kubelet that has not watched for so long, though it was told of the plugin, is told again."""
 CLOSE_SECONDS = 1.0
-PROMISE_SECONDS = 60.0
-"""An allocation may take so long to appear in PodResources."""
 
 
 class DevicePlugin:
@@ -39,10 +36,13 @@ class DevicePlugin:
         resource: str,
         kubelet_dir: Path,
         hooks: Hooks,
+        clock: Callable[[], float],
         preferred: Preferred = preferred_slots,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet."""
+        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet.
+
+        `clock`: seconds; the one that times the kubelet's readings, which `settle` compares with allocations.
+        """
         self._resource = resource
         directory = kubelet_dir / "device-plugins"
         self._kubelet = directory / "kubelet.sock"
@@ -64,9 +64,13 @@ class DevicePlugin:
         """Replaces what the kubelet is offered; nothing is before the first call."""
         self._service.offer(devices)
 
-    def promised(self, seconds: float = PROMISE_SECONDS) -> frozenset[str]:
-        """Device ids handed out within the last `seconds`: the kubelet may not list them yet."""
-        return self._service.promised(seconds)
+    def promised(self) -> frozenset[str]:
+        """Device ids handed out that no reading of the kubelet has settled: it may not list them yet."""
+        return self._service.promised()
+
+    def settle(self, listed: Collection[str], started: float) -> None:
+        """Ends promises by a reading of PodResources begun at `started`: `listed` are the ids that containers hold."""
+        self._service.settle(listed, started)
 
     async def stop(self) -> None:
         """Withdraws every device, then closes and removes the socket."""

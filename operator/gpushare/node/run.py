@@ -13,7 +13,7 @@ from gpushare.kube.events import post
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.layout import gpu_dir
 from gpushare.node import driver, probes
-from gpushare.node.agent import Agent
+from gpushare.node.agent import Agent, boot_clock
 from gpushare.node.departure import Departure
 from gpushare.node.lane import HungError, Lane
 from gpushare.node.plugin import DevicePlugin
@@ -45,7 +45,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             kube,
             nvml,
             PodResources(settings.pod_resources),
-            lambda resource, hooks: DevicePlugin(resource, settings.kubelet_dir, hooks),
+            lambda resource, hooks: DevicePlugin(resource, settings.kubelet_dir, hooks, boot_clock),
         )
         departure = Departure(
             nvml,

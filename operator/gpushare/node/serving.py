@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.node.draining import Slots, by_gpu
+from gpushare.node.draining import KubeletView, Slots, by_gpu
 from gpushare.node.plugin import DevicePlugin, Hooks, OfferedDevice
 
 LOG = logging.getLogger(__name__)
@@ -42,10 +42,18 @@ class Serving:
             await plugin.leave()
 
     def promised(self) -> dict[tuple[ShareName, Uuid], Slots]:
-        """Slots handed out within the last minute, which the kubelet may not list yet."""
+        """Slots handed out that no reading of the kubelet has settled."""
         return by_gpu(
             [(resource, device_id) for resource, plugin in self._plugins.items() for device_id in plugin.promised()]
         )
+
+    def settle(self, view: KubeletView) -> None:
+        """Ends the promises that this reading settles, on the clock that the plugins were made with."""
+        listed: dict[str, set[str]] = {}
+        for (share, uuid), slots in view.held.items():
+            listed.setdefault(names.slot_resource(share), set()).update(names.slot_id(uuid, slot) for slot in slots)
+        for resource, plugin in self._plugins.items():
+            plugin.settle(listed.get(resource, ()), view.started)
 
     async def _offer(self, resource: str, devices: Sequence[OfferedDevice]) -> bool:
         changed = self._offered.get(resource) != devices

@@ -1,4 +1,8 @@
-"""A share's slots on this node: which ids the kubelet is offered, and what a container that got one is given."""
+"""A share's slots on this node: which ids the kubelet is offered, and what a container that got one is given.
+
+Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room; a container starts when
+its GPU is verified and, where it came late, when there is room for it (see `late`).
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +16,7 @@ from gpushare.node.assignments import GpuPlan, Stage
 from gpushare.node.draining import Slots
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.inventory import GpuView
+from gpushare.node.late import Room, comes_late, waits_for
 from gpushare.node.offers import offered_slots
 from gpushare.node.plugin import OfferedDevice
 from gpushare.node.verdict import Verdict
@@ -19,7 +24,7 @@ from gpushare.node.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """What decides a GPU's offer. `held`: slots of containers, with those promised within the last minute."""
+    """What decides a GPU's offer. `held`: slots of containers, with those promised."""
 
     uuid: Uuid
     per_gpu: int
@@ -67,28 +72,53 @@ class SlotHooks:
         share: ShareName,
         edits: Callable[[ShareName, Uuid], ContainerEdits],
         verdict: Callable[[ShareName, Uuid], Verdict],
+        room: Callable[[ShareName, Uuid], Room],
     ) -> None:
-        """`edits` raises LookupError, with a sentence, for a GPU that the share does not have."""
+        """`edits` and `verdict` raise LookupError, with a sentence, for a GPU that the share does not have."""
         self._share = share
         self._edits = edits
         self._verdict = verdict
+        self._room = room
+        self._late: dict[Uuid, set[int]] = {}
+        """Slots whose containers came late and have not started yet."""
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
-        return self._edits(self._share, self._gpu(device_ids))
+        return self._edits(self._share, self._slot(device_ids)[0])
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        """Remembers whether this container came late, whatever an earlier one with its slot did."""
+        uuid, slot = self._slot(device_ids)
+        late = self._late.setdefault(uuid, set())
+        late.discard(slot)
+        if comes_late(slot, self._room(self._share, uuid)):
+            late.add(slot)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        uuid = self._gpu(device_ids)
+        """A late container that may start is not late any more: the next one finds the room taken."""
+        uuid, slot = self._slot(device_ids)
         verdict = self._verdict(self._share, uuid)
-        return None if verdict.ready else f"GPU {uuid}: {verdict.reason.value}: {verdict.message}"
+        if not verdict.ready:
+            return f"GPU {uuid}: {verdict.reason.value}: {verdict.message}"
+        late = self._late.get(uuid, set())
+        if slot in late:
+            room = self._room(self._share, uuid)
+            others = waits_for(late, room)
+            if others is not None:
+                return (
+                    f"GPU {uuid}: {others} containers hold slots of GpuShare {self._share}, which has {room.per_gpu} "
+                    "on each GPU now; waiting until enough of them have ended"
+                )
+            late.discard(slot)
+        return None
 
-    def _gpu(self, device_ids: Sequence[str]) -> Uuid:
+    def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:
         if len(device_ids) != 1:
             raise LookupError(
                 f"a container asked for {len(device_ids)} slots of {names.slot_resource(self._share)}: "
                 "write a limit of 1, since one CUDA process reaches one GPU through one MPS daemon"
             )
         try:
-            return names.parse_slot_id(device_ids[0])[0]
+            return names.parse_slot_id(device_ids[0])
         except ValueError as error:
             raise LookupError(str(error)) from None
 
@@ -101,6 +131,9 @@ class MpsHooks:
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         return self._edits()
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        pass
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None

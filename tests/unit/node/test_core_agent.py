@@ -19,9 +19,12 @@ from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.node import agent as module
 from gpushare.node import throttle
-from gpushare.node.agent import Agent
+from gpushare.node.agent import Agent, boot_clock
+from gpushare.node.device_service import DeviceService
 from gpushare.node.plugin import OfferedDevice
 from gpushare.node.podresources import HeldDevice, PodResourcesError
+from gpushare.node.preferred import preferred_slots
+from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.settings import AgentSettings
 
 SHARE: Object = {
@@ -97,11 +100,14 @@ class FakeKubelet:
     offered: dict[str, list[OfferedDevice]] = field(default_factory=dict)
     holders: set[tuple[str, str]] = field(default_factory=set)
     hooks: dict[str, Any] = field(default_factory=dict)
+    services: dict[str, DeviceService] = field(default_factory=dict)
+    readings: int = 0
     down: bool = False
 
     async def held(self) -> list[HeldDevice]:
         if self.down:
             raise PodResourcesError("no kubelet")
+        self.readings += 1
         return [HeldDevice("ns", "pod", "app", resource, device_id) for resource, device_id in sorted(self.holders)]
 
     async def allocatable(self) -> set[tuple[str, str]]:
@@ -114,12 +120,22 @@ class FakeKubelet:
 
     def plugin(self, resource: str, hooks: Any) -> Any:
         self.hooks[resource] = hooks
+        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock)
         return FakePlugin(self, resource)
+
+    async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
+        """Gives a container the slot; it is listed once a test says so in `holders`."""
+        one = messages.ContainerAllocateRequest(devices_ids=[device_id])
+        await self.services[resource].Allocate(messages.AllocateRequest(container_requests=[one]), None)
 
 
 class FakePlugin:
+    """A plugin without sockets: the real service, called directly."""
+
     def __init__(self, kubelet: FakeKubelet, resource: str) -> None:
         self._kubelet, self._resource = kubelet, resource
+        self._service = kubelet.services[resource]
+        self.promised, self.settle = self._service.promised, self._service.settle
 
     async def start(self) -> None:
         pass
@@ -132,9 +148,6 @@ class FakePlugin:
 
     def offer(self, devices: list[OfferedDevice]) -> None:
         self._kubelet.offered[self._resource] = devices
-
-    def promised(self, seconds: float = 60) -> frozenset[str]:
-        return frozenset()
 
 
 class World:
@@ -207,6 +220,11 @@ class World:
                     task.result()
             assert time.monotonic() < deadline, f"not within {seconds} s; status: {json.dumps(self.status())}"
             await asyncio.sleep(0.02)
+
+    async def read(self) -> None:
+        """The agent has begun and ended a reading of the kubelet."""
+        before = self.kubelet.readings
+        await self.until(lambda: self.kubelet.readings >= before + 2)
 
     async def serving(self) -> None:
         """GPU-0 is assigned to share a and offered."""
@@ -291,6 +309,43 @@ async def test_draining_withdraws_waits_for_the_last_container_and_then_says_dra
     assert world.gates()
     world.kubelet.holders = set()
     await world.until(lambda: world.daemon()["drained"])
+
+
+async def test_a_young_pod_that_was_listed_and_ended_holds_up_no_draining(world: World) -> None:
+    await world.serving()
+    await world.kubelet.allocate("GPU-0::3")
+    world.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::3"])
+    await world.read()
+    assert not world.daemon()["drained"]
+    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
+    await world.read()
+    world.kubelet.holders = set()
+    await world.until(lambda: world.daemon()["drained"], 3)
+
+
+async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_ends(world: World) -> None:
+    await world.serving()
+    await hold_all_four(world)
+    shrink(world, 2)
+    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    assert len(world.kubelet.ids()) == 4
+    world.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"], 3)
+
+
+async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_room(world: World) -> None:
+    await world.serving()
+    await hold_all_four(world)
+    shrink(world, 2)
+    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
+    await world.kubelet.allocate("GPU-0::3")
+    assert "3 containers hold slots of GpuShare a, which has 2 on each GPU now" in await not_ready(["GPU-0::3"])
+    assert await not_ready(["GPU-0::0"]) is None
+    world.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
+    await world.read()
+    assert await not_ready(["GPU-0::3"]) is None
 
 
 async def test_a_released_gpu_is_given_back_as_it_was_found(world: World) -> None:
@@ -380,6 +435,17 @@ async def test_two_slots_for_one_container_are_refused_with_the_reason(world: Wo
     await world.serving()
     with pytest.raises(LookupError, match="write a limit of 1"):
         world.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1", "GPU-0::2"])
+
+
+async def hold_all_four(world: World) -> None:
+    for slot in range(4):
+        await world.kubelet.allocate(f"GPU-0::{slot}")
+        world.kubelet.holders.add(("gpushare.dev/a", f"GPU-0::{slot}"))
+    await world.read()
+
+
+def shrink(world: World, per_gpu: int) -> None:
+    world.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "perGpu": per_gpu}}})
 
 
 def read_wanted(world: World) -> DaemonWanted:

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
@@ -31,12 +32,16 @@ class FakeHooks:
         self.refusal = ""
         self.unready: list[str | None] = []
         self.asked: list[list[str]] = []
+        self.given: list[list[str]] = []
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         self.asked.append(list(device_ids))
         if self.refusal:
             raise LookupError(self.refusal)
         return EDITS
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        self.given.append(list(device_ids))
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         if self.refusal:
@@ -73,7 +78,7 @@ def hooks() -> FakeHooks:
 
 @pytest.fixture
 async def served(kubelet_dir: Path, hooks: FakeHooks) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks)
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic)
     yield served
     await served.stop()
 
@@ -203,10 +208,10 @@ async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_id
     node = first.devices[0]
     assert (node.host_path, node.container_path, node.permissions) == ("/dev/nvidia7", "/dev/nvidia0", "rw")
     assert [device.name for device in first.cdi_devices] == ["gpushare.dev/gpu=GPU-1"]
-    assert hooks.asked == [["GPU-1::0"], ["GPU-1::1"]]
+    assert hooks.asked == hooks.given == [["GPU-1::0"], ["GPU-1::1"]]
     assert served.promised() == {"GPU-1::0", "GPU-1::1"}
-    await asyncio.sleep(0.05)
-    assert served.promised(0.01) == frozenset()
+    served.settle({"GPU-1::0"}, time.monotonic())
+    assert served.promised() == {"GPU-1::1"}
 
 
 async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
@@ -221,6 +226,7 @@ async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
         await kubelet.plugin().Allocate(request)
     assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, hooks.refusal)
     assert served.promised() == frozenset()
+    assert hooks.given == []
 
 
 async def test_a_container_starts_once_its_gpu_is_ready(
