@@ -1,12 +1,17 @@
-"""An NVML whose GPUs a test sets, loses and hangs."""
+"""An NVML whose GPUs a test sets, loses and hangs, and a node with an agent."""
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from gpushare.api.gpunode import ComputeMode
+from gpushare.node import agent, throttle
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from tests.unit.node.agent_world import World
 
 
 def info(index: int = 0) -> GpuInfo:
@@ -67,3 +72,17 @@ class FakeNvml:
 def nvml() -> FakeNvml:
     """Two H200, GPU-0 and GPU-1."""
     return FakeNvml()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(throttle, "INTERVAL", 0.5)
+    monkeypatch.setattr(agent, "TICK_SECONDS", 0.1)
+    monkeypatch.setattr(agent, "KUBELET_SECONDS", 0.2)
+    monkeypatch.setattr(agent, "NVML_SECONDS", 0.2)
+    world = World(tmp_path, nvml)
+    mps = asyncio.create_task(world.mps())
+    world.start()
+    yield world
+    await world.stop()
+    mps.cancel()

@@ -1,0 +1,234 @@
+"""One node for the agent's core: an API, an NVML, a kubelet and an MPS pod that are a few lines each."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
+from gpushare.mps.files import read_model, write_model
+from gpushare.mps.layout import gpu_dir
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.node.agent import Agent, boot_clock
+from gpushare.node.device_service import DeviceService
+from gpushare.node.plugin import OfferedDevice
+from gpushare.node.podresources import HeldDevice, PodResourcesError
+from gpushare.node.preferred import preferred_slots
+from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.node.settings import AgentSettings
+
+SHARE: Object = {
+    "metadata": {"name": "a", "uid": "s", "resourceVersion": "1"},
+    "spec": {"clients": {"perGpu": 4, "threads": {"default": 25, "max": 50}, "memory": {"default": "16Gi"}}},
+}
+
+
+class FakeKube:
+    """Objects by kind and name; watches tell what changes; server-side apply merges as far as we need it."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Resource, dict[str, Object]] = {
+            NODES: {
+                "n": {
+                    "metadata": {"name": "n", "uid": "node-1"},
+                    "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}},
+                }
+            },
+            GPU_SHARES: {"a": SHARE},
+            GPU_NODES: {},
+            PODS: {},
+        }
+        self.status_writes = 0
+        self._version = 1
+        self._watchers: list[tuple[Resource, asyncio.Queue[Object]]] = []
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        try:
+            return self.objects[resource][name]
+        except KeyError:
+            raise KubeError(404, "NotFound", name) from None
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
+        return {"items": list(self.objects[resource].values()), "metadata": {"resourceVersion": str(self._version)}}
+
+    async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
+        queue: asyncio.Queue[Object] = asyncio.Queue()
+        self._watchers.append((resource, queue))
+        while True:
+            yield await queue.get()
+
+    async def apply(self, resource: Resource, name: str, body: Object, *, manager: str, **kind: Any) -> Object:
+        if kind.get("subresource") == "status":
+            self.status_writes += 1
+            return self.put(resource, {**self.objects[resource][name], "status": body["status"]})
+        return self.put(resource, {"spec": {}, **body, "metadata": {**body["metadata"], "uid": f"u{self._version}"}})
+
+    def put(self, resource: Resource, obj: Object) -> Object:
+        self._version += 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        self.objects[resource][obj["metadata"]["name"]] = obj
+        self._tell(resource, "MODIFIED", obj)
+        return obj
+
+    def remove(self, resource: Resource, name: str) -> None:
+        self._tell(resource, "DELETED", self.objects[resource].pop(name))
+
+    def assign(self, *assignments: Object) -> None:
+        node = self.objects[GPU_NODES]["n"]
+        self.put(GPU_NODES, {**node, "spec": {"assignments": list(assignments)}})
+
+    def _tell(self, resource: Resource, kind: str, obj: Object) -> None:
+        for watched, queue in self._watchers:
+            if watched == resource:
+                queue.put_nowait({"type": kind, "object": obj})
+
+
+@dataclass
+class FakeKubelet:
+    """Believes each plugin at once; tests say what containers hold."""
+
+    offered: dict[str, list[OfferedDevice]] = field(default_factory=dict)
+    holders: set[tuple[str, str]] = field(default_factory=set)
+    hooks: dict[str, Any] = field(default_factory=dict)
+    services: dict[str, DeviceService] = field(default_factory=dict)
+    readings: int = 0
+    down: bool = False
+
+    async def held(self) -> list[HeldDevice]:
+        if self.down:
+            raise PodResourcesError("no kubelet")
+        self.readings += 1
+        return [HeldDevice("ns", "pod", "app", resource, device_id) for resource, device_id in sorted(self.holders)]
+
+    async def allocatable(self) -> set[tuple[str, str]]:
+        if self.down:
+            raise PodResourcesError("no kubelet")
+        return {(resource, item.id) for resource, items in self.offered.items() for item in items if item.healthy}
+
+    def ids(self, share: str = "a") -> list[str]:
+        return sorted(item.id for item in self.offered.get(f"gpushare.dev/{share}", []))
+
+    def plugin(self, resource: str, hooks: Any) -> Any:
+        self.hooks[resource] = hooks
+        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock)
+        return FakePlugin(self, resource)
+
+    async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
+        """Gives a container the slot; it is listed once a test says so in `holders`."""
+        one = messages.ContainerAllocateRequest(devices_ids=[device_id])
+        await self.services[resource].Allocate(messages.AllocateRequest(container_requests=[one]), None)
+
+
+class FakePlugin:
+    """A plugin without sockets: the real service, called directly."""
+
+    def __init__(self, kubelet: FakeKubelet, resource: str) -> None:
+        self._kubelet, self._resource = kubelet, resource
+        self._service = kubelet.services[resource]
+        self.promised, self.settle = self._service.promised, self._service.settle
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self._kubelet.offered[self._resource] = []
+
+    async def leave(self) -> None:
+        pass
+
+    def offer(self, devices: list[OfferedDevice]) -> None:
+        self._kubelet.offered[self._resource] = devices
+
+
+class World:
+    """One node. `mps` plays the MPS pods: whatever daemon.json wants is done at once while `supervised`."""
+
+    def __init__(self, tmp_path: Path, nvml: Any) -> None:
+        self.kube, self.kubelet, self.nvml = FakeKube(), FakeKubelet(), nvml
+        self.root, self.cdi = tmp_path / "run", tmp_path / "cdi"
+        self.root.mkdir()
+        self.supervised = True
+        self.agent: Agent | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        settings = AgentSettings(node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim")
+        self.agent = Agent(settings, self.kube, self.nvml, self.kubelet, self.kubelet.plugin)  # type: ignore[arg-type]
+        self._tasks.append(asyncio.create_task(self.agent.run()))
+
+    async def stop(self) -> None:
+        while self._tasks:
+            task = self._tasks.pop()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def mps(self) -> None:
+        while True:
+            for path in self.root.glob("GPU-*/daemon.json"):
+                wanted = read_model(path, DaemonWanted).value
+                if self.supervised and wanted is not None:
+                    self._supervise(wanted)
+            await asyncio.sleep(0.02)
+
+    def _supervise(self, wanted: DaemonWanted) -> None:
+        directory, pid = gpu_dir(self.root, wanted.uuid), 1000 + int(wanted.uuid[-1])
+        if wanted.stop:
+            self.nvml.servers.pop(wanted.uuid, None)
+        else:
+            self.nvml.servers.setdefault(wanted.uuid, pid)
+            directory.client_control.touch()
+        state = DaemonState(
+            uuid=wanted.uuid,
+            share=wanted.share,
+            heartbeat=time.clock_gettime(time.CLOCK_BOOTTIME),
+            reason=DaemonReason.STOPPING if wanted.stop else DaemonReason.READY,
+            server_pid=None if wanted.stop else pid,
+            in_force=None if wanted.stop else wanted.limits,
+            stopped=wanted.stop,
+        )
+        with contextlib.suppress(OSError):
+            write_model(directory.state, state)
+
+    def gates(self) -> list[str]:
+        return sorted(path.name for path in self.cdi.glob("*.json"))
+
+    def status(self) -> Object:
+        status: Object = self.kube.objects[GPU_NODES].get("n", {}).get("status", {})
+        return status
+
+    def daemon(self) -> Object:
+        daemons = self.status().get("daemons") or [{}]
+        first: Object = daemons[0]
+        return first
+
+    async def until(self, condition: Callable[[], object], seconds: float = 8.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            assert time.monotonic() < deadline, f"not within {seconds} s; status: {json.dumps(self.status())}"
+            await asyncio.sleep(0.02)
+
+    async def read(self) -> None:
+        """The agent has begun and ended a reading of the kubelet."""
+        before = self.kubelet.readings
+        await self.until(lambda: self.kubelet.readings >= before + 2)
+
+    async def serving(self) -> None:
+        """GPU-0 is assigned to share a and offered."""
+        await self.until(lambda: self.status().get("gpus"))
+        self.kube.assign({"uuid": "GPU-0", "share": "a"})
+        await self.until(lambda: len(self.kubelet.ids()) == 4)
+
+
+def read_wanted(world: World) -> DaemonWanted:
+    wanted = read_model(gpu_dir(world.root, "GPU-0").wanted, DaemonWanted).value
+    assert wanted is not None
+    return wanted

@@ -1,0 +1,52 @@
+"""The agent's core between Allocate and the kubelet's next list."""
+
+from gpushare.kube.client import GPU_SHARES
+from tests.unit.node.agent_world import SHARE, World
+
+
+async def test_a_young_pod_that_was_listed_and_ended_holds_up_no_draining(world: World) -> None:
+    await world.serving()
+    await world.kubelet.allocate("GPU-0::3")
+    world.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::3"])
+    await world.read()
+    assert not world.daemon()["drained"]
+    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
+    await world.read()
+    world.kubelet.holders = set()
+    await world.until(lambda: world.daemon()["drained"], 3)
+
+
+async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_ends(world: World) -> None:
+    await world.serving()
+    await hold_all_four(world)
+    shrink(world, 2)
+    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    assert len(world.kubelet.ids()) == 4
+    world.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"], 3)
+
+
+async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_room(world: World) -> None:
+    await world.serving()
+    await hold_all_four(world)
+    shrink(world, 2)
+    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
+    await world.kubelet.allocate("GPU-0::3")
+    assert "3 containers hold slots of GpuShare a, which has 2 on each GPU now" in await not_ready(["GPU-0::3"])
+    assert await not_ready(["GPU-0::0"]) is None
+    world.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
+    await world.read()
+    assert await not_ready(["GPU-0::3"]) is None
+
+
+async def hold_all_four(world: World) -> None:
+    for slot in range(4):
+        await world.kubelet.allocate(f"GPU-0::{slot}")
+        world.kubelet.holders.add(("gpushare.dev/a", f"GPU-0::{slot}"))
+    await world.read()
+
+
+def shrink(world: World, per_gpu: int) -> None:
+    world.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "perGpu": per_gpu}}})
