@@ -35,7 +35,7 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
     """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
     shares = {share.name: share for share in snapshot.shares}
     writes = [
-        *_finalizers(plan, shares),
+        *_finalizers(plan, shares, world),
         *_daemon_sets(plan, shares, world, settings),
         *_labels(plan, world),
         *_assignments(plan, world),
@@ -44,11 +44,21 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
     return sorted(writes, key=lambda write: (write.stage, write.name))
 
 
-def _finalizers(plan: Plan, shares: Mapping[str, GpuShare]) -> Iterable[Write]:
+def _finalizers(plan: Plan, shares: Mapping[str, GpuShare], world: World) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], Stage.HOLD, [names.FINALIZER])
-    for name in plan.released:
+    for name in plan.released - _with_daemon_set(world) - _with_label(world):
         yield _finalizer(shares[name], Stage.RELEASE, [])
+
+
+def _with_daemon_set(world: World) -> set[str]:
+    labels = (known["metadata"].get("labels") or {} for known in world.all(DAEMON_SETS).values())
+    return {item[SHARE_LABEL] for item in labels if SHARE_LABEL in item}
+
+
+def _with_label(world: World) -> set[str]:
+    labels = (key for node in world.all(NODES).values() for key in node["metadata"].get("labels") or {})
+    return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
 def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
@@ -94,6 +104,10 @@ def _rendered(obj: Object) -> str:
 
 
 def _labels(plan: Plan, world: World) -> Iterable[Write]:
+    """A share that ends loses its labels only after its DaemonSet: a controller that still deletes pods of a
+    DaemonSet that is gone counts on their ends for minutes, and starts no pod of a new one by that name (seen in 1.37).
+    """
+    ending = _with_daemon_set(world) - plan.daemon_sets
     for node, shares in plan.labels.items():
         known = world.get(NODES, node)
         if known is None:
@@ -102,7 +116,7 @@ def _labels(plan: Plan, world: World) -> Iterable[Write]:
         present = {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
         wanted = {names.node_label(share) for share in shares}
         patch: dict[str, str | None] = {key: "true" for key in wanted if labels.get(key) != "true"}
-        patch |= dict.fromkeys(present - wanted)
+        patch |= dict.fromkeys(present - wanted - {names.node_label(share) for share in ending})
         if patch:
             concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
             # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.

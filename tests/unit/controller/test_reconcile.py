@@ -130,7 +130,12 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     kube.writes.clear()
     await tell(kube, reconciler, daemons=[])
     await reconciler.once()
-    assert kube.writes == [f"delete daemonsets/{DAEMON_SET}", "patch nodes/n1", "apply gpushares/a"]
+    assert kube.writes == [f"delete daemonsets/{DAEMON_SET}"], "the label stays as long as the DaemonSet is there"
+    for write in ("patch nodes/n1", "apply gpushares/a"):
+        kube.writes.clear()
+        await tell(kube, reconciler)
+        await reconciler.once()
+        assert kube.writes == [write]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
     assert (GPU_SHARES.plural, "a") not in kube.objects
 
