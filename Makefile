@@ -74,7 +74,7 @@ lint: venv ## formatting, lint, types, layers
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster
-	@$(BIN)/python -m pytest tests/unit
+	@$(BIN)/python -m pytest tests/unit tests/contract
 
 .PHONY: cluster-test
 cluster-test: venv ## the tests on a real cluster (root)
@@ -86,8 +86,8 @@ format: venv ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 
 .PHONY: crds
-crds: venv ## generate crds/ from the API models
-	@$(BIN)/gpushare crds --output crds --output charts/gpushare/files/crds
+crds: venv ## generate crds/ and docs/api.md from the API models
+	@$(BIN)/gpushare crds --output crds --output charts/gpushare/files/crds --reference docs/api.md
 
 .PHONY: lock
 lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python

@@ -90,7 +90,7 @@ def test_a_node_object_deleted_and_made_again_is_known_again(harness: Harness) -
         uid = harness.gpu_node()["metadata"]["uid"]
         harness.kubectl.delete("node", NODE)
         processes.replace(harness.layout, "kubelet", signal.SIGTERM)
-        harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
+        wait_until("the node again", lambda: harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite"))
         wait_until("a new GpuNode", lambda: harness.gpu_node()["metadata"]["uid"] != uid, 60)
         harness.wait_component("agent")
         share.wait_ready(seconds=90)

@@ -69,17 +69,21 @@ _NODE_COLUMNS = [
 ]
 
 
-def documents() -> dict[str, str]:
-    """File name -> YAML of each definition, as kept under crds/."""
-    definitions = [
+def definitions() -> list[Schema]:
+    """The CustomResourceDefinitions of this version."""
+    return [
         definition(GpuShare, "gpushares", short="gs", columns=_SHARE_COLUMNS, rules=[_SHARE_NAME]),
         definition(GpuNode, "gpunodes", short="gn", columns=_NODE_COLUMNS, rules=[]),
     ]
+
+
+def documents() -> dict[str, str]:
+    """File name -> YAML of each definition, as kept under crds/."""
     return {
         f"{names.GROUP}_{crd['spec']['names']['plural']}.yaml": yaml.dump(
             crd, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120
         )
-        for crd in definitions
+        for crd in definitions()
     }
 
 

@@ -3,17 +3,20 @@
 import argparse
 from pathlib import Path
 
-from gpushare.api import crd
+from gpushare.api import crd, reference
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, action="append", metavar="DIR", help="write them there; may be repeated"
     )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="write the API reference there, as Markdown")
 
 
 def run(args: argparse.Namespace) -> int:
     for directory in args.output:
         for name, text in crd.documents().items():
             (directory / name).write_text(text)
+    if args.reference:
+        args.reference.write_text(reference.markdown(crd.definitions()))
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpushare.api import crd, reference
 from gpushare.api.conditions import DaemonReason, GpuReason, ShareReason
 from localcluster.paths import REPOSITORY
 
@@ -31,3 +32,7 @@ def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_api_reference_is_current() -> None:
+    assert (REPOSITORY / "docs" / "api.md").read_text() == reference.markdown(crd.definitions()), "run make crds"
