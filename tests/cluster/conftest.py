@@ -33,8 +33,10 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 
 @pytest.fixture(autouse=True)
-def _dump_on_failure(request: pytest.FixtureRequest, harness: Harness) -> Iterator[None]:
-    """What the cluster looked like right after a failure, before the next test changes it."""
+def _dump_on_failure(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the test's own cluster looked like right after a failure, before the next test changes it."""
+    name = "fresh" if "fresh" in request.fixturenames else "harness"
+    harness: Harness = request.getfixturevalue(name)
     failed_before = request.session.testsfailed
     yield
     if request.session.testsfailed > failed_before:

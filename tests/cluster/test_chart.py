@@ -77,5 +77,5 @@ def test_uninstalled_after_its_shares_the_node_is_as_before_and_the_definitions_
 def test_the_chart_alone_brings_its_definitions(fresh: Harness) -> None:
     fresh.kubectl.delete("crd", "gpushares.gpushare.dev", "gpunodes.gpushare.dev")
     install(fresh.stack)
-    with fresh.share("late", per_node=1):
-        assert fresh.capacity("late") == 8
+    with fresh.share("late", per_node=1) as share:
+        share.wait_capacity(8)

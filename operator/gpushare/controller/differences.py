@@ -74,16 +74,26 @@ def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
 
 
 def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, settings: Settings) -> Iterable[Write]:
-    live = world.all(DAEMON_SETS)
+    """A DaemonSet goes when none of its pods is left: one made again by the same name on a node where an old pod still
+    ends would not be started there, since the DaemonSet controller tells pods apart by their owner's name (seen in
+    Kubernetes 1.37, syncNodeUpdate).
+    """
+    live, labelled = world.all(DAEMON_SETS), _with_label(world)
     for name in plan.daemon_sets & shares.keys():
         wanted = daemon_set(shares[name], settings)
         known = live.get(wanted["metadata"]["name"])
         if known is None or _rendered(known) != _rendered(wanted) or world.touched(DAEMON_SETS, known):
             yield _daemon_set_write(Stage.RUN, "apply", wanted["metadata"]["name"], wanted, name, settings)
     for name, known in live.items():
-        share = (known["metadata"].get("labels") or {}).get(SHARE_LABEL)
-        if share and share not in plan.daemon_sets and not known["metadata"].get("deletionTimestamp"):
+        share = (known["metadata"].get("labels") or {}).get(SHARE_LABEL, "")
+        ends = share and share not in plan.daemon_sets and share not in labelled and _runs_nowhere(known)
+        if ends and not known["metadata"].get("deletionTimestamp"):
             yield _daemon_set_write(Stage.STOP, "delete", name, {}, share, settings)
+
+
+def _runs_nowhere(known: Object) -> bool:
+    status = known.get("status") or {}
+    return not status.get("currentNumberScheduled") and not status.get("numberMisscheduled")
 
 
 def _daemon_set_write(stage: Stage, verb: str, name: str, body: Object, share: str, settings: Settings) -> Write:
@@ -104,10 +114,6 @@ def _rendered(obj: Object) -> str:
 
 
 def _labels(plan: Plan, world: World) -> Iterable[Write]:
-    """A share that ends loses its labels only after its DaemonSet: a controller that still deletes pods of a
-    DaemonSet that is gone counts on their ends for minutes, and starts no pod of a new one by that name (seen in 1.37).
-    """
-    ending = _with_daemon_set(world) - plan.daemon_sets
     for node, shares in plan.labels.items():
         known = world.get(NODES, node)
         if known is None:
@@ -116,7 +122,7 @@ def _labels(plan: Plan, world: World) -> Iterable[Write]:
         present = {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
         wanted = {names.node_label(share) for share in shares}
         patch: dict[str, str | None] = {key: "true" for key in wanted if labels.get(key) != "true"}
-        patch |= dict.fromkeys(present - wanted - {names.node_label(share) for share in ending})
+        patch |= dict.fromkeys(present - wanted)
         if patch:
             concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
             # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.

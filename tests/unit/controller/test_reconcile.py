@@ -130,8 +130,17 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     kube.writes.clear()
     await tell(kube, reconciler, daemons=[])
     await reconciler.once()
-    assert kube.writes == [f"delete daemonsets/{DAEMON_SET}"], "the label stays as long as the DaemonSet is there"
-    for write in ("patch nodes/n1", "apply gpushares/a"):
+    assert kube.writes == ["patch nodes/n1"], "without its label the node ends the share's MPS pod"
+
+    live = kube.live(DAEMON_SETS, DAEMON_SET)
+    kube.put(DAEMON_SETS, live | {"status": {"currentNumberScheduled": 0, "numberMisscheduled": 1}})
+    kube.writes.clear()
+    await tell(kube, reconciler)
+    await reconciler.once()
+    assert kube.writes == [], "that pod has not ended yet"
+
+    kube.put(DAEMON_SETS, live | {"status": {"currentNumberScheduled": 0, "numberMisscheduled": 0}})
+    for write in (f"delete daemonsets/{DAEMON_SET}", "apply gpushares/a"):
         kube.writes.clear()
         await tell(kube, reconciler)
         await reconciler.once()

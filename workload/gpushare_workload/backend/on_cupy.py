@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
 
 OUT_OF_MEMORY = 2
-SATURATING_BLOCKS = 1056  # 8 blocks of 256 threads on each of 132 SMs
-SATURATING_STEPS = 20_000
 LAUNCH_FAILURE = 719
 
 _SOURCE = r"""
@@ -20,11 +18,6 @@ extern "C" __global__ void spin(unsigned long long nanoseconds) {
     unsigned long long start, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
     do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
-}
-extern "C" __global__ void saturate(float* out, int steps) {
-    float x = threadIdx.x * 1e-3f, y = 1.0f;
-    for (int i = 0; i < steps; ++i) y = fmaf(x, y, 0.5f);
-    if (y == -1.0f) out[0] = y;
 }
 extern "C" __global__ void rows(const double* matrix, double* sums, int columns) {
     __shared__ double part[256];
@@ -41,16 +34,8 @@ extern "C" __global__ void rows(const double* matrix, double* sums, int columns)
     }
     if (threadIdx.x == 0) sums[blockIdx.x] = part[0];
 }
-extern "C" __global__ void illegal_address(int* out) { *(int*)(0x10) = 1; }
-extern "C" __global__ void trap_kernel(int* out) { asm volatile("trap;"); }
-extern "C" __global__ void assert_kernel(int* out) { __assertfail("on purpose", "workload", 1, "assert_kernel", 1); }
 """
-_DECLARATION = (
-    'extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long long);'
-)
 Result = TypeVar("Result")
-
-_FAULTS = {"illegal_address": "illegal_address", "trap": "trap_kernel", "assert": "assert_kernel"}
 
 
 class CupyBackend:
@@ -59,11 +44,9 @@ class CupyBackend:
 
     def __init__(self) -> None:
         try:
-            self._module: Any = cupy.RawModule(code=_DECLARATION + _SOURCE)
+            self._module: Any = cupy.RawModule(code=_SOURCE)
             self._spin = self._module.get_function("spin")
-            self._saturate = self._module.get_function("saturate")
             self._rows = self._module.get_function("rows")
-            self._sink = cupy.zeros(1, dtype=cupy.float32)
             cupy.cuda.runtime.deviceSynchronize()
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
             raise _gpu_error(error) from error
@@ -87,10 +70,6 @@ class CupyBackend:
 
     def spin(self, milliseconds: float) -> None:
         self._call(lambda: self._spin((1,), (1,), (np.uint64(milliseconds * 1e6),)))
-
-    def saturate(self) -> None:
-        arguments = (self._sink, np.int32(SATURATING_STEPS))
-        self._call(lambda: self._saturate((SATURATING_BLOCKS,), (256,), arguments))
 
     def synchronize(self) -> None:
         self._call(cupy.cuda.runtime.deviceSynchronize)
@@ -121,9 +100,6 @@ class CupyBackend:
             return np.array([float(value.get()[0]) for value in sums])
 
         return self._call(compute)
-
-    def fault(self, kind: str) -> None:
-        self._call(lambda: self._module.get_function(_FAULTS[kind])((1,), (1,), (self._sink,)))
 
     def close(self) -> None:
         """Waits for what was launched: a process that exits in mid-kernel ends its neighbours (measured on an H200).

@@ -11,8 +11,6 @@ from gpushare.simulation.client import CudaError, SimulatedContext
 from gpushare.simulation.paths import device_nodes, directory
 from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
 
-SATURATING_MS = 0.22
-"""Length of one saturating launch on a whole H200 (4,647 a second, docs/results)."""
 OUT_OF_MEMORY = 2
 
 Result = TypeVar("Result")
@@ -54,9 +52,6 @@ class NumpyBackend:
     def spin(self, milliseconds: float) -> None:
         self._launch(milliseconds)
 
-    def saturate(self) -> None:
-        self._launch(SATURATING_MS)
-
     def synchronize(self) -> None:
         if self._context is not None:
             _translate(self._context.synchronize)
@@ -77,12 +72,6 @@ class NumpyBackend:
             self._launch(0.0)
         self.synchronize()
         return np.array([float(np.dot(vector, vector)) for vector in vectors])
-
-    def fault(self, kind: str) -> None:
-        if self._context is None:
-            raise GpuError(OUT_OF_MEMORY, "a fault needs a GPU or the simulated one")
-        context = self._context
-        _translate(lambda: context.fault(kind))
 
     def close(self) -> None:
         if self._context is not None:

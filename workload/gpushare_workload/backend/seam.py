@@ -61,10 +61,6 @@ class Backend(Protocol):
         """Launch a kernel that occupies the GPU for about that long; returns before it ends."""
         ...
 
-    def saturate(self) -> None:
-        """Launch one kernel of fixed work that fills the whole GPU; returns before it ends."""
-        ...
-
     def synchronize(self) -> None:
         """Wait for everything launched. Raises GpuError when any of it failed."""
         ...
@@ -77,10 +73,6 @@ class Backend(Protocol):
 
     def sums_of_squares_streamed(self, vectors: Sequence[Vector], streams: int) -> Vector:
         """One launch per vector, spread over `streams` streams of this process."""
-        ...
-
-    def fault(self, kind: str) -> None:
-        """Run into `illegal_address`, `trap` or `assert` on purpose; the next synchronize raises."""
         ...
 
     def close(self) -> None: ...
