@@ -91,7 +91,8 @@ class Holder(ApiModel):
     uuid: Uuid
     share: ShareName
     slots: list[Annotated[int, Field(ge=0, le=1024)]] = Field(
-        max_length=64, description="Slots held by containers, or promised within the last minute."
+        max_length=64,
+        description="Slots held by containers, or handed out by Allocate and not yet listed by the kubelet.",
     )
 
 

@@ -83,7 +83,7 @@ class Agent:
         self.shares = Reflector(kube, GPU_SHARES, self._wake.poke)
         self.pods = Reflector(kube, PODS, self._pods_changed, fieldSelector=f"spec.nodeName={node}")
         self._gate = cdi.Gate(settings.cdi_dir)
-        self._kubelet = KubeletReader(pod_resources, clock)
+        self._kubelet = KubeletReader(pod_resources, clock, self._known_pods)
         self._lifecycle = Lifecycle(settings.root, self.inventory, self._gate, clock, self._gpus_changed)
         self._serving = Serving(plugins, self._hooks, MpsHooks(self._mps_edits))
         self._writer = GpuNodeWriter(kube, node, clock)
@@ -290,6 +290,9 @@ class Agent:
     def _gpu_node(self) -> GpuNode | None:
         found = next(iter(self.nodes.objects.values()), None)
         return None if found is None else GpuNode.model_validate(found)
+
+    def _known_pods(self) -> list[Object] | None:
+        return list(self.pods.objects.values()) if self.pods.synced.is_set() else None
 
     def _pods_changed(self) -> None:
         self._look_at_kubelet.poke()

@@ -1,6 +1,6 @@
 """The agent's core between Allocate and the kubelet's next list."""
 
-from gpushare.kube.client import GPU_SHARES
+from gpushare.kube.client import GPU_SHARES, PODS, Object
 from tests.unit.node.agent_world import SHARE, World
 
 
@@ -50,3 +50,40 @@ async def hold_all_four(world: World) -> None:
 
 def shrink(world: World, per_gpu: int) -> None:
     world.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "perGpu": per_gpu}}})
+
+
+async def test_a_kubelet_that_has_forgotten_a_running_container_drains_no_gpu(world: World) -> None:
+    slot = {("gpushare.dev/a", "GPU-0::3")}
+    await world.serving()
+    world.kubelet.holders = slot
+    run_pod(world, "Running")
+    await world.read()
+    world.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    world.kubelet.holders = set()
+    await world.until(lambda: reached(world)["status"] == "False")
+    await world.read()
+    assert "but 1 containers" in reached(world)["message"]
+    assert world.kubelet.ids() == ["GPU-0::3"]
+    assert not world.daemon()["drained"]
+    world.kubelet.holders = slot
+    await world.until(lambda: reached(world)["status"] == "True")
+    await world.read()
+    assert not world.daemon()["drained"]
+    run_pod(world, "Succeeded")
+    world.kubelet.holders = set()
+    await world.until(lambda: world.daemon()["drained"], 3)
+
+
+def run_pod(world: World, phase: str) -> None:
+    container = {"name": "app", "resources": {"limits": {"gpushare.dev/a": "1"}}}
+    statuses = [{"name": "app", "state": {"running": {}}}]
+    pod = {
+        "metadata": {"namespace": "ns", "name": "pod", "uid": "u"},
+        "spec": {"containers": [container]},
+        "status": {"phase": phase, "containerStatuses": statuses},
+    }
+    world.kube.put(PODS, pod)
+
+
+def reached(world: World) -> Object:
+    return next(item for item in world.status()["conditions"] if item["type"] == "KubeletReachable")
