@@ -12,6 +12,7 @@ WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
 TERMINATED: dict[str, Any] = {"terminated": {"exitCode": 0}}
 SLOT = {"gpushare.dev/a": "1"}
 ONE: Holdings = {("a", "GPU-1"): frozenset({3})}
+TWO: Holdings = {("a", "GPU-1"): frozenset({3}), ("a", "GPU-2"): frozenset({3})}
 
 
 def container(limits: dict[str, str] | None = None, name: str = "app", **body: Any) -> dict[str, Any]:
@@ -47,8 +48,7 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
         ("its slot listed", ONE, [pod(RUNNING)], False),
         ("one slot listed for two pods that run", ONE, [pod(RUNNING), pod(RUNNING)], True),
         ("one slot listed for two containers of one pod", ONE, [pod(RUNNING, container(), container(name="b"))], True),
-        ("slots on two GPUs of the node count together", ONE | {("a", "GPU-2"): frozenset({3})}, [pod(RUNNING)] * 2,
-         False),
+        ("slots on two GPUs of the node count together", TWO, [pod(RUNNING)] * 2, False),
         ("more slots than running containers: some start, some have just ended", ONE, [], False),
         ("a slot of another share makes up for none", {("b", "GPU-1"): frozenset({1})}, [pod(RUNNING)], True),
         ("a container that waits may have no slot yet", {}, [pod(WAITING)], False),
