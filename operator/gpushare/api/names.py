@@ -63,8 +63,13 @@ def node_label(share: str) -> str:
     return NODE_LABEL_PREFIX + share
 
 
-def daemonset_name(share: str) -> str:
-    return f"gpushare-mps-{share}"
+def daemonset_name(share: str, uid: str) -> str:
+    """Another one for a share made again by the same name.
+
+    The DaemonSet controller tells a node's pods apart by their owner's name (Kubernetes 1.37, syncNodeUpdate): while an
+    old pod still ended, a DaemonSet of the same name would get no pod on that node.
+    """
+    return f"gpushare-mps-{share}-{uid[:5]}"
 
 
 def slot_id(uuid: str, slot: int) -> str:

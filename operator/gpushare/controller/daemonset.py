@@ -29,7 +29,11 @@ def daemon_set(share: GpuShare, settings: Settings) -> Object:
     rendered: Object = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": names.daemonset_name(share.name), "namespace": settings.namespace, "labels": labels},
+        "metadata": {
+            "name": names.daemonset_name(share.name, share.metadata.uid),
+            "namespace": settings.namespace,
+            "labels": labels,
+        },
         "spec": {
             "selector": {
                 "matchLabels": {key: labels[key] for key in ("app.kubernetes.io/component", f"{names.GROUP}/share")}

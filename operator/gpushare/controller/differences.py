@@ -74,26 +74,18 @@ def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
 
 
 def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, settings: Settings) -> Iterable[Write]:
-    """A DaemonSet goes when none of its pods is left: one made again by the same name on a node where an old pod still
-    ends would not be started there, since the DaemonSet controller tells pods apart by their owner's name (seen in
-    Kubernetes 1.37, syncNodeUpdate).
-    """
-    live, labelled = world.all(DAEMON_SETS), _with_label(world)
-    for name in plan.daemon_sets & shares.keys():
-        wanted = daemon_set(shares[name], settings)
-        known = live.get(wanted["metadata"]["name"])
-        if known is None or _rendered(known) != _rendered(wanted) or world.touched(DAEMON_SETS, known):
-            yield _daemon_set_write(Stage.RUN, "apply", wanted["metadata"]["name"], wanted, name, settings)
+    live = world.all(DAEMON_SETS)
+    rendered = {share: daemon_set(shares[share], settings) for share in plan.daemon_sets & shares.keys()}
+    wanted = {body["metadata"]["name"] for body in rendered.values()}
+    for share, body in rendered.items():
+        name = body["metadata"]["name"]
+        present = live.get(name)
+        if present is None or _rendered(present) != _rendered(body) or world.touched(DAEMON_SETS, present):
+            yield _daemon_set_write(Stage.RUN, "apply", name, body, share, settings)
     for name, known in live.items():
-        share = (known["metadata"].get("labels") or {}).get(SHARE_LABEL, "")
-        ends = share and share not in plan.daemon_sets and share not in labelled and _runs_nowhere(known)
-        if ends and not known["metadata"].get("deletionTimestamp"):
-            yield _daemon_set_write(Stage.STOP, "delete", name, {}, share, settings)
-
-
-def _runs_nowhere(known: Object) -> bool:
-    status = known.get("status") or {}
-    return not status.get("currentNumberScheduled") and not status.get("numberMisscheduled")
+        owner = (known["metadata"].get("labels") or {}).get(SHARE_LABEL)
+        if owner and name not in wanted and not known["metadata"].get("deletionTimestamp"):
+            yield _daemon_set_write(Stage.STOP, "delete", name, {}, owner, settings)
 
 
 def _daemon_set_write(stage: Stage, verb: str, name: str, body: Object, share: str, settings: Settings) -> Write:
