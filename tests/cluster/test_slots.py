@@ -82,6 +82,7 @@ def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_on
 
         # The pods on the low slots go, so that the four left hold high ones: still no fifth may start.
         tenant.delete_pods(*names[:4])
+        share.wait_capacity(4)
         tenant.start(*(tenant.pod(f"late-{number}", "shrink", "depart") for number in range(2)))
         deadline = time.monotonic() + 6
         while time.monotonic() < deadline:
@@ -89,5 +90,5 @@ def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_on
             time.sleep(0.3)
         tenant.delete_pods(names[4])
         late = ("late-0", "late-1")
-        wait_until("a freed slot is taken", lambda: any(tenant.events_of(name, "started") for name in late), 20)
+        wait_until("a freed slot is taken", lambda: any(tenant.events_of(name, "started") for name in late), 45)
         assert len(tenant.running()) == 4
