@@ -99,7 +99,7 @@ def install(stack: Stack, *values: str, seconds: float = 180) -> None:
 
 
 def _forget_older_driver(stack: Stack) -> None:
-    """An upgrade leaves the simulated driver as it is, like a real one; one that our changed code cannot talk to goes."""
+    """An upgrade leaves the simulated driver alone, like a real one; one that changed code cannot talk to goes."""
     name, kubectl = "gpushare-simulated-driver", stack.kubectl.within(NAMESPACE)
     live = kubectl.find("daemonset", name) if stack.embedded else None
     if live and live["spec"]["template"]["spec"]["containers"][0]["image"] != stack.operator_image:
