@@ -2,7 +2,8 @@
 
 An own authority of ten years signs a serving certificate of one year; both are replaced after two thirds of their
 life. A new authority is first only added to the bundle that clients trust; it signs once they had the time to learn
-of it, so that no handshake fails in between.
+of it, so that no handshake fails in between. Two Secrets hold them: the authority's has its key, and only the operator
+reads it; the serving one has what the webhook serves, and a copy of the bundle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,28 +29,44 @@ def dns_names(service: str, namespace: str) -> list[str]:
     return [f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"]
 
 
-def renewed(data: Mapping[str, bytes], names: Sequence[str], now: datetime) -> dict[str, bytes] | None:
-    """The Secret's data as it should be from `now` on; None where it is good as it is. Anything may be in `data`."""
-    if authority_is_due(data, now):
-        data = {**data, **_new_authority(data, now)}
-        if certificate_is_due(data, names, now):
-            data = {**data, **_new_certificate(data, names, now)}
-        return {key: data[key] for key in (BUNDLE, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY)}
-    if certificate_is_due(data, names, now):
-        return {**data, **_new_certificate(data, names, now)}
+def renewed_authority(
+    authority: Mapping[str, bytes], serving: Mapping[str, bytes], now: datetime
+) -> dict[str, bytes] | None:
+    """The authority's data as it should be from `now` on; None where it is good. Anything may be in either Secret.
+
+    Where the authority's own bundle is lost, the serving Secret's copy tells which one to go on trusting.
+    """
+    if not _authority_is_due(authority, now):
+        return None
+    trusted = _certificates(authority.get(BUNDLE, b"")) or _certificates(serving.get(BUNDLE, b""))
+    return _new_authority(trusted, now)
+
+
+def renewed_serving(
+    serving: Mapping[str, bytes], authority: Mapping[str, bytes], names: Sequence[str], now: datetime
+) -> dict[str, bytes] | None:
+    """The serving data as it should be from `now` on; None where it is good. `authority` must be good."""
+    bundle = authority[BUNDLE]
+    if certificate_is_due(serving, bundle, names, now):
+        return {BUNDLE: bundle, **_new_certificate(authority, names, now)}
+    if serving.get(BUNDLE) != bundle:
+        return {BUNDLE: bundle, **{key: serving[key] for key in (CERTIFICATE, CERTIFICATE_KEY)}}
     return None
 
 
-def authority_is_due(data: Mapping[str, bytes], now: datetime) -> bool:
+def _authority_is_due(authority: Mapping[str, bytes], now: datetime) -> bool:
     """Missing, unreadable, without its key, or past two thirds of its life."""
-    bundle = _certificates(data.get(BUNDLE, b""))
-    return not bundle or not _has_key(bundle[0], data.get(AUTHORITY_KEY, b"")) or _is_past_two_thirds(bundle[0], now)
+    bundle, key = _certificates(authority.get(BUNDLE, b"")), authority.get(AUTHORITY_KEY, b"")
+    return not bundle or not _has_key(bundle[0], key) or _is_past_two_thirds(bundle[0], now)
 
 
-def certificate_is_due(data: Mapping[str, bytes], names: Sequence[str], now: datetime) -> bool:
-    """Missing, unreadable, without its key, for other names, past two thirds of its life, or of an old authority."""
-    chain, bundle = _certificates(data.get(CERTIFICATE, b"")), _certificates(data.get(BUNDLE, b""))
-    if not chain or not bundle or not _has_key(chain[0], data.get(CERTIFICATE_KEY, b"")):
+def certificate_is_due(serving: Mapping[str, bytes], trusted: bytes, names: Sequence[str], now: datetime) -> bool:
+    """Missing, unreadable, without its key, for other names, past two thirds of its life, or of an old authority.
+
+    `trusted` is the authority's bundle, the newest first.
+    """
+    chain, bundle = _certificates(serving.get(CERTIFICATE, b"")), _certificates(trusted)
+    if not chain or not bundle or not _has_key(chain[0], serving.get(CERTIFICATE_KEY, b"")):
         return True
     if _names(chain[0]) != list(names) or _is_past_two_thirds(chain[0], now):
         return True
@@ -59,8 +76,8 @@ def certificate_is_due(data: Mapping[str, bytes], names: Sequence[str], now: dat
     return not is_trusted or now - bundle[0].not_valid_before_utc >= LEARNING_TIME + CLOCK_SKEW
 
 
-def _new_authority(data: Mapping[str, bytes], now: datetime) -> dict[str, bytes]:
-    """A new authority in front of the one before it, where that is still valid."""
+def _new_authority(trusted: Sequence[x509.Certificate], now: datetime) -> dict[str, bytes]:
+    """A new authority in front of the newest trusted one that is still valid."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gpushare webhook authority {now:%Y-%m-%d}")])
     certificate = (
@@ -69,21 +86,21 @@ def _new_authority(data: Mapping[str, bytes], now: datetime) -> dict[str, bytes]
         .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    kept = [old for old in _certificates(data.get(BUNDLE, b"")) if old.not_valid_after_utc > now][:1]
+    kept = [old for old in trusted if old.not_valid_after_utc > now][:1]
     bundle = b"".join(_pem(authority) for authority in [certificate, *kept])
     return {BUNDLE: bundle, AUTHORITY_KEY: _key_pem(key)}
 
 
-def _new_certificate(data: Mapping[str, bytes], names: Sequence[str], now: datetime) -> dict[str, bytes]:
-    """A serving certificate by the newest authority of `data`, which must be good."""
-    authority = _certificates(data[BUNDLE])[0]
-    authority_key = serialization.load_pem_private_key(data[AUTHORITY_KEY], None)
+def _new_certificate(authority: Mapping[str, bytes], names: Sequence[str], now: datetime) -> dict[str, bytes]:
+    """A serving certificate by the newest of `authority`, which must be good."""
+    issuer = _certificates(authority[BUNDLE])[0]
+    authority_key = serialization.load_pem_private_key(authority[AUTHORITY_KEY], None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)  # noqa: S101 - we made it, and checked it above
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gpushare webhook")])
-    issuer_key_id = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    issuer_key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (
-        _builder(subject, authority.subject, key.public_key(), now, CERTIFICATE_LIFE)
+        _builder(subject, issuer.subject, key.public_key(), now, CERTIFICATE_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -1,19 +1,22 @@
-"""Keeps the webhook's certificate Secret and the caBundle of both webhook configurations as they should be.
+"""Keeps the webhook's two Secrets and the caBundle of both webhook configurations as they should be.
 
-Guarantees: writes nothing when nothing differs; a caBundle that somebody takes away (an upgrade of the chart, say) is
-back within a second; a lost race over the Secret is read again, never overwritten.
+Guarantees: writes nothing when nothing differs; a caBundle or a serving certificate that somebody takes away (an
+upgrade of the chart, say) is back within a second; a lost race over a Secret is read again, never overwritten; the
+authority's key never stands in the Secret that the webhook reads. The authority's Secret is not watched: what it lost
+shows at the next pass, within ten minutes, and nothing needs it before.
 """
 
 import asyncio
 import base64
 import binascii
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 import aiohttp
 
-from gpushare.controller.authority import BUNDLE, dns_names, renewed
+from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, KubeError, Object
 from gpushare.kube.reflector import Reflector
 
@@ -32,6 +35,9 @@ class CertificateSettings(Protocol):
 
     @property
     def webhook_secret(self) -> str: ...
+
+    @property
+    def authority_secret(self) -> str: ...
 
     @property
     def webhook_service(self) -> str: ...
@@ -71,8 +77,21 @@ async def run(kube: Kube, settings: CertificateSettings) -> None:
 
 
 async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
-    """One pass: the Secret first, since configurations must trust it before the webhook serves it. Raises KubeError."""
-    bundle = await _ensure_secret(kube, settings, now)
+    """One pass: the configurations trust an authority before the webhook serves what it signed. Raises KubeError."""
+    authority = await _read(kube, settings.authority_secret, settings.namespace)
+    serving = await _read(kube, settings.webhook_secret, settings.namespace)
+    fresh_authority = renewed_authority(authority.data, serving.data, now)
+    if fresh_authority:
+        await _write(kube, authority, fresh_authority, "Opaque")
+    trusted = fresh_authority or authority.data
+    await _ensure_bundles(kube, settings, trusted[BUNDLE])
+    names = dns_names(settings.webhook_service, settings.namespace)
+    fresh_serving = renewed_serving(serving.data, trusted, names, now)
+    if fresh_serving:
+        await _write(kube, serving, fresh_serving, "kubernetes.io/tls")
+
+
+async def _ensure_bundles(kube: Kube, settings: CertificateSettings, bundle: bytes) -> None:
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         configuration = await kube.find(resource, settings.webhook_configuration)
         patch = bundle_patch(configuration or {}, bundle)
@@ -105,42 +124,49 @@ async def _try(kube: Kube, settings: CertificateSettings) -> float:
     return RECHECK_SECONDS
 
 
-async def _ensure_secret(kube: Kube, settings: CertificateSettings, now: datetime) -> bytes:
-    """Returns the bundle to trust."""
-    secret = await kube.find(SECRETS, settings.webhook_secret, settings.namespace)
-    data = _decoded((secret or {}).get("data") or {})
-    wanted = renewed(data, dns_names(settings.webhook_service, settings.namespace), now)
-    if wanted is None:
-        return data[BUNDLE]
-    encoded = {key: base64.b64encode(value).decode() for key, value in wanted.items()}
+@dataclass(frozen=True, slots=True)
+class _Secret:
+    """As it was read; without a `version` where there is none."""
+
+    name: str
+    namespace: str
+    version: str | None
+    data: dict[str, bytes]
+
+
+async def _read(kube: Kube, name: str, namespace: str) -> _Secret:
+    secret = await kube.find(SECRETS, name, namespace)
     if secret is None:
-        await kube.create(SECRETS, _new_secret(settings, encoded), namespace=settings.namespace)
+        return _Secret(name, namespace, None, {})
+    return _Secret(name, namespace, secret["metadata"]["resourceVersion"], _decoded(name, secret.get("data") or {}))
+
+
+async def _write(kube: Kube, secret: _Secret, wanted: dict[str, bytes], kind: str) -> None:
+    """Exactly the entries wanted: any other goes."""
+    data = {key: base64.b64encode(value).decode() for key, value in wanted.items()}
+    if secret.version is None:
+        labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "webhook"}
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret.name, "labels": labels},
+            "type": kind,
+            "data": data,
+        }
+        await kube.create(SECRETS, body, namespace=secret.namespace)
     else:
-        body: Object = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": encoded}
-        await kube.patch(SECRETS, settings.webhook_secret, body, manager=MANAGER, namespace=settings.namespace)
-    LOG.info("renewed the webhook's certificates in Secret %s", settings.webhook_secret)
-    return wanted[BUNDLE]
+        gone = dict.fromkeys(secret.data.keys() - data.keys())
+        body = {"metadata": {"resourceVersion": secret.version}, "data": {**gone, **data}}
+        await kube.patch(SECRETS, secret.name, body, manager=MANAGER, namespace=secret.namespace)
+    LOG.info("renewed the webhook's certificates in Secret %s", secret.name)
 
 
-def _new_secret(settings: CertificateSettings, data: dict[str, str]) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": settings.webhook_secret,
-            "labels": {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "webhook"},
-        },
-        "type": "kubernetes.io/tls",
-        "data": data,
-    }
-
-
-def _decoded(data: dict[str, str]) -> dict[str, bytes]:
+def _decoded(name: str, data: dict[str, str]) -> dict[str, bytes]:
     """Entries that are no base64 are left out, as if they were missing."""
     decoded = {}
     for key, value in data.items():
         try:
             decoded[key] = base64.b64decode(value)
         except binascii.Error:
-            LOG.warning("entry %s of the webhook's Secret is not base64", key)
+            LOG.warning("entry %s of Secret %s is not base64", key, name)
     return decoded

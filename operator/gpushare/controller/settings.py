@@ -29,6 +29,7 @@ class Settings:
     webhook_service: str = "gpushare-webhook"
     webhook_configuration: str = "gpushare-webhook"
     webhook_secret: str = "gpushare-webhook-tls"  # noqa: S105 - the Secret's name
+    authority_secret: str = "gpushare-webhook-ca"  # noqa: S105 - the Secret's name
 
 
 OPTIONAL = {
@@ -39,6 +40,7 @@ OPTIONAL = {
     "webhook_service": "GPUSHARE_WEBHOOK_SERVICE",
     "webhook_configuration": "GPUSHARE_WEBHOOK_CONFIGURATION",
     "webhook_secret": "GPUSHARE_WEBHOOK_SECRET",
+    "authority_secret": "GPUSHARE_AUTHORITY_SECRET",
 }
 """Settings that are text and have a default; an empty variable counts as unset."""
 

@@ -13,15 +13,18 @@ import pytest
 from gpushare.admission.app import create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
 from gpushare.admission.server import https_server
-from gpushare.controller.authority import BUNDLE, dns_names, renewed
+from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
 
 
 def chain() -> dict[str, bytes]:
-    data = renewed({}, NAMES, datetime.now(UTC))
-    assert data is not None
-    return data
+    now = datetime.now(UTC)
+    authority = renewed_authority({}, {}, now)
+    assert authority is not None
+    serving = renewed_serving({}, authority, NAMES, now)
+    assert serving is not None
+    return serving
 
 
 def encoded(data: dict[str, bytes]) -> dict[str, str]:

@@ -193,8 +193,18 @@ def test_no_role_is_wide(variant: str) -> None:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
             assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
             if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
-                assert rule["resourceNames"] == ["gpushare-webhook-tls"]
+                assert rule["resourceNames"] in (["gpushare-webhook-tls"], ["gpushare-webhook-ca"])
             assert not (role["kind"] == "ClusterRole" and "secrets" in rule["resources"])
+
+
+def test_only_the_operator_reads_the_authoritys_key() -> None:
+    readers = {
+        (role["metadata"]["name"], *rule["verbs"])
+        for role in of_kind("default", "ClusterRole", "Role")
+        for rule in role["rules"]
+        if "gpushare-webhook-ca" in rule.get("resourceNames", [])
+    }
+    assert readers == {("gpushare-operator", "get", "patch")}
 
 
 def test_with_cert_manager_the_operator_touches_neither_secrets_nor_webhook_configurations() -> None:

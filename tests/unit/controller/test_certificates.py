@@ -1,4 +1,4 @@
-"""The certificate loop against a small API server: the Secret, both caBundles, races, and no idle writes."""
+"""The certificate loop against a small API server: both Secrets, both caBundles, races, and no idle writes."""
 
 import asyncio
 import base64
@@ -18,7 +18,8 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 @dataclass(frozen=True)
 class Settings:
     namespace: str = "gpushare-system"
-    webhook_secret: str = "gpushare-webhook-tls"
+    webhook_secret: str = "tls"
+    authority_secret: str = "ca"
     webhook_service: str = "gpushare-webhook"
     webhook_configuration: str = "gpushare"
 
@@ -28,10 +29,10 @@ def configuration(*names: str) -> Object:
 
 
 class FakeKube:
-    """Holds one Secret and two configurations; applies what the loop writes, and tells what it was."""
+    """Holds Secrets and two configurations; applies what the loop writes, and tells what it was."""
 
     def __init__(self) -> None:
-        self.secret: Object | None = None
+        self.secrets: dict[str, Object] = {}
         self.configurations: dict[Resource, Object] = {
             MUTATING_WEBHOOKS: configuration("pods"),
             VALIDATING_WEBHOOKS: configuration("pods", "shares"),
@@ -41,14 +42,15 @@ class FakeKube:
         self.events: asyncio.Queue[Object] = asyncio.Queue()
 
     async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        return self.secret if resource is SECRETS else self.configurations.get(resource)
+        return self.secrets.get(name) if resource is SECRETS else self.configurations.get(resource)
 
     async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
         if self.conflict:
             raise KubeError(409, "AlreadyExists", "there is one")
-        self.writes.append(f"create {resource.plural}")
-        self.secret = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
-        return self.secret
+        name = body["metadata"]["name"]
+        self.writes.append(f"create {resource.plural} {name}")
+        self.secrets[name] = {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+        return self.secrets[name]
 
     async def patch(
         self,
@@ -60,13 +62,15 @@ class FakeKube:
         kind: str = "merge",
         namespace: str | None = None,
     ) -> Object:
-        self.writes.append(f"patch {resource.plural}")
         if resource is SECRETS:
-            assert self.secret is not None
-            if self.conflict or body["metadata"]["resourceVersion"] != self.secret["metadata"]["resourceVersion"]:
+            secret = self.secrets[name]
+            if self.conflict or body["metadata"]["resourceVersion"] != secret["metadata"]["resourceVersion"]:
                 raise KubeError(409, "Conflict", "somebody was faster")
-            self.secret["data"] |= body["data"]
-            return self.secret
+            self.writes.append(f"patch {resource.plural} {name}")
+            merged = secret["data"] | body["data"]
+            secret["data"] = {key: value for key, value in merged.items() if value is not None}
+            return secret
+        self.writes.append(f"patch {resource.plural}")
         target = self.configurations[resource]
         for operation in body:
             _, _, index, *rest = operation["path"].split("/")
@@ -99,13 +103,20 @@ async def once(kube: FakeKube) -> None:
     await reconcile(kube, Settings(), NOW)  # type: ignore[arg-type]
 
 
-async def test_a_first_pass_makes_the_secret_and_tells_both_configurations() -> None:
+async def test_a_first_pass_makes_both_secrets_and_tells_both_configurations_in_between() -> None:
     kube = FakeKube()
     await once(kube)
-    assert kube.secret is not None
-    assert kube.secret["type"] == "kubernetes.io/tls"
-    assert set(kube.secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-    assert kube.bundles() == {kube.secret["data"]["ca.crt"]}
+    assert kube.secrets["ca"]["type"] == "Opaque"
+    assert set(kube.secrets["ca"]["data"]) == {"ca.crt", "ca.key"}
+    assert kube.secrets["tls"]["type"] == "kubernetes.io/tls"
+    assert set(kube.secrets["tls"]["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert kube.bundles() == {kube.secrets["ca"]["data"]["ca.crt"]} == {kube.secrets["tls"]["data"]["ca.crt"]}
+    assert kube.writes == [
+        "create secrets ca",
+        "patch mutatingwebhookconfigurations",
+        "patch validatingwebhookconfigurations",
+        "create secrets tls",
+    ]
 
 
 async def test_a_second_pass_writes_nothing() -> None:
@@ -129,31 +140,46 @@ async def test_only_the_configuration_that_lost_its_bundle_is_written() -> None:
 async def test_a_damaged_secret_is_patched_in_place() -> None:
     kube = FakeKube()
     await once(kube)
-    assert kube.secret is not None
-    kube.secret["data"]["tls.crt"] = "no base64!"
+    kube.writes.clear()
+    kube.secrets["tls"]["data"]["tls.crt"] = "no base64!"
     await once(kube)
-    assert base64.b64decode(kube.secret["data"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+    assert base64.b64decode(kube.secrets["tls"]["data"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+    assert kube.writes == ["patch secrets tls"]
 
 
-@pytest.mark.parametrize("exists", [False, True])
-async def test_a_lost_race_over_the_secret_leaves_the_configurations_alone(exists: bool) -> None:
+async def test_an_authority_key_that_the_webhook_could_read_is_replaced_and_taken_away() -> None:
     kube = FakeKube()
-    if exists:
-        await once(kube)
-        assert kube.secret is not None
-        kube.secret["data"] = {}
-        kube.configurations = {}
+    await once(kube)
+    exposed = kube.secrets.pop("ca")["data"]["ca.key"]
+    kube.secrets["tls"]["data"]["ca.key"] = exposed
+    served = kube.secrets["tls"]["data"]["tls.crt"]
+    await once(kube)
+    assert kube.secrets["ca"]["data"]["ca.key"] != exposed
+    assert set(kube.secrets["tls"]["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert kube.secrets["tls"]["data"]["tls.crt"] == served
+    assert kube.bundles() == {kube.secrets["ca"]["data"]["ca.crt"]}
+
+
+@pytest.mark.parametrize("lost", [{}, {"ca.crt": "", "ca.key": ""}])
+async def test_a_lost_race_over_the_authority_leaves_all_else_alone(lost: dict[str, str]) -> None:
+    kube = FakeKube()
+    await once(kube)
+    if lost:
+        kube.secrets["ca"]["data"] = lost
+    else:
+        del kube.secrets["ca"]
+    kube.writes.clear()
     kube.conflict = True
     with pytest.raises(KubeError):
         await once(kube)
-    assert not [write for write in kube.writes[3:] if "webhook" in write]
+    assert kube.writes == []
 
 
 async def test_a_chart_without_configurations_is_no_error() -> None:
     kube = FakeKube()
     kube.configurations = {}
     await once(kube)
-    assert kube.writes == ["create secrets"]
+    assert kube.writes == ["create secrets ca", "create secrets tls"]
 
 
 def test_a_patch_is_guarded_by_the_webhooks_name() -> None:
