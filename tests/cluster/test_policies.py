@@ -64,7 +64,8 @@ def test_an_agent_assigns_itself_no_gpu(harness: Harness) -> None:
 def mps(harness: Harness) -> Object:
     """The DaemonSet that the operator would make for a share."""
     spec = {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}
-    share = GpuShare.model_validate({"metadata": {"name": "policy"}, "spec": spec})
+    metadata = {"name": "policy", "uid": "0b7e42c1-9c1f-4f57-8f5e-2a6d1c3b4e5f"}
+    share = GpuShare.model_validate({"metadata": metadata, "spec": spec})
     settings = Settings(NAMESPACE, "gpushare-operator-0", harness.stack.operator_image, simulation=True)
     return daemon_set(share, settings)
 
