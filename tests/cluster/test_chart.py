@@ -29,11 +29,8 @@ def test_definitions_applied_by_hand_before_the_chart_are_left_as_they_are(fresh
     fresh.kubectl("wait", "--for=condition=Established", "crd/gpushares.gpushare.dev", "crd/gpunodes.gpushare.dev")
     fresh.kubectl.create(gpu_share("early", {"clients": {"perGpu": 4, "memory": {"default": "8Gi"}}}))
     install(fresh.stack)
-    early = wait_until(
-        "the share made before is Ready",
-        lambda: is_ready(fresh.kubectl.get("gpushare", "early")) and fresh.kubectl.get("gpushare", "early"),
-        60,
-    )
+    wait_until("the share made before is Ready", lambda: is_ready(fresh.kubectl.get("gpushare", "early")), 60)
+    early = fresh.kubectl.get("gpushare", "early")
     assert early["status"]["summary"] == "2/2"
 
 
