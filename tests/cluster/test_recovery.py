@@ -61,21 +61,22 @@ def assert_no_restart(tenant: Tenant) -> None:
 def test_after_the_daemon_was_killed_its_clients_end_and_new_ones_run(harness: Harness) -> None:
     """Told in the tiers table: the death of the MPS daemon ends that GPU's clients."""
     with harness.share("daemon", per_node=1) as share, harness.namespace() as tenant:
-        names = tenant.neighbours("daemon", 2)
-        signal_in_node(harness, daemon_of(harness, share)["controlPid"], "KILL")
-        for name in names:
-            assert tenant.wait_event(name, "gpu-error")["code"] == 806
-        check_new_client(tenant, share, "after")
+        clients_end_and_new_ones_run(harness, share, tenant, killed="controlPid")
         assert daemon_of(harness, share)["restarts"] == 1
 
 
 def test_after_the_server_was_killed_its_clients_end_and_new_ones_run(harness: Harness) -> None:
     with harness.share("server", per_node=1) as share, harness.namespace() as tenant:
-        names = tenant.neighbours("server", 2)
-        signal_in_node(harness, daemon_of(harness, share)["serverPid"], "KILL")
-        for name in names:
-            assert tenant.wait_event(name, "gpu-error")["code"] == 806
-        check_new_client(tenant, share, "after")
+        clients_end_and_new_ones_run(harness, share, tenant, killed="serverPid")
+
+
+def clients_end_and_new_ones_run(harness: Harness, share: Share, tenant: Tenant, killed: str) -> None:
+    """`killed`: the process, as the supervisor's state.json names it."""
+    names = tenant.neighbours(share.name, 2)
+    signal_in_node(harness, daemon_of(harness, share)[killed], "KILL")
+    for name in names:
+        assert tenant.wait_event(name, "gpu-error")["code"] == 806
+    check_new_client(tenant, share, "after")
 
 
 def check_new_client(tenant: Tenant, share: Share, name: str) -> None:

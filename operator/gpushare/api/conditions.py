@@ -31,7 +31,6 @@ class GpuReason(StrEnum):
     """Why a GPU cannot be taken by a share; evaluated in this order, the first that applies is told."""
 
     NODE_NOT_READY = "NodeNotReady"
-    AGENT_SILENT = "AgentSilent"
     PRODUCT_MISMATCH = "ProductMismatch"
     HELD_BY_NVIDIA_PLUGIN = "HeldByNvidiaPlugin"
     HELD_BY_NVIDIA_DRA = "HeldByNvidiaDra"

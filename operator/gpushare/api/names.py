@@ -45,8 +45,6 @@ ENV_GRANTED_FRACTION = "GPUSHARE_MEMORY_FRACTION"
 ENV_SHARE = "GPUSHARE_SHARE"
 RESERVED_ENV_PREFIXES = ("CUDA_MPS_", "GPUSHARE_")
 
-PARTS = ("operator", "webhook", "agent", "mps")
-
 
 def slot_resource(share: str) -> str:
     """The extended resource of a share delivered by the device plugin: one unit is one slot."""

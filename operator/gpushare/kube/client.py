@@ -36,10 +36,6 @@ class KubeError(Exception):
         return self.status == HTTPStatus.NOT_FOUND
 
     @property
-    def conflict(self) -> bool:
-        return self.status == HTTPStatus.CONFLICT
-
-    @property
     def gone(self) -> bool:
         return self.status == HTTPStatus.GONE
 

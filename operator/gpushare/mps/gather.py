@@ -4,11 +4,11 @@ As few runs of the control program as will do, since each costs a process: one f
 are read back after changes and every `REREAD_SECONDS`; clients are asked for only where something depends on them.
 """
 
-import time
 from dataclasses import replace
 
 from gpushare.api.gpunode import Limits
 from gpushare.mps import client_link
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram, ControlTimeoutError, NoDaemonError
 from gpushare.mps.daemon_log import DaemonLog
 from gpushare.mps.daemon_process import DaemonProcess, command_name, is_mps
@@ -23,10 +23,6 @@ REREAD_SECONDS = 30.0
 LIVING_SECONDS = 15.0
 """A supervisor whose last heartbeat is younger is alive."""
 _HEALTHY = ("ACTIVE", "INITIALIZING")
-
-
-def boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Gatherer:
@@ -44,7 +40,7 @@ class Gatherer:
 
     def look(self, wanted: Limits | None, past: Past, remark: str) -> Observation:
         """The observation carries the past on, with what this look added to it."""
-        now = boottime()
+        now = boot_clock()
         seen = Observation(now, wanted, past, self._other_share(now), remark=remark)
         seen = self._daemon(seen)
         if seen.daemon_pid is not None:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from gpushare.api.gpunode import Limits
 from gpushare.mps import client_link
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.daemon_log import DaemonLog
 from gpushare.mps.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.decision import POLL_SECONDS, Action, Decision, decide
 from gpushare.mps.files import read_model, write_model
-from gpushare.mps.gather import Gatherer, boottime
+from gpushare.mps.gather import Gatherer
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.observation import Observation
 from gpushare.mps.past import Past
@@ -105,7 +106,7 @@ class GpuSupervisor:
         state = DaemonState(
             uuid=self._gpu.uuid,
             share=self._share,
-            heartbeat=boottime(),
+            heartbeat=boot_clock(),
             reason=decision.reason,
             message=decision.message[:MESSAGE_CHARACTERS],
             control_pid=seen.daemon_pid,

@@ -7,7 +7,6 @@ ended, and free with that reading. When it ends, gates and daemons stay as they 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from typing import Any
 from gpushare.api.gpunode import Assignment, GpuNode, ShareName, Uuid
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object
 from gpushare.kube.reflector import Reflector
+from gpushare.mps.clock import boot_clock
 from gpushare.node import cdi, daemons
 from gpushare.node.daemons import OnDisk
 from gpushare.node.decision import GpuDecision, Picture, decide
@@ -50,11 +50,6 @@ ALIVE_SECONDS = 60.0
 """A loop that has not ticked for so long does not come back by itself."""
 PATIENCE_SECONDS = 15.0
 """A restarted agent waits this long for the API before it registers with what it knows: held slots alone."""
-
-
-def boot_clock() -> float:
-    """Seconds since boot, the same for every process of this host, and never set back."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Agent:

@@ -10,10 +10,11 @@ from pathlib import Path
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Kube
 from gpushare.kube.events import post
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.layout import gpu_dir
 from gpushare.node import driver, probes
-from gpushare.node.agent import Agent, boot_clock
+from gpushare.node.agent import Agent
 from gpushare.node.departure import Departure
 from gpushare.node.lane import HungError, Lane
 from gpushare.node.plugin import DevicePlugin

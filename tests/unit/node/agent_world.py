@@ -11,10 +11,11 @@ from typing import Any
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonState, DaemonWanted
-from gpushare.node.agent import Agent, boot_clock
+from gpushare.node.agent import Agent
 from gpushare.node.device_service import DeviceService
 from gpushare.node.plugin import OfferedDevice
 from gpushare.node.podresources import HeldDevice, PodResourcesError
