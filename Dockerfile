@@ -3,6 +3,7 @@
 #
 #   docker build --target operator -t gpushare-operator .
 #   docker build --target workload --build-arg CUPY=cupy-cuda13x -t gpushare-workload .
+#   docker build --target workload-torch -t gpushare-workload-torch .     # the scenario ddp: 5 GB more
 #
 # pip takes its settings from the builder: mount a pip.conf at /etc/pip.conf where a mirror or certificates are needed.
 
@@ -66,6 +67,24 @@ RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-workload" \
       org.opencontainers.image.description="Programs that use a shared GPU in every way worth comparing" \
+      org.opencontainers.image.licenses="Apache-2.0"
+USER 65532:65532
+ENTRYPOINT ["gpushare-workload"]
+
+# PyTorch with its own CUDA 13 and NCCL, for the scenario ddp. Needs a driver of release 580 or later.
+FROM base AS workload-torch-dependencies
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+RUN python3 -m venv /opt/gpushare
+COPY requirements/torch.lock /src/torch.lock
+RUN pip install --require-hashes --no-deps --only-binary :all: -r /src/torch.lock && \
+    pip uninstall --yes --quiet pip
+
+FROM base AS workload-torch
+COPY --from=workload-torch-dependencies /opt/gpushare /opt/gpushare
+RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
+COPY --from=code /code /
+LABEL org.opencontainers.image.title="gpushare-workload-torch" \
+      org.opencontainers.image.description="The scenario of PyTorch's distributed data parallel" \
       org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 ENTRYPOINT ["gpushare-workload"]

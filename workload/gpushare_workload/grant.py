@@ -16,6 +16,13 @@ class Grant:
     share: str | None
     threads: int | None
     memory: int | None
+    processes: int = 1
+    """MPS contexts that the container may have. Each is capped at its part of the memory."""
+
+    @property
+    def process_memory(self) -> int | None:
+        """Bytes, in whole MiB as MPS takes them."""
+        return None if self.memory is None else self.memory // MIB // self.processes * MIB
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Grant":
@@ -24,6 +31,7 @@ class Grant:
             share=environment.get("GPUSHARE_SHARE"),
             threads=_number(environment, "GPUSHARE_THREADS"),
             memory=_number(environment, "GPUSHARE_MEMORY_BYTES"),
+            processes=max(1, _number(environment, "GPUSHARE_PROCESSES") or 1),
         )
 
     def as_json(self) -> dict[str, str | int | None]:

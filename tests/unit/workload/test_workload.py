@@ -8,14 +8,13 @@ import sys
 from io import StringIO
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gpushare_workload import cli
 from gpushare_workload.backend.seam import Device, GpuError
 from gpushare_workload.grant import MIB, Grant, granted_sms
 from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import depart, limits, pool
+from gpushare_workload.scenarios import depart, limits
 from gpushare_workload.stopping import Stop
 
 
@@ -123,46 +122,15 @@ def test_a_victim_that_the_daemon_ended_says_so_and_ends_in_good_order(monkeypat
     out = StringIO()
     try:
         depart.run(
-            argparse.Namespace(backend="auto", role="victim", kernel_ms=5.0, elements=1, duration=1.0),
+            argparse.Namespace(
+                backend="auto", role="victim", kernel_ms=5.0, elements=1, duration=1.0, report_every=1.0
+            ),
             Report("depart", out),
             Stop(),
         )
     finally:
         signal.signal(signal.SIGTERM, before)
     assert json.loads(out.getvalue().splitlines()[-1])["event"] == "terminated"
-
-
-def pool_run(**options: Any) -> list[dict[str, Any]]:
-    arguments: dict[str, Any] = {"backend": "numpy", "seed": 1, "tasks": 5, "elements": 10, "workers": 2, "streams": 3}
-    out = StringIO()
-    pool.run(argparse.Namespace(**arguments, **{"modes": list(pool.MODES)} | options), Report("pool", out), Stop())
-    return [json.loads(line) for line in out.getvalue().splitlines()]
-
-
-def test_all_four_ways_compute_the_same_sums() -> None:
-    assert [line["mode"] for line in pool_run()] == list(pool.MODES)
-
-
-@pytest.mark.parametrize(("tasks", "elements", "streams"), [(0, 1, 1), (1, 1, 4), (7, 3, 2)])
-def test_edge_sizes_give_right_results(tasks: int, elements: int, streams: int) -> None:
-    arguments = argparse.Namespace(
-        backend="numpy",
-        seed=1,
-        tasks=tasks,
-        elements=elements,
-        workers=1,
-        streams=streams,
-        modes=["streams", "batched"],
-    )
-    out = StringIO()
-    pool.run(arguments, Report("pool", out), Stop())
-    assert len(out.getvalue().splitlines()) == 2
-
-
-def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_in_this_process", lambda *_: np.zeros(5))
-    with pytest.raises(WrongError, match="batched: the results differ"):
-        pool_run(modes=["batched"])
 
 
 @pytest.mark.parametrize(

@@ -1,78 +1,116 @@
 """CuPy on a real GPU, with hand-written kernels where the length or the size of a kernel is the point."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
 
 import cupy
+import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
-from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
+from gpushare_workload.backend import cupy_device, cupy_work
+from gpushare_workload.backend.cupy_errors import gpu_error, translated
+from gpushare_workload.backend.cupy_kernels import Kernels
+from gpushare_workload.backend.cupy_slab import CupySlab
+from gpushare_workload.backend.cupy_work import CupyChain, CupyTask
+from gpushare_workload.backend.seam import Device, Fault, Field, GpuError, OutOfMemoryError, Span, Task, Vector
+from gpushare_workload.backend.work import BLOCK, Floats, Peaks, Work
 
-OUT_OF_MEMORY = 2
-LAUNCH_FAILURE = 719
-
-_SOURCE = r"""
-extern "C" __global__ void spin(unsigned long long nanoseconds) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+NOT_READY = 600
+ENDLESS_BLOCK = 1024
+"""Two blocks of that many threads leave an SM no room for anybody else's."""
+FAULTS = {
+    Fault.ILLEGAL_ADDRESS: "illegal_address",
+    Fault.TRAP: "trap_kernel",
+    Fault.ASSERT: "assert_kernel",
 }
-extern "C" __global__ void rows(const double* matrix, double* sums, int columns) {
-    __shared__ double part[256];
-    double sum = 0.0;
-    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
-        double value = matrix[(size_t)blockIdx.x * columns + i];
-        sum += value * value;
-    }
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    for (int width = blockDim.x / 2; width > 0; width /= 2) {
-        if (threadIdx.x < width) part[threadIdx.x] += part[threadIdx.x + width];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) sums[blockIdx.x] = part[0];
-}
-"""
-Result = TypeVar("Result")
 
 
 class CupyBackend:
     name = "cupy"
     simulated = False
+    timed = True
 
     def __init__(self) -> None:
-        try:
-            self._module: Any = cupy.RawModule(code=_SOURCE)
-            self._spin = self._module.get_function("spin")
-            self._rows = self._module.get_function("rows")
-            cupy.cuda.runtime.deviceSynchronize()
-        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-            raise _gpu_error(error) from error
+        self._kernels = translated(Kernels)
+        translated(cupy.cuda.runtime.deviceSynchronize)
 
     def device(self) -> Device:
-        properties = cupy.cuda.runtime.getDeviceProperties(0)
-        free, total = cupy.cuda.runtime.memGetInfo()
-        uuid = _uuid(properties["uuid"])
-        name = properties["name"].decode()
-        return Device(name, uuid, properties["multiProcessorCount"], _total_sms(uuid), free, total)
+        return translated(cupy_device.describe)
+
+    def peaks(self) -> Peaks:
+        return translated(cupy_device.peaks)
 
     def try_allocate(self, size: int) -> bool:
         try:
-            pointer = cupy.cuda.runtime.malloc(size)
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            if error.status == OUT_OF_MEMORY:
-                return False
-            raise _gpu_error(error) from error
-        cupy.cuda.runtime.free(pointer)
+            self.free(self.allocate(size))
+        except OutOfMemoryError:
+            return False
         return True
 
+    def allocate(self, size: int) -> int:
+        """By cudaMalloc itself: a pool would round up and keep."""
+        return int(translated(lambda: cupy.cuda.runtime.malloc(size)))
+
+    def free(self, handle: int) -> None:
+        translated(lambda: cupy.cuda.runtime.free(handle))
+
     def spin(self, milliseconds: float) -> None:
-        self._call(lambda: self._spin((1,), (1,), (np.uint64(milliseconds * 1e6),)))
+        arguments = (np.uint64(milliseconds * 1e6),)
+        translated(lambda: self._kernels["spin"]((1,), (1,), arguments, stream=self._kernels.lane(0)))
+
+    def run_endless(self, ended: Callable[[float], bool], blocks: int = 1) -> None:
+        released = translated(lambda: cupyx.zeros_pinned(1, np.int32))
+        lane, arguments = self._kernels.lane(0), (np.uint64(released.ctypes.data),)
+        translated(lambda: self._kernels["endless"]((blocks,), (ENDLESS_BLOCK,), arguments, stream=lane))
+        try:
+            while not ended(0.1):
+                # Nothing waits for the kernel until it is released, so that an error has to be asked for.
+                status = cupy.cuda.runtime.streamQuery(lane.ptr)
+                if status not in (0, NOT_READY):
+                    raise gpu_error(cupy.cuda.runtime.CUDARuntimeError(status))
+        finally:
+            released[0] = 1
+            self.synchronize()
+
+    def fault(self, fault: Fault) -> None:
+        function = translated(lambda: self._kernels.faults.get_function(FAULTS[fault]))
+        translated(lambda: function((1,), (1,), ()))
+        self.synchronize()
 
     def synchronize(self) -> None:
-        self._call(cupy.cuda.runtime.deviceSynchronize)
+        translated(cupy.cuda.runtime.deviceSynchronize)
+
+    def prepare(self, work: Work) -> CupyTask:
+        return CupyTask(self._kernels, work)
+
+    def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:
+        ours = [(task, lane) for task, lane in launches if isinstance(task, CupyTask)]
+        return translated(lambda: cupy_work.timed_launches(self._kernels, ours)) if ours else []
+
+    def chain(self, kernels: int, elements: int) -> CupyChain:
+        return CupyChain(self._kernels, kernels, elements)
+
+    def process_chunks(self, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:
+        if not chunks.size:
+            return chunks.copy(), 0.0
+        return translated(lambda: cupy_work.process_chunks(self._kernels, chunks, iterations, lanes, pinned))
+
+    def add(self, left: Floats, right: Floats) -> Floats:
+        result: Floats = translated(lambda: (cupy.asarray(left) + cupy.asarray(right)).get())
+        return result
+
+    def normalise(self, values: Floats) -> Floats:
+        def compute() -> Floats:
+            on_gpu = cupy.asarray(values)
+            centred = on_gpu - on_gpu.mean(dtype=cupy.float64)
+            spread = float(on_gpu.std(dtype=cupy.float64))
+            done: Floats = (centred / spread if spread else cupy.zeros_like(centred)).astype(cupy.float32).get()
+            return done
+
+        return translated(compute) if len(values) else values.copy()
+
+    def slab(self, values: Field, source: Field, spacing: float) -> CupySlab:
+        return CupySlab(self._kernels, values, source, spacing)
 
     def sum_of_squares(self, vector: Vector) -> float:
         return float(self.sums_of_squares_batched(vector[np.newaxis, :])[0])
@@ -80,61 +118,31 @@ class CupyBackend:
     def sums_of_squares_batched(self, matrix: NDArray[np.float64]) -> Vector:
         def compute() -> Vector:
             on_gpu, sums = cupy.asarray(matrix), cupy.empty(len(matrix), dtype=cupy.float64)
-            self._rows((len(matrix),), (256,), (on_gpu, sums, np.int32(matrix.shape[1])))
+            self._kernels["rows"]((len(matrix),), (BLOCK,), (on_gpu, sums, np.int32(matrix.shape[1])))
             result: Vector = sums.get()
             return result
 
-        return self._call(compute) if len(matrix) else np.empty(0)
+        return translated(compute) if len(matrix) else np.empty(0)
 
     def sums_of_squares_streamed(self, vectors: Sequence[Vector], streams: int) -> Vector:
         def compute() -> Vector:
-            lanes = [cupy.cuda.Stream(non_blocking=True) for _ in range(streams)]
             sums = [cupy.empty(1, dtype=cupy.float64) for _ in vectors]
             inputs = []
             for index, vector in enumerate(vectors):
-                with lanes[index % streams]:
+                with self._kernels.lane(index % streams):
                     inputs.append(cupy.asarray(vector))
-                    self._rows((1,), (256,), (inputs[-1], sums[index], np.int32(len(vector))))
-            for lane in lanes:
-                lane.synchronize()
+                    self._kernels["rows"]((1,), (BLOCK,), (inputs[-1], sums[index], np.int32(len(vector))))
+            cupy.cuda.runtime.deviceSynchronize()
             return np.array([float(value.get()[0]) for value in sums])
 
-        return self._call(compute)
+        return translated(compute)
 
     def close(self) -> None:
         """Waits for what was launched: a process that exits in mid-kernel ends its neighbours (measured on an H200).
 
         The context itself goes with the process: destroying it under CuPy's pools is an error of its own.
         """
-        with suppress(GpuError):
-            self.synchronize()
-
-    @staticmethod
-    def _call(call: Callable[[], Result]) -> Result:
         try:
-            return call()
-        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-            raise _gpu_error(error) from error
-
-
-def _gpu_error(error: Any) -> GpuError:
-    code = int(getattr(error, "status", LAUNCH_FAILURE))
-    return (OutOfMemoryError if code == OUT_OF_MEMORY else GpuError)(code, str(error))
-
-
-def _uuid(raw: bytes) -> str:
-    text = raw[:16].hex()
-    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _total_sms(uuid: str) -> int | None:
-    """SMs of the whole GPU: CUDA tells only what this client may use, NVML counts the FP32 cores of all."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        major, _ = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        return int(pynvml.nvmlDeviceGetNumGpuCores(handle)) // (64 if major in (6, 7) else 128)
-    except (ImportError, OSError, pynvml.NVMLError):
-        return None
+            self.synchronize()
+        except GpuError:
+            self._kernels.abandon()

@@ -1,6 +1,7 @@
 """NumPy, as a client of the simulated GPU where there is one."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -9,14 +10,32 @@ from numpy.typing import NDArray
 
 from gpushare.simulation.client import CudaError, SimulatedContext
 from gpushare.simulation.paths import device_nodes, directory
-from gpushare_workload.backend.seam import Device, GpuError, OutOfMemoryError, Vector
+from gpushare_workload.backend.numpy_work import SLOWER, NumpyChain, NumpySlab, NumpyTask
+from gpushare_workload.backend.seam import (
+    Device,
+    Fault,
+    Field,
+    GpuError,
+    OutOfMemoryError,
+    Span,
+    Task,
+    UnsupportedError,
+    Vector,
+)
+from gpushare_workload.backend.work import Floats, Peaks, Work
 
 OUT_OF_MEMORY = 2
+KERNEL_MS = 0.05
+"""What a kernel of no set length takes on the simulated GPU, if all SMs are its own: about what it takes on an H200."""
+PIECE_MS = 20.0
+"""A kernel on the simulated GPU cannot be told to end: an endless one is kernels of this length without a gap."""
 
 Result = TypeVar("Result")
 
 
 class NumpyBackend:
+    timed = False
+
     def __init__(self) -> None:
         self._context: SimulatedContext | None = None
         if device_nodes(directory()):
@@ -38,32 +57,87 @@ class NumpyBackend:
         free, total = _translate(context.mem_get_info)
         return Device(context.product, context.uuid, context.sms, context.total_sms, free, total)
 
+    def peaks(self) -> Peaks:
+        return Peaks()
+
     def try_allocate(self, size: int) -> bool:
-        context = self._context
-        if context is None:
-            return True
         try:
-            handle = _translate(lambda: context.alloc(size))
+            self.free(self.allocate(size))
         except OutOfMemoryError:
             return False
-        _translate(lambda: context.free(handle))
         return True
+
+    def allocate(self, size: int) -> int:
+        context = self._context
+        return 0 if context is None else _translate(lambda: context.alloc(size))
+
+    def free(self, handle: int) -> None:
+        context = self._context
+        if context is not None:
+            _translate(lambda: context.free(handle))
 
     def spin(self, milliseconds: float) -> None:
         self._launch(milliseconds)
+
+    def run_endless(self, ended: Callable[[float], bool], blocks: int = 1) -> None:
+        self._launch(PIECE_MS)
+        while not ended(PIECE_MS / 2000):
+            self._launch(PIECE_MS)
+            self.synchronize()
+        self.synchronize()
+
+    def fault(self, fault: Fault) -> None:
+        context = self._context
+        if context is None:
+            raise UnsupportedError("no kernel can fail without a GPU: run this with CuPy, or on the simulated GPU")
+        _translate(lambda: context.fault(fault.replace("-", "_")))
+        self.synchronize()
 
     def synchronize(self) -> None:
         if self._context is not None:
             _translate(self._context.synchronize)
 
-    def sum_of_squares(self, vector: Vector) -> float:
-        self._launch(0.0)
+    def prepare(self, work: Work) -> NumpyTask:
+        return NumpyTask(work, self._launch, self.synchronize, KERNEL_MS)
+
+    def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:
+        began = time.perf_counter()
+        return [task.timed_launch(began) for task, _ in launches if isinstance(task, NumpyTask)]
+
+    def chain(self, kernels: int, elements: int) -> NumpyChain:
+        return NumpyChain(kernels, elements, self._launch, self.synchronize, KERNEL_MS / 10)
+
+    def process_chunks(self, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:
+        began, done = time.perf_counter(), chunks.copy()
+        for chunk in done:
+            self._launch(KERNEL_MS)
+            for first in range(0, iterations, SLOWER):
+                chunk += np.float32(min(SLOWER, iterations - first))
         self.synchronize()
+        return done, (time.perf_counter() - began) * 1000
+
+    def add(self, left: Floats, right: Floats) -> Floats:
+        self._one_kernel()
+        return left + right
+
+    def normalise(self, values: Floats) -> Floats:
+        self._one_kernel()
+        if not len(values):
+            return values.copy()
+        spread = values.std(dtype=np.float64)
+        centred = values - values.mean(dtype=np.float64)
+        result: Floats = (centred / spread if spread else np.zeros_like(centred)).astype(np.float32)
+        return result
+
+    def slab(self, values: Field, source: Field, spacing: float) -> NumpySlab:
+        return NumpySlab(values, source, spacing, self._launch, KERNEL_MS)
+
+    def sum_of_squares(self, vector: Vector) -> float:
+        self._one_kernel()
         return float(np.dot(vector, vector))
 
     def sums_of_squares_batched(self, matrix: NDArray[np.float64]) -> Vector:
-        self._launch(0.0)
-        self.synchronize()
+        self._one_kernel()
         result: Vector = np.einsum("ij,ij->i", matrix, matrix)
         return result
 
@@ -77,6 +151,10 @@ class NumpyBackend:
         if self._context is not None:
             self._context.close()
             self._context = None
+
+    def _one_kernel(self) -> None:
+        self._launch(0.0)
+        self.synchronize()
 
     def _launch(self, milliseconds: float) -> None:
         context = self._context

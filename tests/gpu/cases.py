@@ -1,0 +1,165 @@
+"""The scenarios that one command shows: how each is run, how it has to end, and what its figures have to say."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from private_mps import THREADS, Events
+
+Verdict = Callable[[Events], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`told` is a percentage of threads that the client is told, other than the one it gets. `mps` False: without MPS,
+    so that several processes share the GPU in time slices. `holds` is asked where the times are a GPU's."""
+
+    name: str
+    arguments: tuple[str, ...]
+    exit_code: int = 0
+    mps: bool = True
+    told: int | None = None
+    holds: Verdict = lambda events: True
+    seconds: float = 60.0
+
+
+def measured(events: Events) -> Events:
+    return [it for it in events if it["event"] == "measured"]
+
+
+def only(events: Events, **fields: object) -> Events:
+    return [it for it in events if all(it.get(name) == value for name, value in fields.items())]
+
+
+def saturated(events: Events) -> bool:
+    """At least two thirds of the granted SMs' share of the peak, so that the bound above says something."""
+    told = only(events, event="throughput")[0]
+    return bool(told["share_of_peak"] > told["granted_share"] * 2 / 3)
+
+
+def streams_overlap(events: Events) -> bool:
+    kernels = only(measured(events), what="kernels")[-1]
+    pinned = only(measured(events), what="copies and kernels", pinned=True)[-1]
+    return bool(kernels["times_as_fast"] > 2 and kernels["most_at_once"] > 2 and pinned["times_as_fast"] > 1.2)
+
+
+def two_connections_overlap(events: Events) -> bool:
+    """A client of MPS has two connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), however many its streams."""
+    kernels = only(measured(events), what="kernels")[-1]
+    return bool(1.5 < kernels["times_as_fast"] < 2.2 and kernels["most_at_once"] == 2)
+
+
+def streams_divide(events: Events) -> bool:
+    return bool(only(measured(events), what="kernels")[-1]["times_as_fast"] < 1.5)
+
+
+def graph_is_faster(events: Events) -> bool:
+    return bool(only(measured(events), mode="graph")[0]["times_as_fast"] > 1)
+
+
+def slowdown(events: Events, kind: str, beside: str) -> float:
+    return float(only(measured(events), kind=kind, beside=beside)[0]["slowdown"])
+
+
+def copies_leave_the_sms_alone(events: Events) -> bool:
+    return slowdown(events, "compute", "transfer") < 1.3
+
+
+def slices_are_halves(events: Events) -> bool:
+    return slowdown(events, "compute", "compute") > 1.5
+
+
+def served_all(events: Events) -> bool:
+    figure = measured(events)[0]
+    return figure["unserved"] == 0 and figure["latency"]["p50_ms"] >= figure["service"]["p50_ms"] * 0.9
+
+
+def overloaded(events: Events) -> bool:
+    """The service is as fast as ever; those who wait for it know better."""
+    figure = measured(events)[0]
+    return bool(figure["latency"]["p99_ms"] > 10 * figure["service"]["p99_ms"])
+
+
+def placed_and_listed(events: Events) -> bool:
+    placed = only(events, event="placed")
+    return bool(placed) and all(it["uuid"] == it["pinned_to"] and it["listed_by_nvml"] for it in placed)
+
+
+def limit_refused(events: Events) -> bool:
+    return bool(only(events, event="reached")[0]["refused"])
+
+
+def limit_escaped(events: Events) -> bool:
+    return not limit_refused(events)
+
+
+def cheaper_the_fewer_processes(events: Events) -> bool:
+    """The figure for "a process per call is wasteful", and that two processes are on the GPU at once."""
+    rates = {it["mode"]: it["tasks_per_second_warm"] for it in measured(events) if "tasks_per_second_warm" in it}
+    each = only(measured(events), mode="process-per-task")[0]["tasks_per_second"]
+    pair = only(measured(events), mode="pair")[0]
+    two_gain = pair["together_tasks_per_second"] > 1.2 * pair["alone_tasks_per_second"]
+    return bool(each < rates["pool"] and rates["streams"] < rates["batched"] and two_gain)
+
+
+def ceiling_met(events: Events) -> bool:
+    """48 clients, 60 from driver 590 on; the others got error 46."""
+    figure = measured(events)[0]
+    return figure["accepted"] in (48, 60) and set(figure["refusals"]) <= {"CUDA error 46"}
+
+
+def gpu_is_one_stage_of_three(events: Events) -> bool:
+    """Each filter in both forms, with queues within their bounds."""
+    forms = [(it["filter"], it["form"]) for it in measured(events)]
+    bounded = all(length <= 4 for it in measured(events) for length in it.get("longest_queues", []))
+    return bounded and forms == [(name, form) for name in ("add", "normalise") for form in ("serial", "pipeline")]
+
+
+def halos_three_ways(events: Events) -> bool:
+    return [it["halos"] for it in measured(events)] == [None, "manager", "host", "ipc"]
+
+
+SMALL = ("--grid", "small")
+CASES = (
+    Case("limits_hold", ("limits",), holds=saturated),
+    Case("limits_told_otherwise", ("limits",), exit_code=1, told=2 * THREADS),
+    Case("streams_of_small_kernels", ("streams", *SMALL), mps=False, holds=streams_overlap),
+    Case("streams_of_small_kernels_under_mps", ("streams", *SMALL), holds=two_connections_overlap),
+    Case("streams_of_saturating_kernels", ("streams", "--grid", "saturating", "--chunks", "0"), holds=streams_divide),
+    Case("streams_of_memory_kernels", ("streams", *SMALL, "--kind", "memory", "--chunks", "0")),
+    Case("streams_of_transfers", ("streams", *SMALL, "--kind", "transfer", "--chunks", "0")),
+    Case("graph", ("graph",), holds=graph_is_faster),
+    Case("graph_in_4_processes", ("graph", "--processes", "4"), holds=graph_is_faster),
+    Case("graph_in_4_time_slices", ("graph", "--processes", "4"), mps=False),
+    Case("pipeline", ("pipeline",), holds=gpu_is_one_stage_of_three),
+    Case("pipeline_of_2_gpu_workers", ("pipeline", "--gpu-workers", "2"), holds=gpu_is_one_stage_of_three),
+    Case("refine", ("refine",), holds=halos_three_ways),
+    Case("refine_a_larger_grid", ("refine", "--size", "2048", "--sweeps", "500", "--tolerance", "0")),
+    Case("pin", ("pin",), mps=False, holds=placed_and_listed),
+    Case("pin_under_mps", ("pin",), holds=placed_and_listed),
+    Case("mix", ("mix", "--repeats", "1"), holds=copies_leave_the_sms_alone),
+    Case("mix_in_time_slices", ("mix", "--repeats", "1"), mps=False, holds=slices_are_halves),
+    Case("serve", ("serve", "--rate", "200", "--duration", "5"), holds=served_all),
+    Case("serve_overloaded", ("serve", "--rate", "40000", "--duration", "2"), holds=overloaded),
+    Case("hog_within_its_grant", ("hog", "--hold", "1"), holds=limit_refused),
+    Case("hog_that_garbles_its_limit", ("hog", "--escape", "garble", "--hold", "1"), exit_code=1, holds=limit_escaped),
+    # The daemon's default limit binds then, which is twice the grant here.
+    Case("hog_that_unsets_its_limit", ("hog", "--escape", "unset", "--hold", "1"), exit_code=1, holds=limit_escaped),
+    Case(
+        "hog_that_reaches_beyond_the_default",
+        ("hog", "--escape", "unset", "--above", "8192", "--hold", "1"),
+        exit_code=1,
+        holds=limit_refused,
+    ),
+    Case(
+        "pool_of_100_tasks",
+        ("pool", "--tasks", "100", "--workers", "8"),
+        holds=cheaper_the_fewer_processes,
+        seconds=90,
+    ),
+    Case(
+        "pool_meets_the_ceiling",
+        ("pool", "--tasks", "1", "--modes", "ceiling", "--clients", "64"),
+        holds=ceiling_met,
+        seconds=120,
+    ),
+)

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Can a client that was ended come back in the same process, and be ended again?
+
+    PYTHONPATH=.:operator python3 tests/gpu/reentry.py          (simulated: --simulation)
+
+A second `terminate_client` for a process hangs the daemon as long as the process is there: measured for one that kept
+its ended contexts. Not known is whether a process that replaced its program (exec) after its end is a new client to the
+daemon. Until it is, enforcement asks for no process twice. Run as root on an idle GPU, nvidia-cuda-mps-control on PATH.
+Prints one JSON object; ends everything that it started.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+if "--simulation" not in sys.argv:
+    os.environ["GPUSHARE_CONTRACT"] = "real"
+
+from tests.contract import conftest
+from tests.contract.conftest import Machine
+
+HANG_SECONDS = 10.0
+
+
+def ended(machine: Machine, server: int, pid: int) -> dict[str, Any]:
+    """What `terminate_client` answers, or that it hangs."""
+    began = time.monotonic()
+    try:
+        answer = machine.control(f"terminate_client {server} {pid}", seconds=HANG_SECONDS).stdout.strip()
+    except subprocess.TimeoutExpired:
+        answer = "hangs"
+    return {"answer": answer, "seconds": round(time.monotonic() - began, 3)}
+
+
+def measure(machine: Machine) -> dict[str, Any]:
+    machine.start_daemon("-multiuser-server")
+    server = machine.server()
+    neighbour, client = machine.client(), machine.client()
+    found: dict[str, Any] = {"simulated": machine.simulated, "first": ended(machine, server, client.pid)}
+    found["after_the_first"] = client("sync")
+    client.send("replace")
+    found["created_again"] = client("create")
+    listed = [item.pid for item in machine.nvml.processes(machine.gpu.uuid).mps_clients]
+    found["listed_by_nvml"] = client.pid in listed
+    found["second"] = ended(machine, server, client.pid)
+    if found["second"]["answer"] != "hangs":
+        found["after_the_second"] = client("sync")
+        client.kill()
+        found["neighbour"] = neighbour("sync")
+    return found
+
+
+def main() -> int:
+    with contextlib.contextmanager(conftest.parts.__wrapped__)() as parts, tempfile.TemporaryDirectory() as directory:
+        machine = Machine(Path(directory), *parts)
+        try:
+            print(json.dumps(measure(machine), indent=2))
+        finally:
+            machine.clean_up()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,149 @@
+"""Fixed amounts of work: what one launch computes, moves and must result in. Pure.
+
+A launch is so and so many blocks of 256 threads. Every block of one kind does the same work, so that small, half and
+saturating launches differ in nothing but how much of the GPU they can fill.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+BLOCK = 256
+CHAINS = 4
+"""Chains of fused multiply-adds per thread: one alone would wait for its own latency."""
+FACTOR = 3.0
+PERIOD = 1024
+REPEATS = 7
+EXACT = 1 << 24
+"""float counts whole numbers without a gap up to here."""
+MOST_ITERATIONS = EXACT // CHAINS - PERIOD - CHAINS
+
+
+class Kind(StrEnum):
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    TRANSFER = "transfer"
+
+
+class Grid(StrEnum):
+    """How much of the whole GPU one launch can fill."""
+
+    SMALL = "small"
+    HALF = "half"
+    SATURATING = "saturating"
+
+    def blocks(self, sms: int) -> int:
+        """8, a block for every second SM, or eight for each of the `sms` of the whole GPU."""
+        return {Grid.SMALL: 8, Grid.HALF: max(1, sms // 2), Grid.SATURATING: 8 * sms}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One launch. `iterations` count for compute alone, `elements` (floats per block and array) for the other two."""
+
+    kind: Kind
+    blocks: int
+    iterations: int = 8192
+    elements: int = 32768
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming the figure that is out of bounds."""
+        if self.blocks < 1 or self.elements < 1:
+            raise ValueError(f"{self.blocks} blocks of {self.elements} elements: each must be at least 1")
+        if not 1 <= self.iterations <= MOST_ITERATIONS:
+            raise ValueError(
+                f"{self.iterations} iterations: must be from 1 to {MOST_ITERATIONS}, which float can count"
+            )
+
+    @property
+    def threads(self) -> int:
+        return self.blocks * BLOCK
+
+    @property
+    def values(self) -> int:
+        """Floats in each array of a memory or transfer launch."""
+        return self.blocks * self.elements
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one launch; a fused multiply-add counts as two."""
+        if self.kind is Kind.COMPUTE:
+            return self.threads * CHAINS * self.iterations * 2
+        return self.values * 2 if self.kind is Kind.MEMORY else 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one launch: through device memory (two reads, one write), or over the host link, to and fro."""
+        if self.kind is Kind.MEMORY:
+            return self.values * 3 * 4
+        return self.values * 2 * 4 if self.kind is Kind.TRANSFER else 0
+
+    @property
+    def footprint(self) -> int:
+        """Bytes of device memory that the work holds."""
+        arrays = {Kind.COMPUTE: self.threads, Kind.MEMORY: 3 * self.values, Kind.TRANSFER: self.values}
+        return arrays[self.kind] * 4
+
+    def inputs(self) -> tuple[Floats, Floats]:
+        """The two arrays that a memory launch reads, of different periods; a transfer moves the first."""
+        left = np.arange(PERIOD, dtype=np.float32)
+        return np.resize(left, self.values), np.resize(np.repeat(left, REPEATS), self.values)
+
+    def expected(self) -> Floats:
+        """What the launch must leave, to the last bit."""
+        if self.kind is Kind.COMPUTE:
+            thread = np.arange(self.threads, dtype=np.int64) % PERIOD
+            ends = CHAINS * (thread + self.iterations) + CHAINS * (CHAINS - 1) // 2
+            return ends.astype(np.float32)
+        left, right = self.inputs()
+        if self.kind is Kind.TRANSFER:
+            return left
+        # In place: a saturating launch works on more than a hundred MiB, and pods have memory limits.
+        right *= np.float32(FACTOR)
+        right += left
+        return right
+
+
+def first_difference(got: Floats, expected: Floats) -> str | None:
+    """A sentence about the first value that is wrong; None where all are right."""
+    if got.shape != expected.shape:
+        return f"{got.shape} values instead of {expected.shape}"
+    wrong = np.flatnonzero(got != expected)
+    if not len(wrong):
+        return None
+    at = int(wrong[0])
+    return f"{len(wrong)} of {len(expected)} values are wrong; the first, at {at}, is {got[at]!r}, not {expected[at]!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What the whole GPU can do at most; None where nothing tells.
+
+    `flops` in single-precision operations per second, `bandwidth` of device memory and `link` to the host and back
+    together in bytes per second, `cache` (L2) in bytes.
+    """
+
+    flops: float | None = None
+    bandwidth: float | None = None
+    link: float | None = None
+    cache: int | None = None
+
+
+def implausible(work: Work, launches_per_second: float, peaks: Peaks) -> str | None:
+    """Why that many launches per second, of all clients of one GPU together, cannot be; None where they can.
+
+    Memory work that fits the cache may outrun the device memory.
+    """
+    rates = [("FLOP/s", work.flops, peaks.flops)]
+    if work.kind is Kind.TRANSFER:
+        rates.append(("bytes/s over the host link", work.bytes, peaks.link))
+    elif peaks.cache is not None and work.footprint > 2 * peaks.cache:
+        rates.append(("bytes/s of device memory", work.bytes, peaks.bandwidth))
+    for unit, each, most in rates:
+        if most is not None and each * launches_per_second > most:
+            return f"{each * launches_per_second:.3g} {unit} are above the GPU's {most:.3g}"
+    return None

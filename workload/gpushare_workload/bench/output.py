@@ -1,0 +1,69 @@
+"""What is written at the end: a table for people, CSV for spreadsheets, JSON for `report`."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpushare_workload.bench.results import Document
+from gpushare_workload.bench.statistics import Spread
+from gpushare_workload.bench.summary import Row
+
+HEAD = (
+    "kind",
+    "grid",
+    "clients",
+    "mode",
+    "kernels/s",
+    "× time-slicing",
+    "× one client",
+    "Jain",
+    "p50 µs",
+    "p99 µs",
+    "MiB",
+)
+
+
+def table(rows: Sequence[Row], simulated: bool) -> str:
+    """Columns of text. Figures of a simulated GPU say nothing about speed, so that none is shown for it."""
+    lines = [HEAD, *(_cells(row, simulated) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 4 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def _cells(row: Row, simulated: bool) -> tuple[str, ...]:
+    case = row.case
+    name = (case.load.kind.value, case.load.grid.value, str(case.clients), case.label)
+    memory = "–" if row.memory_mib is None else f"{row.memory_mib.median:.0f}"
+    if simulated:
+        return (*name, *("–" for _ in range(6)), memory)
+    speed = (f"{row.total.median:,.0f}", _ratio(row.of_time_slicing), _ratio(row.of_one_client))
+    latency = (f"{row.percentile_us(50):,.0f}", f"{row.percentile_us(99):,.0f}")
+    return (*name, *speed, f"{row.fairness.median:.3f}", *latency, memory)
+
+
+def _ratio(spread: Spread | None) -> str:
+    return "–" if spread is None else f"{spread.median:.2f} ({spread.least:.2f}–{spread.largest:.2f})"
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """One line for each case; empty where a figure was not measured."""
+    lines = [row.as_json() for row in rows]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(lines[0]) if lines else [])
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def write_json(target: Path, document: Document) -> None:
+    """The whole file, or nothing of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    part.write_text(json.dumps(document.as_json()) + "\n")
+    part.replace(target)

@@ -1,0 +1,128 @@
+"""What is measured, in which order, and how long that takes. Pure.
+
+A *pass* is a fresh set of clients in one mode that runs every load of the plan and ends. Every repeat has a pass for
+each mode and number of clients; modes that are compared with each other run next to each other, in an order that the
+seed shuffles anew for each repeat, so that a clock that drifts or a GPU that warms up favours none.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpushare_workload.backend.work import Grid, Kind
+
+MPS_CLIENTS = 48
+"""Client contexts of one GPU before driver 590; the 49th is refused with error 46 (measured)."""
+FIRST_CLIENT_SECONDS = 3.0
+"""From starting a process to a CuPy client that is ready; assumed, and corrected while the benchmark runs."""
+FURTHER_CLIENT_SECONDS = 0.2
+BETWEEN_RUNS_SECONDS = 0.15
+
+
+class Mode(StrEnum):
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+    MPS_EQUAL_CAPS = "mps-equal-caps"
+    STREAMS = "streams"
+    GRAPHS = "graphs"
+
+    @property
+    def under_mps(self) -> bool:
+        """`streams` is what one process can do by itself; a graph is replayed by each of N clients of MPS."""
+        return self in (Mode.MPS, Mode.MPS_EQUAL_CAPS, Mode.GRAPHS)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Load:
+    """What each client runs in a closed loop."""
+
+    kind: Kind
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """`threads`: percent of the SMs that each client may use; None where MPS is not between them."""
+
+    repeat: int
+    mode: Mode
+    clients: int
+    threads: float | None
+    loads: tuple[Load, ...]
+
+    @property
+    def processes(self) -> int:
+        return 1 if self.mode is Mode.STREAMS else self.clients
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`threads`: percent that `mps` and `graphs` give each client. Times in seconds."""
+
+    modes: tuple[Mode, ...] = tuple(Mode)
+    clients: tuple[int, ...] = (1, 2, 4, 8, 16)
+    loads: tuple[Load, ...] = tuple(Load(kind, grid) for kind in Kind for grid in Grid)
+    repeats: int = 5
+    warmup: float = 0.3
+    window: float = 1.0
+    threads: float = 100.0
+    seed: int = 1
+
+    def check(self) -> None:
+        """Raises ValueError naming what is out of bounds, and the value."""
+        _distinct("modes", self.modes)
+        _distinct("clients", self.clients)
+        _distinct("loads", self.loads)
+        for count in self.clients:
+            if not 1 <= count <= MPS_CLIENTS:
+                raise ValueError(f"clients {count}: a GPU takes 1 to {MPS_CLIENTS} MPS clients")
+        if self.repeats < 1:
+            raise ValueError(f"repeats {self.repeats}: at least 1")
+        if self.warmup < 0:
+            raise ValueError(f"warmup {self.warmup:g}: at least 0 seconds")
+        if self.window <= 0:
+            raise ValueError(f"seconds {self.window:g}: a run needs a time above 0")
+        if not 0 < self.threads <= 100:
+            raise ValueError(f"threads {self.threads:g}: a percentage above 0, up to 100")
+
+
+def _distinct(name: str, values: Sequence[object]) -> None:
+    if not values:
+        raise ValueError(f"{name}: nothing to measure")
+    if len(set(values)) != len(values):
+        raise ValueError(f"{name} {' '.join(map(str, values))}: one is named twice")
+
+
+def threads_of(mode: Mode, clients: int, threads: float) -> float | None:
+    """Percent of the SMs for each client: everything, an equal share of it, or None without MPS."""
+    if mode is Mode.MPS_EQUAL_CAPS:
+        return 100 / clients
+    return threads if mode.under_mps else None
+
+
+def passes(plan: Plan) -> list[Pass]:
+    """In the order in which they run."""
+    ordered = []
+    for repeat in range(plan.repeats):
+        shuffle = random.Random(f"{plan.seed}/{repeat}")  # noqa: S311 - an order, no secret
+        for count in shuffle.sample(plan.clients, len(plan.clients)):
+            for mode in shuffle.sample(plan.modes, len(plan.modes)):
+                loads = tuple(shuffle.sample(plan.loads, len(plan.loads)))
+                ordered.append(Pass(repeat, mode, count, threads_of(mode, count, plan.threads), loads))
+    return ordered
+
+
+def run_seconds(plan: Plan) -> float:
+    """One load once: getting ready, warm-up and window."""
+    return BETWEEN_RUNS_SECONDS + plan.warmup + plan.window
+
+
+def pass_seconds(plan: Plan, one: Pass) -> float:
+    start = FIRST_CLIENT_SECONDS + FURTHER_CLIENT_SECONDS * (one.processes - 1)
+    return start + len(one.loads) * run_seconds(plan)
+
+
+def plan_seconds(plan: Plan) -> float:
+    """The whole plan, before anything was measured."""
+    return sum(pass_seconds(plan, one) for one in passes(plan))

@@ -1,0 +1,47 @@
+"""report: one page from the files of benchmarks, with plots of throughput, latency, fairness and memory.
+
+Takes the JSON files of `bench` (those of a Job's pods are put together) and the output of `run mix`. The page is one
+HTML file that needs no network.
+"""
+
+import argparse
+from pathlib import Path
+
+from gpushare_workload.report import Report
+from gpushare_workload.stopping import Stop
+
+NAME = "report"
+PNG_DPI = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON, or a log with JSON lines")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="the page")
+    parser.add_argument("--png", type=Path, metavar="DIR", help="each plot as a picture")
+
+
+def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
+    """Raises ValueError naming a file that cannot be used."""
+    if not arguments.html and not arguments.png:
+        raise ValueError("--html, --png: say where the report shall go")
+    try:
+        from gpushare_workload.reporting.build import build
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"the report needs {(error.name or '').partition('.')[0]}: pip install 'gpushare[report]'"
+        ) from error
+    from gpushare_workload.reporting.files import read
+
+    page, figures = build(read(arguments.files))
+    written = []
+    if arguments.html:
+        arguments.html.parent.mkdir(parents=True, exist_ok=True)
+        arguments.html.write_text(page)
+        written.append(str(arguments.html))
+    if arguments.png:
+        arguments.png.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures.items():
+            path = arguments.png / f"{name}.png"
+            figure.savefig(path, dpi=PNG_DPI)
+            written.append(str(path))
+    report.emit("written", files=written)

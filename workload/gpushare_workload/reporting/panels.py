@@ -1,0 +1,59 @@
+"""Small multiples: one panel for each load, the same mode in the same look in all of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gpushare_workload.bench.plan import Load, Mode
+from gpushare_workload.bench.summary import Row
+from gpushare_workload.reporting.style import GRIDS, KINDS, LOOKS, MODES, SETTINGS, SOFT
+
+PANEL_INCHES = (3.35, 2.75)
+HEAD_INCHES = 0.42
+COLUMNS = 3
+IDEAL: dict[str, Any] = {"color": SOFT, "linewidth": 1.2, "linestyle": ":"}
+
+
+def loads(rows: Iterable[Row]) -> list[Load]:
+    """In the order in which they first come."""
+    return list(dict.fromkeys(row.case.load for row in rows))
+
+
+def modes(rows: Iterable[Row]) -> list[Mode]:
+    found = {row.case.mode for row in rows}
+    return [mode for mode in Mode if mode in found]
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    with mpl.rc_context(dict(SETTINGS)):
+        yield
+
+
+def grid(shown: Sequence[Load], legend: Sequence[Mode], ideal: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel for each load, and the modes above them; `ideal`: with the sample of that line."""
+    columns = min(COLUMNS, len(shown))
+    lines = -(-len(shown) // columns)
+    width, height = max(2, columns) * PANEL_INCHES[0], lines * PANEL_INCHES[1] + HEAD_INCHES
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12, rect=(0, 0, 1, 1 - HEAD_INCHES / height))  # type: ignore[union-attr, call-arg]
+    panels: list[Axes] = [figure.add_subplot(lines, columns, place + 1) for place in range(len(shown))]
+    for panel, load in zip(panels, shown, strict=True):
+        panel.set_title(f"{KINDS[load.kind]}, {GRIDS[load.grid]}")
+    handles = [*samples(legend), *([Line2D([], [], label="N × one client", **IDEAL)] * ideal)]
+    figure.legend(handles=handles, loc="upper left", ncols=len(handles), handlelength=2.4, columnspacing=1.5)
+    return figure, panels
+
+
+def samples(modes_: Iterable[Mode], bars: bool = False) -> list[Artist]:
+    """What a legend shows of each mode."""
+    if bars:
+        return [Patch(color=LOOKS[mode].colour, label=MODES[mode]) for mode in modes_]
+    return [Line2D([], [], label=MODES[mode], **LOOKS[mode].line()) for mode in modes_]

@@ -1,0 +1,155 @@
+"""The plots of a benchmark. Each takes rows and gives a figure, or None where there is nothing for it to show."""
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
+
+from gpushare_workload.bench.plan import Load, Mode
+from gpushare_workload.bench.statistics import Spread
+from gpushare_workload.bench.summary import Row
+from gpushare_workload.reporting.choice import PREFERRED_CLIENTS, compared_clients, usual
+from gpushare_workload.reporting.panels import IDEAL, grid, loads, modes, styled
+from gpushare_workload.reporting.style import LOOKS, MODES, TEXT
+
+LEAST_SPAN = 5.0
+"""Of an axis of times, from its least to its largest."""
+
+
+def throughput(rows: Sequence[Row]) -> Figure | None:
+    """Kernels per second of all clients together, against their number; bars span the repeats."""
+    rows = usual(rows)
+    shown = _with_a_line(rows)
+    if not shown:
+        return None
+    with styled():
+        figure, panels = grid(shown, modes(rows), ideal=True)
+        for panel, load in zip(panels, shown, strict=True):
+            here = [row for row in rows if row.case.load == load]
+            _ideal(panel, here)
+            _lines(panel, here, lambda row: row.total)
+            panel.set_ylim(bottom=0, top=1.08 * max(row.total.largest for row in here))
+            panel.yaxis.set_major_formatter(EngFormatter(sep=""))
+            panel.set_ylabel("kernels per second")
+        return figure
+
+
+def _with_a_line(rows: Sequence[Row]) -> list[Load]:
+    """Loads that were measured with more than one number of clients; a point alone is for the table."""
+    return [load for load in loads(rows) if len({row.case.clients for row in rows if row.case.load == load}) > 1]
+
+
+def _ideal(panel: Axes, rows: Sequence[Row]) -> None:
+    """What N clients would reach if each were as fast as one alone."""
+    alone = [row.total.median for row in rows if row.case.clients == 1 and row.case.mode is not Mode.STREAMS]
+    if alone:
+        most = max(row.case.clients for row in rows)
+        panel.plot([1, most], [max(alone), max(alone) * most], zorder=1, **IDEAL)
+
+
+def _lines(panel: Axes, rows: Sequence[Row], figure: Callable[[Row], Spread]) -> None:
+    """One line for each mode: medians against the number of clients, with bars from the least to the largest."""
+    for mode in modes(rows):
+        line = [row for row in rows if row.case.mode is mode]
+        spreads = [figure(row) for row in line]
+        errors = [[it.median - it.least for it in spreads], [it.largest - it.median for it in spreads]]
+        places, medians = [row.case.clients for row in line], [it.median for it in spreads]
+        panel.errorbar(places, medians, errors, capsize=2.5, elinewidth=1.0, **LOOKS[mode].line())
+    _axis_of_clients(panel, rows)
+
+
+def _axis_of_clients(panel: Axes, rows: Sequence[Row]) -> None:
+    counts = sorted({row.case.clients for row in rows})
+    room = [count for place, count in enumerate(counts) if not place or count - counts[place - 1] >= counts[-1] / 16]
+    panel.set_xticks(room, [str(count) for count in room])
+    panel.set_xlim(left=0, right=counts[-1] * 1.05)
+    panel.set_xlabel("clients")
+
+
+def latency(rows: Sequence[Row]) -> Figure | None:
+    """How many of the launches were done within which time, from launch to the end of the wait; a mark at the p99.
+
+    Without graphs, of which one launch is many kernels.
+    """
+    rows = [row for row in usual(rows) if row.case.mode is not Mode.GRAPHS]
+    shown = loads(rows)
+    if not shown:
+        return None
+    with styled():
+        figure, panels = grid(shown, modes(rows))
+        for panel, load in zip(panels, shown, strict=True):
+            clients = compared_clients(rows, load)
+            here = [row for row in rows if row.case.load == load and row.case.clients == clients]
+            for row in here:
+                look = LOOKS[row.case.mode].line()
+                steps = row.latency.distribution()
+                places = [steps[0][0] / 1e9, *(nanoseconds / 1e9 for nanoseconds, _ in steps)]
+                panel.step(places, [0.0, *(share for _, share in steps)], where="post", **{**look, "marker": ""})
+                panel.plot([row.latency.percentile(99) / 1e9], [0.99], **{**look, "linestyle": ""}, zorder=4)
+            panel.set_xscale("log")
+            _widened(panel)
+            low, high = panel.get_xlim()
+            panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 20 * low else (1.0, 3.0)))
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.xaxis.set_major_formatter(EngFormatter(unit="s", sep=" "))
+            panel.set_ylim(0, 1.04)
+            panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            panel.set_xlabel(f"launch to end of the wait, {clients} clients")
+            panel.set_ylabel("launches done")
+        return figure
+
+
+def _widened(panel: Axes) -> None:
+    """To a range with two ticks at least, however alike the times are."""
+    low, high = panel.get_xlim()
+    if high / low < LEAST_SPAN:
+        stretch = (LEAST_SPAN * low / high) ** 0.5
+        panel.set_xlim(low / stretch, high * stretch)
+
+
+def fairness(rows: Sequence[Row]) -> Figure | None:
+    """Jain's index against the number of clients: 1 where all get the same."""
+    rows = [row for row in usual(rows) if row.case.clients > 1 and row.case.mode is not Mode.STREAMS]
+    shown = _with_a_line(rows)
+    if not shown:
+        return None
+    with styled():
+        figure, panels = grid(shown, modes(rows))
+        low = min(row.fairness.least for row in rows)
+        for panel, load in zip(panels, shown, strict=True):
+            here = [row for row in rows if row.case.load == load]
+            _lines(panel, here, lambda row: row.fairness)
+            panel.set_ylim(max(0.0, min(0.9, low - 0.05)), 1.01)
+            panel.set_ylabel("Jain's index")
+        return figure
+
+
+def memory(rows: Sequence[Row]) -> Figure | None:
+    """GPU memory of each client, by how many of the threads it may use; of the load that holds least of its own."""
+    told = [row for row in rows if row.memory_mib is not None and row.case.load == rows[0].case.load]
+    told.sort(key=lambda row: (row.case.clients == PREFERRED_CLIENTS, row.case.clients))
+    by_cap = {(row.case.mode, row.case.threads): row for row in told}
+    chosen = sorted(by_cap.values(), key=lambda row: -row.memory_mib.median if row.memory_mib else 0.0)
+    if not chosen:
+        return None
+    with styled():
+        figure = Figure(figsize=(8.2, 0.7 + 0.3 * len(chosen)), layout="constrained")
+        panel = figure.add_subplot()
+        values = [row.memory_mib.median for row in chosen if row.memory_mib]
+        places = range(len(chosen))
+        panel.barh(places, values, height=0.68, color=[LOOKS[row.case.mode].colour for row in chosen])
+        panel.set_yticks(places, [_capped(row) for row in chosen], color=TEXT)
+        panel.invert_yaxis()
+        for place, value in zip(places, values, strict=True):
+            panel.annotate(f"{value:,.0f} MiB", (value, place), (5, 0), textcoords="offset points", va="center")
+        panel.set_xlim(0, 1.15 * max(values))
+        panel.grid(visible=False, axis="y")
+        panel.set_xlabel("MiB of each client")
+        return figure
+
+
+def _capped(row: Row) -> str:
+    cap = f" at {row.case.threads:.3g} %" if row.case.threads not in (None, 100) else ""
+    unit = "stream" if row.case.mode is Mode.STREAMS else "client"
+    return f"{MODES[row.case.mode]}{cap}, {row.case.clients} {unit}{'' if row.case.clients == 1 else 's'}"

@@ -1,0 +1,81 @@
+"""How the plots look: colours that colour-blind readers can tell apart, and marks that do without colour."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpushare_workload.backend.work import Grid, Kind
+from gpushare_workload.bench.plan import Mode
+
+TEXT, SOFT, LINE, PAPER = "#1b2430", "#56606d", "#d5dae1", "#ffffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    colour: str
+    marker: str
+    dashes: tuple[float, ...]
+
+    def line(self) -> dict[str, Any]:
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": (0, self.dashes) if self.dashes else "-",
+            "linewidth": 2.0,
+            "markersize": 6.0,
+            "markeredgecolor": PAPER,
+            "markeredgewidth": 0.8,
+        }
+
+
+LOOKS: Mapping[Mode, Look] = {
+    Mode.TIME_SLICING: Look("#5f6875", "s", ()),
+    Mode.MPS: Look("#0072b2", "o", ()),
+    Mode.MPS_EQUAL_CAPS: Look("#d55e00", "^", (4.0, 1.6)),
+    Mode.STREAMS: Look("#aa6c00", "D", (1.2, 1.2)),
+    Mode.GRAPHS: Look("#00795a", "v", (6.0, 1.4, 1.2, 1.4)),
+}
+MODES: Mapping[Mode, str] = {
+    Mode.TIME_SLICING: "Time-slicing",
+    Mode.MPS: "MPS",
+    Mode.MPS_EQUAL_CAPS: "MPS, equal caps",
+    Mode.STREAMS: "Streams, one process",
+    Mode.GRAPHS: "MPS, graphs",
+}
+GRIDS: Mapping[Grid, str] = {
+    Grid.SMALL: "8 blocks",
+    Grid.HALF: "half the GPU",
+    Grid.SATURATING: "saturating",
+}
+KINDS: Mapping[Kind, str] = {Kind.COMPUTE: "Compute", Kind.MEMORY: "Memory", Kind.TRANSFER: "Transfer"}
+
+SETTINGS: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": TEXT,
+    "axes.labelcolor": SOFT,
+    "axes.edgecolor": LINE,
+    "axes.linewidth": 1.0,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e9ecf0",
+    "grid.linewidth": 1.0,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "xtick.minor.size": 0.0,
+    "ytick.minor.size": 0.0,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "svg.hashsalt": "gpushare",
+}
+"""matplotlib's rcParams. The salt makes the same picture the same bytes."""

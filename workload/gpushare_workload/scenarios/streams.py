@@ -1,0 +1,127 @@
+"""streams: do streams overlap kernels, and copies with kernels?
+
+Commonly claimed: put every kernel on a stream of its own and they run at the same time. Only what the GPU has room for
+does: small kernels overlap, kernels that fill all SMs run one after the other, whatever their streams. Copies overlap
+with kernels only from and to pinned memory, and only on other streams. So the overlap is measured here, by events on
+each stream, and never assumed.
+
+Measured: the same kernels on one stream and spread over several, as the ms from the first start to the last end, and
+how many were under way at once; then chunks that are copied in, worked on and copied out, on one stream, on several,
+and on several from pageable memory. All results are checked to the last bit. On an H200, 8 small kernels on 8 streams:
+6.5 times as fast, 8 at once; under MPS 2.0 times, 2 at once, since a client has two connections to the GPU
+(CUDA_DEVICE_MAX_CONNECTIONS); saturating ones 1.0. Copies beside kernels: 2.5 times from pinned memory, 0.3 from
+pageable.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+
+import numpy as np
+
+from gpushare_workload import load
+from gpushare_workload.backend import Backend, open_backend
+from gpushare_workload.backend.seam import Span
+from gpushare_workload.backend.work import EXACT, Grid, Kind
+from gpushare_workload.bounds import at_least
+from gpushare_workload.progress import progress
+from gpushare_workload.report import Report, WrongError
+from gpushare_workload.spans import most_at_once, whole
+from gpushare_workload.stopping import Stop
+
+NAME = "streams"
+LARGEST_VALUE = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kernels", type=int, default=8)
+    parser.add_argument("--streams", type=int, default=8)
+    # Long enough that the host's launches, a few microseconds each, do not decide what overlaps.
+    load.add_arguments(parser, Grid.SMALL, iterations=65536)
+    load.add_kind(parser)
+    parser.add_argument("--chunks", type=int, default=16, help="chunks that are copied in and out; 0 for none")
+    parser.add_argument("--chunk-elements", type=int, default=1 << 20, help="floats in each chunk")
+    parser.add_argument("--chunk-iterations", type=int, default=2048, help="length of the kernel on each chunk")
+    parser.add_argument("--repeats", type=int, default=5, help="the figures are medians of so many")
+
+
+def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
+    at_least(arguments, kernels=0, streams=1, chunks=0, chunk_elements=1, chunk_iterations=1, repeats=1)
+    load.check(arguments)
+    if arguments.chunk_iterations > EXACT - LARGEST_VALUE:
+        raise ValueError(f"--chunk-iterations {arguments.chunk_iterations}: must be at most {EXACT - LARGEST_VALUE}")
+    with closing(open_backend(arguments.backend)) as backend, progress(5 * arguments.repeats, NAME) as advance:
+        _kernels(backend, arguments, report, stop, advance)
+        if arguments.chunks:
+            _chunks(backend, arguments, report, stop, advance)
+
+
+def _kernels(
+    backend: Backend, arguments: argparse.Namespace, report: Report, stop: Stop, advance: Callable[[float], None]
+) -> None:
+    wanted = load.work(arguments, backend.device(), Kind(arguments.kind))
+    with ExitStack() as stack:
+        tasks = [stack.enter_context(closing(backend.prepare(wanted))) for _ in range(arguments.kernels)]
+        backend.timed_launches([(task, lane) for lane, task in enumerate(tasks)])  # loads the kernel, makes the streams
+        figures = {}
+        for streams in (1, arguments.streams):
+            runs: list[list[Span]] = []
+            for _ in range(arguments.repeats):
+                stop.check()
+                runs.append(backend.timed_launches([(task, at % streams) for at, task in enumerate(tasks)]))
+                advance(1)
+            figures[streams] = statistics.median(whole(it) for it in runs)
+            report.emit(
+                "measured",
+                what="kernels",
+                backend=backend.name,
+                timed=backend.timed,
+                streams=streams,
+                kernels=arguments.kernels,
+                kind=arguments.kind,
+                grid=arguments.grid,
+                wall_ms=round(figures[streams], 4),
+                most_at_once=int(statistics.median(most_at_once(it) for it in runs)),
+                times_as_fast=_ratio(figures[1], figures[streams]),
+            )
+        for number, task in enumerate(tasks):
+            if wrong := task.wrong():
+                raise WrongError(f"kernel {number}: {wrong}")
+
+
+def _chunks(
+    backend: Backend, arguments: argparse.Namespace, report: Report, stop: Stop, advance: Callable[[float], None]
+) -> None:
+    shape = (arguments.chunks, arguments.chunk_elements)
+    numbers = np.random.default_rng(arguments.seed).integers(0, LARGEST_VALUE, shape)
+    data = numbers.astype(np.float32)
+    expected = data + np.float32(arguments.chunk_iterations)
+    alone = None
+    for streams, pinned in ((1, True), (arguments.streams, True), (arguments.streams, False)):
+        milliseconds = []
+        for _ in range(arguments.repeats):
+            stop.check()
+            done, took = backend.process_chunks(data, arguments.chunk_iterations, streams, pinned)
+            if not np.array_equal(done, expected):
+                raise WrongError(f"chunks on {streams} streams: {np.count_nonzero(done != expected)} values are wrong")
+            milliseconds.append(took)
+            advance(1)
+        median = statistics.median(milliseconds)
+        alone = alone or median
+        report.emit(
+            "measured",
+            what="copies and kernels",
+            backend=backend.name,
+            timed=backend.timed,
+            streams=streams,
+            pinned=pinned,
+            chunks=arguments.chunks,
+            chunk_bytes=4 * arguments.chunk_elements,
+            wall_ms=round(median, 4),
+            times_as_fast=_ratio(alone, median),
+        )
+
+
+def _ratio(before: float, after: float) -> float | None:
+    return round(before / after, 2) if after else None
