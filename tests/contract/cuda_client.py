@@ -1,11 +1,13 @@
 """A GPU program for the contract suite, on a real GPU: CUDA's driver API through ctypes, nothing to install.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, exit. Answers: an object, or {"error": code}.
+Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself: no answer), exit.
+Answers: an object, or {"error": code}.
 The same verbs as simulated_client.py. One thread block per launch: a kernel spins for its time whatever its SMs.
 """
 
 import ctypes
 import json
+import os
 import sys
 from typing import Any
 
@@ -143,6 +145,8 @@ def main() -> None:
         verb, _, argument = line.strip().partition(" ")
         if verb == "exit":
             return
+        if verb == "replace":
+            os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program in the same process
         try:
             answer = act(cuda, verb, argument)
         except CudaError as error:

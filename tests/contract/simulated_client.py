@@ -1,10 +1,12 @@
 """A GPU program for the contract suite, on the simulated GPU: a verb per line of standard input, a JSON answer each.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, exit. Answers: an object, or {"error": code}.
+Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself: no answer), exit.
+Answers: an object, or {"error": code}.
 The same verbs as cuda_client.py.
 """
 
 import json
+import os
 import sys
 
 sys.path.insert(0, sys.argv[1])
@@ -43,6 +45,8 @@ def main() -> None:
         verb, _, argument = line.strip().partition(" ")
         if verb == "exit":
             return
+        if verb == "replace":
+            os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program in the same process
         try:
             context, answer = act(context, verb, argument)
         except CudaError as error:

@@ -32,6 +32,23 @@ def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_a
     assert machine.client()("sync") == {}
 
 
+def test_terminating_a_client_after_a_fatal_fault_hangs_the_daemon_and_leaves_the_server_in_fault_for_good(machine):
+    culprit, neighbour = machine.client(), machine.client()
+    server = machine.server()
+    culprit("fault illegal_address")
+    assert machine.ask(f"get_server_status {server}") == "FAULT"
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control(f"terminate_client {server} {neighbour.pid}", seconds=0.4)
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control("get_server_list", seconds=0.4)
+    culprit.kill()
+    neighbour.kill()
+    machine.until(lambda: not machine.nvml.processes(machine.gpu.uuid).mps_clients)
+    time.sleep(SETTLE)
+    assert machine.ask(f"get_server_status {server}") == "FAULT"
+    assert machine.program()("create") == {"error": NOT_READY}
+
+
 def test_a_trap_ends_every_client_with_a_launch_failure(machine):
     culprit, neighbour = machine.client(), machine.client()
     assert culprit("fault trap") == {"error": LAUNCH_FAILURE}

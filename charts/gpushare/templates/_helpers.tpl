@@ -85,3 +85,15 @@ topologySpreadConstraints:
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{- define "gpushare.metricsArgument" -}}
+{{- if .Values.metrics.enabled }}
+- --metrics-port={{ .Values.metrics.port }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.metricsPort" -}}
+{{- if .Values.metrics.enabled }}
+- {name: metrics, containerPort: {{ .Values.metrics.port }}}
+{{- end }}
+{{- end }}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 _TOLD = 20
@@ -28,9 +29,24 @@ class Admitted:
     warnings: tuple[str, ...] = ()
 
 
+class Reason(StrEnum):
+    """What kinds of problems there are, for counting them: a sentence names what a tenant wrote, a kind does not."""
+
+    SLOT = "Slot"
+    INTERNAL_RESOURCE = "InternalResource"
+    SHARE = "Share"
+    ANNOTATION = "Annotation"
+    ENVIRONMENT = "Environment"
+    MOUNT = "Mount"
+    VOLUME = "Volume"
+    CHANGED_AFTERWARDS = "ChangedAfterwards"
+    SHARE_SPEC = "ShareSpec"
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     problems: tuple[str, ...]
+    reasons: frozenset[Reason]
 
     def message(self) -> str:
         """All problems, bounded: a pod has at most as many as fit on a screen."""

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gpushare.admission.answer import Admitted, Answer, Refused
+from gpushare.admission.metrics import AdmissionMeters
 from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
 from gpushare.admission.shares import validate_share
 from gpushare.admission.sources import Sources
@@ -35,7 +37,7 @@ REVIEW_SECONDS = 5.0
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
 
 
-def create_app(sources: Sources, own_namespace: str) -> Starlette:
+def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) -> Starlette:
     """POST /mutate-pods, /validate-pods, /validate-gpushares. `own_namespace`: where gpushare runs."""
 
     async def world(request: dict[str, Any]) -> World:
@@ -67,9 +69,9 @@ def create_app(sources: Sources, own_namespace: str) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/mutate-pods", _endpoint(mutate_pod), methods=["POST"]),
-            Route("/validate-pods", _endpoint(validate_pod), methods=["POST"]),
-            Route("/validate-gpushares", _endpoint(validate_gpu_share), methods=["POST"]),
+            Route("/mutate-pods", _endpoint(mutate_pod, meters), methods=["POST"]),
+            Route("/validate-pods", _endpoint(validate_pod, meters), methods=["POST"]),
+            Route("/validate-gpushares", _endpoint(validate_gpu_share, meters), methods=["POST"]),
         ]
     )
 
@@ -102,23 +104,33 @@ def review_response(uid: str, answer: Answer) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _endpoint(decide: Decide) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(decide: Decide, meters: AdmissionMeters) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(http: Request) -> Response:
+        began, answer = time.monotonic(), None
+        try:
+            response, answer = await review(http)
+            return response
+        finally:
+            meters.reviewed(http.url.path.removeprefix("/"), answer, time.monotonic() - began)
+
+    async def review(http: Request) -> tuple[Response, Answer | None]:
         try:
             async with asyncio.timeout(REVIEW_SECONDS):
                 body = await _bounded_body(http)
                 if body is None:
-                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES} bytes")
+                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES} bytes"), None
                 request = _review_request(body)
                 if request is None:
-                    return _error(HTTPStatus.BAD_REQUEST, "the body is not an AdmissionReview of admission.k8s.io/v1")
+                    text = "the body is not an AdmissionReview of admission.k8s.io/v1"
+                    return _error(HTTPStatus.BAD_REQUEST, text), None
                 answer = await decide(request)
         except (KubeError, aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             LOG.warning("a review at %s failed: %s: %s", http.url.path, type(error).__name__, error)
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the API server did not answer gpushare's webhook in time")
+            text = "the API server did not answer gpushare's webhook in time"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text), None
         if isinstance(answer, Refused):
             LOG.info("refused a %s in namespace %r", request["kind"]["kind"], request.get("namespace") or "")
-        return JSONResponse(review_response(request["uid"], answer))
+        return JSONResponse(review_response(request["uid"], answer)), answer
 
     return endpoint
 

@@ -7,6 +7,9 @@ import base64
 import logging
 import os
 import ssl
+from datetime import datetime
+
+from cryptography import x509
 
 from gpushare.kube.client import SECRETS, Kube
 from gpushare.kube.reflector import Reflector
@@ -19,22 +22,29 @@ class LiveCertificate:
 
     def __init__(self) -> None:
         self.context = _server_context()
-        self.loaded = False
+        self.not_after: datetime | None = None
+        """Until when what is served is valid; None before the first chain."""
         self._chain = b""
+
+    @property
+    def loaded(self) -> bool:
+        return self.not_after is not None
 
     def load(self, data: dict[str, str]) -> bool:
         """Takes a Secret's `data` (base64 `tls.crt` and `tls.key`). True: a new chain is served from now on."""
         try:
-            chain = base64.b64decode(data["tls.key"]) + b"\n" + base64.b64decode(data["tls.crt"])
+            certificates = base64.b64decode(data["tls.crt"])
+            chain = base64.b64decode(data["tls.key"]) + b"\n" + certificates
             if chain == self._chain:
                 return False
             _load(_server_context(), chain)  # a bad pair must not reach the live context half
+            serving = x509.load_pem_x509_certificate(certificates)  # the first one
         except (KeyError, ValueError, ssl.SSLError) as error:
             LOG.error("the webhook's certificate Secret is not usable, keeping what is loaded: %s", error)
             return False
         _load(self.context, chain)
         self._chain = chain
-        self.loaded = True
+        self.not_after = serving.not_valid_after_utc
         return True
 
 

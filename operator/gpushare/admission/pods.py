@@ -7,7 +7,7 @@ pass over an admitted pod adds nothing, so a pod whose second pass would add som
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.answer import Admitted, Answer, Change, Refused, listed, mapped
+from gpushare.admission.answer import Admitted, Answer, Change, Reason, Refused, listed, mapped
 from gpushare.admission.containers import Container, containers
 from gpushare.admission.refusals import (
     LOG_VOLUME,
@@ -42,22 +42,23 @@ def admit_pod(pod: dict[str, Any], world: World) -> Answer:
     if _MIRROR_ANNOTATION in annotations:  # a static pod runs already; the API only mirrors it
         return Admitted()
     spec = mapped(pod, "spec")
-    problems: dict[str, None] = {}
+    problems: dict[str, Reason] = {}
     changes: list[Change] = []
     asking = [container for container in containers(pod) if container.slots]
     for container in containers(pod):
-        problems.update(dict.fromkeys(mps_problems(container, world)))
+        problems.update(dict.fromkeys(mps_problems(container, world), Reason.INTERNAL_RESOURCE))
     for container in asking:
         expected, found = _expected_environment(container, annotations, world)
-        problems.update(dict.fromkeys([*slot_problems(container), *found]))
-        problems.update(dict.fromkeys(environment_problems(container, expected)))
-        problems.update(dict.fromkeys(mount_problems(container)))
+        problems.update(dict.fromkeys(slot_problems(container), Reason.SLOT))
+        problems.update(found)
+        problems.update(dict.fromkeys(environment_problems(container, expected), Reason.ENVIRONMENT))
+        problems.update(dict.fromkeys(mount_problems(container), Reason.MOUNT))
         changes += _container_changes(container, expected or {}, _grace_seconds(spec))
     if asking:
-        problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes"))))
+        problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes")), Reason.VOLUME))
         changes += _volume_changes(spec)
     if problems:
-        return Refused(tuple(problems))
+        return Refused(tuple(problems), frozenset(problems.values()))
     return Admitted(tuple(changes), tuple(_warnings(asking, world)))
 
 
@@ -71,7 +72,8 @@ def check_pod(pod: dict[str, Any], world: World) -> Answer:
             f"{change.field}: is missing: the pod was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the pod again"
             for change in answer.changes
-        )
+        ),
+        frozenset([Reason.CHANGED_AFTERWARDS]),
     )
 
 
@@ -106,18 +108,18 @@ def _grace_seconds(spec: Mapping[str, Any]) -> int:
 
 def _expected_environment(
     container: Container, annotations: Mapping[str, str], world: World
-) -> tuple[dict[str, str] | None, list[str]]:
+) -> tuple[dict[str, str] | None, dict[str, Reason]]:
     """The variables that the container must have, or None and why its grant cannot be made."""
     environment: dict[str, str] | None = None
-    problems: list[str] = []
+    problems: dict[str, Reason] = {}
     for resource in container.slots:
         field = f"{container.field}.resources.limits[{resource}]"
         share = world.shares.get(share_of_resource(resource) or "")
-        problems += share_problems(field, resource, world)
+        problems.update(dict.fromkeys(share_problems(field, resource, world), Reason.SHARE))
         if share is None:
             continue
         refused = refusals(share, annotations)
-        problems += [str(refusal) for refusal in refused]
+        problems.update(dict.fromkeys(map(str, refused), Reason.ANNOTATION))
         if not refused:
             environment = client_environment(resolve(share, annotations), share.status.gpu_memory_mib)
     return environment, problems

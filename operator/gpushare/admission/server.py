@@ -16,8 +16,10 @@ from starlette.applications import Starlette
 
 from gpushare.admission.app import create_app, create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
+from gpushare.admission.metrics import export
 from gpushare.admission.sources import ClusterSources
 from gpushare.kube.client import Kube
+from gpushare.metrics.endpoint import exposed
 
 LOG = logging.getLogger(__name__)
 
@@ -33,12 +35,15 @@ class WebhookSettings:
     secret: str
     port: int
     probe_port: int
+    metrics_port: int
+    """0: no metrics."""
 
 
 async def serve(kube: Kube, settings: WebhookSettings) -> None:
     """Until SIGTERM or SIGINT. An exception of any part ends all of it: Kubernetes starts it again."""
     sources = ClusterSources(kube)
     certificates = CertificateSource(kube, settings.namespace, settings.secret)
+    exported, meters = export(lambda: certificates.certificate.not_after)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -48,10 +53,10 @@ async def serve(kube: Kube, settings: WebhookSettings) -> None:
         return sources.synced and certificates.certificate.loaded and not stop.is_set()
 
     servers = [
-        https_server(create_app(sources, settings.namespace), certificates.certificate, settings.port),
+        https_server(create_app(sources, settings.namespace, meters), certificates.certificate, settings.port),
         _server(create_probes(ready), settings.probe_port),
     ]
-    async with asyncio.TaskGroup() as tasks:
+    async with exposed(settings.metrics_port, exported), asyncio.TaskGroup() as tasks:
         watches = [tasks.create_task(sources.run()), tasks.create_task(certificates.run())]
         serving = [tasks.create_task(server.serve()) for server in servers]
         await _first(stop, serving)

@@ -5,12 +5,12 @@ Two shares that want the same GPUs are no error: the older one gets them, and th
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.answer import Admitted, Answer, Refused, mapped, quoted
+from gpushare.admission.answer import Admitted, Answer, Reason, Refused, mapped, quoted
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
@@ -32,11 +32,15 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     try:
         share = GpuShare.model_validate(new)
     except ValidationError as error:
-        return Refused(tuple(_sentence(dict(found)) for found in error.errors()))
+        return _refused(_sentence(dict(found)) for found in error.errors())
     problems = [*_memory_problems(share), *_product_problems(share)]
     problems += _selector_problems("spec.nodeSelector", share.spec.node_selector)
     problems += _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces)
-    return Refused(tuple(problems)) if problems else Admitted(warnings=tuple(_warnings(share)))
+    return _refused(problems) if problems else Admitted(warnings=tuple(_warnings(share)))
+
+
+def _refused(problems: Iterable[str]) -> Refused:
+    return Refused(tuple(problems), frozenset([Reason.SHARE_SPEC]))
 
 
 def _memory_problems(share: GpuShare) -> Iterator[str]:

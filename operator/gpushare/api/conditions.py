@@ -1,4 +1,4 @@
-"""Condition types and reasons: the sentences that users search for, each named once."""
+"""Condition types, reasons of conditions and of events: the words that users search for, each named once."""
 
 from enum import StrEnum
 
@@ -8,6 +8,7 @@ class ConditionType(StrEnum):
     GPUS_ASSIGNED = "GpusAssigned"
     DAEMONS_READY = "DaemonsReady"
     LIMITS_ENFORCED = "LimitsEnforced"
+    DAEMONS_CURRENT = "DaemonsCurrent"
 
 
 class ShareReason(StrEnum):
@@ -22,9 +23,14 @@ class ShareReason(StrEnum):
     DAEMON_NOT_READY = "DaemonNotReady"
     LIMITS_IN_FORCE = "LimitsInForce"
     LIMITS_PENDING = "LimitsPending"
+    GRANTS_EXCEEDED = "GrantsExceeded"
     DELIVERY_UNSUPPORTED = "DeliveryUnsupported"
     DRAINING = "Draining"
     RELEASING = "Releasing"
+    DAEMONS_CURRENT = "DaemonsCurrent"
+    WAITING_FOR_CLIENTS = "WaitingForClients"
+    ROLLING_OUT = "RollingOut"
+    ROLLOUT_STOPPED = "RolloutStopped"
 
 
 class GpuReason(StrEnum):
@@ -56,9 +62,45 @@ class DaemonReason(StrEnum):
     DAEMON_FAILED = "DaemonFailed"  # message carries the daemon's own line
     SERVER_NOT_ACTIVE = "ServerNotActive"
     SERVER_LET_GO = "ServerLetGo"  # ACTIVE, but NVML shows no context of it
+    FAULTED = "Faulted"  # a fatal fault; no new client until its last client has ended
+    GPU_LOST = "GpuLost"
+    CLIENT_TABLE_FULL = "ClientTableFull"  # serves its clients, and takes no more
     LIMITS_NOT_IN_FORCE = "LimitsNotInForce"
     CONTROL_TIMEOUT = "ControlTimeout"  # wedged: control commands hang
     GPU_HELD_BY_FOREIGN_PROCESS = "GpuHeldByForeignProcess"
     SUPERVISOR_SILENT = "SupervisorSilent"
     NOFILE_TOO_LOW = "NofileTooLow"
     STOPPING = "Stopping"
+
+
+class EventReason(StrEnum):
+    """Reasons of events, beside the ShareReasons, which a share's Ready condition tells as events too."""
+
+    GPU_ASSIGNED = "GpuAssigned"
+    GPU_DRAINING = "GpuDraining"
+    GPU_RELEASED = "GpuReleased"
+    CLIENT_TERMINATED = "ClientTerminated"
+    CLIENT_FAULTED = "ClientFaulted"
+    DAEMON_RESTARTED = "DaemonRestarted"
+    GPU_FAULT = "GpuFault"
+    GPU_LOST = "GpuLost"
+    CLIENT_TABLE_FULL = "ClientTableFull"
+    FAULTED_CLIENTS_ENDED = "FaultedClientsEnded"
+    DAEMON_REPLACED = "DaemonReplaced"
+    MAX_WAIT_EXPIRED = "MaxWaitExpired"
+    PROCESS_ENDED = "ProcessEnded"
+    MEMORY_ABOVE_GRANT = "MemoryAboveGrant"
+    TOO_MANY_PROCESSES = "TooManyProcesses"
+    NOT_AN_MPS_CLIENT = "NotAnMpsClient"
+    EDITS_NOT_APPLIED = "EditsNotApplied"
+    NO_GRANT = "NoGrant"
+
+
+FINDING_REASONS = (
+    EventReason.MEMORY_ABOVE_GRANT,
+    EventReason.TOO_MANY_PROCESSES,
+    EventReason.NOT_AN_MPS_CLIENT,
+    EventReason.EDITS_NOT_APPLIED,
+    EventReason.NO_GRANT,
+)
+"""What a client may be found at: each is told as an event too."""

@@ -11,6 +11,9 @@ from gpushare.api.meta import Condition, ObjectMeta
 Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]+$")]
 ShareName = Annotated[str, Field(min_length=1, max_length=40)]
 MAX_GPUS = 32
+MAX_PODS = 8
+"""Pods named for each GPU and share: enough to know whom to ask, too few to weigh on the API."""
+MAX_FINDINGS = 64
 
 
 class Assignment(ApiModel):
@@ -19,6 +22,21 @@ class Assignment(ApiModel):
     draining: bool = Field(
         default=False,
         description="True: offer no free slot any more; the GPU leaves the share once no container holds one.",
+    )
+    paused: bool = Field(
+        default=False,
+        description="True: offer no free slot for now; the GPU stays with the share, whose MPS pod is about to be "
+        "replaced on this node.",
+    )
+    end_clients: bool = Field(
+        default=False,
+        description="True: the share's maxWait is over. No container starts on the GPU any more, and its CUDA clients "
+        "are ended in order, through the daemon.",
+    )
+    waiting_since: str | None = Field(
+        default=None,
+        description="Since when a change waits for the GPU's clients; what the share's maxWait counts from.",
+        json_schema_extra={"format": "date-time"},
     )
 
 
@@ -94,6 +112,11 @@ class Holder(ApiModel):
         max_length=64,
         description="Slots held by containers, or handed out by Allocate and not yet listed by the kubelet.",
     )
+    pods: list[Annotated[str, Field(max_length=317)]] = Field(
+        default_factory=list,
+        max_length=MAX_PODS,
+        description="Some of the pods that hold them, as namespace/name.",
+    )
 
 
 class ForeignHolder(ApiModel):
@@ -102,6 +125,30 @@ class ForeignHolder(ApiModel):
     namespace: str = Field(max_length=63)
     pod: str = Field(max_length=253)
     resource: str = Field(max_length=128)
+
+
+class Finding(ApiModel):
+    """Somebody who uses a shared GPU otherwise than granted. Figures are those of when it was found."""
+
+    uuid: Uuid
+    share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
+    reason: str = Field(
+        max_length=64,
+        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, EditsNotApplied or NoGrant; also an event's.",
+    )
+    namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
+    pod: str = Field(default="", max_length=253)
+    pod_uid: str = Field(default="", max_length=64)
+    container: str = Field(default="", max_length=63)
+    pid: int = Field(default=0, ge=0, description="One of the processes, in the node's PID namespace.")
+    granted: int = Field(ge=0, description="MiB; processes for TooManyProcesses; 0 where nothing is granted.")
+    observed: int = Field(ge=0, description="In the same unit.")
+    message: str = Field(default="", max_length=1024, description="Who uses what, and what was granted.")
+    since: str = Field(description="When it was found.", json_schema_extra={"format": "date-time"})
+    ended: bool = Field(
+        default=False,
+        description="The CUDA contexts of a process were ended; until the process exits it is listed with its memory.",
+    )
 
 
 class GpuNodeStatus(ApiModel):
@@ -124,6 +171,11 @@ class GpuNodeStatus(ApiModel):
     )
     holders: list[Holder] = Field(default_factory=list, max_length=MAX_GPUS)
     foreign_holders: list[ForeignHolder] = Field(default_factory=list, max_length=16)
+    findings: list[Finding] = Field(
+        default_factory=list,
+        max_length=MAX_FINDINGS,
+        description="Who uses a shared GPU otherwise than granted; the oldest ones, where there are more.",
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from gpushare.api.base import ApiModel, checked, rule
+from gpushare.api.duration import DURATION_PATTERN, parse_duration
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
 from gpushare.api.quantity import MEMORY_PATTERN, parse_mib
 
@@ -27,6 +28,19 @@ Memory = Annotated[
     ),
 ]
 Percent = Annotated[int, Field(ge=1, le=100)]
+Duration = Annotated[
+    str,
+    Field(
+        max_length=16,
+        json_schema_extra=checked(
+            rule(
+                f"size(self) > 0 && self.matches(r'{DURATION_PATTERN}')",
+                "must be a duration of whole seconds, such as 90s, 5m or 1h30m",
+                says="'\"' + self + '\" is not a duration of whole seconds: write it like 90s, 5m or 1h30m'",
+            )
+        ),
+    ),
+]
 
 
 class Enforcement(StrEnum):
@@ -159,6 +173,17 @@ class GpuShareSpec(ApiModel):
         description="What happens to a client seen above its grant: Audit tells (event, metric, condition), "
         "Terminate ends it through the MPS daemon so that its neighbours go on.",
     )
+    fault_timeout: Duration = Field(
+        default="5m",
+        description="How long clients that a fatal GPU fault has hit may linger before they are ended. Their CUDA "
+        "contexts are lost already, but until the last is gone the GPU takes no new client.",
+    )
+    max_wait: Duration | None = Field(
+        default=None,
+        description="How long a change waits for a GPU's clients before it ends them, in order: one that needs a new "
+        "MPS daemon (image, driver root, resources), a GPU that leaves the share, the share's deletion. Default: for "
+        "ever; no running client is ever ended for a change.",
+    )
     delivery: Delivery = Field(
         default=Delivery.DEVICE_PLUGIN,
         description="How slots reach pods: DevicePlugin (resource gpushare.dev/<share>) or ResourceClaim. "
@@ -234,6 +259,11 @@ class GpuShare(ApiModel):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def terminates(self) -> bool:
+        """Whether clients above their grant are to be ended."""
+        return self.spec.enforcement is Enforcement.TERMINATE
+
+    @property
     def memory_default_mib(self) -> int:
         return parse_mib(self.spec.clients.memory.default)
 
@@ -241,6 +271,14 @@ class GpuShare(ApiModel):
     def memory_max_mib(self) -> int:
         memory = self.spec.clients.memory
         return parse_mib(memory.max or memory.default)
+
+    @property
+    def fault_timeout_seconds(self) -> int:
+        return parse_duration(self.spec.fault_timeout)
+
+    @property
+    def max_wait_seconds(self) -> int | None:
+        return None if self.spec.max_wait is None else parse_duration(self.spec.max_wait)
 
     @property
     def contexts_per_gpu(self) -> int:

@@ -20,6 +20,11 @@ NODE_LABEL_PREFIX = f"share.{GROUP}/"
 ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
 
+ANNOTATION_TEMPLATE = f"{GROUP}/template"
+"""On MPS pods: the digest of what they were made from. One that differs from its DaemonSet's is outdated."""
+ANNOTATION_DRIVER_ROOT = f"{GROUP}/driver-root"
+"""On MPS pods: where the driver was whose libraries they have; another one needs new pods."""
+
 MPS_RESOURCE = f"internal.{GROUP}/mps"
 """What our own MPS daemon pods ask for to be given the GPUs' device nodes; refused outside our namespace."""
 

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--driver-mount", type=Path, default=Path("/driver-root"), help="where this process sees the driver root"
     )
     parser.add_argument("--probe-port", type=int, default=8082, help="HTTP port of /healthz and /readyz")
+    parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
     parser.add_argument("--simulation", action="store_true", help="the node's GPUs are simulated")
 
 
@@ -65,6 +66,7 @@ async def _main(args: argparse.Namespace) -> None:
         driver_root=args.driver_root,
         driver_mount=args.driver_mount,
         probe_port=args.probe_port,
+        metrics_port=args.metrics_port,
         simulation_dir=paths.directory() if args.simulation else None,
     )
     kube = await connect(f"gpushare-agent/{version('gpushare')}")

@@ -18,6 +18,7 @@ COMMANDS = {
     "agent": ("gpushare.cli.agent", "look after one node: inventory, device plugin, departures"),
     "mps-supervisor": ("gpushare.cli.mps_supervisor", "keep one MPS control daemon per GPU of a share"),
     "simulated-driver": ("gpushare.cli.simulated_driver", "stand in for GPUs where there are none"),
+    "uninstall": ("gpushare.cli.uninstall", "say whether gpushare may be uninstalled, or prepare for it"),
     "crds": ("gpushare.cli.crds", "write the CustomResourceDefinitions as YAML"),
 }
 """Command: (module with `add_arguments(parser)` and `run(args) -> int`, one line of help)."""

@@ -11,6 +11,7 @@ LOG = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--simulation", action="store_true", help="MPS pods use simulated GPUs")
     parser.add_argument("--probe-port", type=int, default=8080, help="HTTP port of /healthz and /readyz")
+    parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         LOG.error("%s", error)
         return 2
     try:
-        asyncio.run(run_operator(settings, args.probe_port))
+        asyncio.run(run_operator(settings, args.probe_port, args.metrics_port))
     except LeaseLostError as error:
         LOG.error("%s; ending, so that a fresh process asks for it again", error)
         return 1

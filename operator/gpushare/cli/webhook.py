@@ -22,10 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=8443, help="HTTPS port for the API server (default 8443)")
     parser.add_argument("--probe-port", type=int, default=8081, help="HTTP port of /healthz, /readyz (default 8081)")
+    parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = WebhookSettings(namespace=args.namespace, secret=args.secret, port=args.port, probe_port=args.probe_port)
+    settings = WebhookSettings(
+        namespace=args.namespace,
+        secret=args.secret,
+        port=args.port,
+        probe_port=args.probe_port,
+        metrics_port=args.metrics_port,
+    )
     asyncio.run(_main(settings))
     return 0
 

@@ -13,9 +13,11 @@ import aiohttp
 
 from gpushare.api import names
 from gpushare.controller.differences import MANAGER
+from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.world import World
 from gpushare.controller.writes import Note, Stage, Write
 from gpushare.kube import events
+from gpushare.kube.announcer import Announcer, News
 from gpushare.kube.client import GPU_SHARES, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
@@ -26,12 +28,15 @@ LAST_BACKOFF = 300.0
 
 
 class Applier:
-    def __init__(self, kube: Kube, world: World, instance: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, kube: Kube, world: World, instance: str, clock: Callable[[], float], meters: OperatorMeters
+    ) -> None:
         """`instance`: who reports the events. `clock`: seconds, monotonic."""
         self._kube = kube
         self._world = world
-        self._instance = instance
         self._clock = clock
+        self._meters = meters
+        self._announcer = Announcer(kube, MANAGER, instance, clock)
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._retries: dict[tuple[str, str, str], tuple[float, float]] = {}
         """By write: (when it may be tried again, the back-off that this was)."""
@@ -64,11 +69,13 @@ class Applier:
                 await self._carry_out(write)
             except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._failed(write, error)
+                self._meters.wrote(write, done=False)
                 return False
+            self._meters.wrote(write, done=True)
             self._retries.pop(write.key, None)
             LOG.info("%s", write)
             for note in write.notes:
-                await self._post(note)
+                self._tell(note)
             return True
 
     def _failed(self, write: Write, error: Exception) -> None:
@@ -95,19 +102,11 @@ class Applier:
                 )
                 self._world.observe(write.resource, answer)
             case "delete":
-                await self._kube.delete(write.resource, write.name, namespace=write.namespace)
+                await self._kube.delete(write.resource, write.name, namespace=write.namespace, uid=write.uid)
 
-    async def _post(self, note: Note) -> None:
+    def _tell(self, note: Note) -> None:
         share = self._world.get(GPU_SHARES, note.share)
         if share is None:
             return
-        body = events.event(
-            events.reference(share, names.API_VERSION, "GpuShare"),
-            controller=MANAGER,
-            instance=self._instance,
-            kind=note.kind,
-            reason=note.reason,
-            action=note.action,
-            note=note.text,
-        )
-        await events.post(self._kube, body)
+        regarding = events.reference(share, names.API_VERSION, "GpuShare")
+        self._announcer.tell(News(regarding, note.kind, note.reason, note.action, note.text, happened=True))

@@ -1,8 +1,10 @@
 """The DaemonSet of a share: one MPS pod on each node that has a GPU of it.
 
 It depends on nothing of the share but its name: a change of the share's limits must never change a pod template. And
-it is replaced OnDelete only, since the end of an MPS pod is the end of its clients. It has no capabilities, no token
-and one host directory; devices and libraries come from the node's agent, through internal.gpushare.dev/mps.
+it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `fleet.rollout` decides when.
+
+It has no capabilities, no token and one host directory; devices and libraries come from the node's agent, through
+internal.gpushare.dev/mps.
 
 It has no ownerReference: deleting a share in the foreground would end its daemons before their clients.
 """
@@ -40,12 +42,23 @@ def daemon_set(share: GpuShare, settings: Settings) -> Object:
             },
             "updateStrategy": {"type": "OnDelete"},
             "revisionHistoryLimit": 2,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(share.name, settings)},
+            "template": _template(share.name, labels, settings),
         },
     }
-    digest = hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()[:16]
-    rendered["metadata"]["annotations"] = {RENDERED: digest}
+    rendered["metadata"]["annotations"] = {RENDERED: _digest(rendered)}
     return rendered
+
+
+def _template(share: str, labels: Object, settings: Settings) -> Object:
+    """A pod tells by its annotation what it was made from, so that one that is outdated is known without a history."""
+    annotations = {names.ANNOTATION_DRIVER_ROOT: settings.driver_root}
+    template: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(share, settings)}
+    annotations[names.ANNOTATION_TEMPLATE] = _digest(template)
+    return template
+
+
+def _digest(rendered: Object) -> str:
+    return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def share_labels(share: str) -> dict[str, str]:

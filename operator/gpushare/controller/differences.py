@@ -4,8 +4,10 @@ Pure: the live objects are compared, never asked for. A fleet that is as planned
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from gpushare.api import names
+from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import RENDERED, daemon_set
@@ -14,7 +16,7 @@ from gpushare.controller.statuses import status_write
 from gpushare.controller.world import World
 from gpushare.controller.writes import Note, Stage, Write
 from gpushare.fleet import Plan, Snapshot
-from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, Object
+from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object
 
 MANAGER = "gpushare-operator"
 FINALIZER_MANAGER = "gpushare-operator-finalizer"
@@ -24,9 +26,10 @@ SHARE_LABEL = f"{names.GROUP}/share"
 
 
 MOVES = {
-    "GpuAssigned": "this share now has",
-    "GpuDraining": "once no container holds a slot, this share gives back",
-    "GpuReleased": "this share has given back",
+    EventReason.GPU_ASSIGNED: "this share now has",
+    EventReason.GPU_DRAINING: "once no container holds a slot, this share gives back",
+    EventReason.GPU_RELEASED: "this share has given back",
+    EventReason.MAX_WAIT_EXPIRED: "maxWait is over; for the change that waits, clients are ended on",
 }
 """Reasons of events about a GPU, and how they are told."""
 
@@ -39,6 +42,7 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
         *_daemon_sets(plan, shares, world, settings),
         *_labels(plan, world),
         *_assignments(plan, world),
+        *_replacements(plan, settings),
         *_statuses(plan, world, now),
     ]
     return sorted(writes, key=lambda write: (write.stage, write.name))
@@ -74,9 +78,12 @@ def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
 
 
 def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, settings: Settings) -> Iterable[Write]:
+    """A live share keeps its DaemonSet: one made again by that name gets no pod while an old one still ends."""
     live = world.all(DAEMON_SETS)
     rendered = {share: daemon_set(shares[share], settings) for share in plan.daemon_sets & shares.keys()}
-    wanted = {body["metadata"]["name"] for body in rendered.values()}
+    kept = {
+        names.daemonset_name(name, share.metadata.uid) for name, share in shares.items() if name not in plan.released
+    }
     for share, body in rendered.items():
         name = body["metadata"]["name"]
         present = live.get(name)
@@ -84,7 +91,7 @@ def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, setti
             yield _daemon_set_write(Stage.RUN, "apply", name, body, share, settings)
     for name, known in live.items():
         owner = (known["metadata"].get("labels") or {}).get(SHARE_LABEL)
-        if owner and name not in wanted and not known["metadata"].get("deletionTimestamp"):
+        if owner and name not in kept and not known["metadata"].get("deletionTimestamp"):
             yield _daemon_set_write(Stage.STOP, "delete", name, {}, owner, settings)
 
 
@@ -139,22 +146,41 @@ def _assignments(plan: Plan, world: World) -> Iterable[Write]:
 
 
 def _assignment(item: Assignment) -> Object:
-    return {"uuid": item.uuid, "share": item.share} | ({"draining": True} if item.draining else {})
+    return item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+
+
+def _replacements(plan: Plan, settings: Settings) -> Iterable[Write]:
+    """Deleted rather than evicted: an eviction would ask budgets that know nothing of the clients that we wait for."""
+    for pod in plan.replaced:
+        text = f"node {pod.node}: MPS pod {pod.name} makes way for one of the present image and settings"
+        yield Write(
+            Stage.REPLACE,
+            "delete",
+            PODS,
+            pod.name,
+            {},
+            namespace=settings.namespace,
+            uid=pod.uid,
+            notes=(Note(pod.share, "Normal", EventReason.DAEMON_REPLACED, "Replace", text),),
+        )
 
 
 def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> Iterable[Note]:
     """One note for each kind of change that a share sees on this node."""
-    moved: dict[tuple[str, str], list[str]] = {}
+    moved: dict[tuple[str, EventReason], list[str]] = {}
     for uuid in sorted({*before, *after}):
         old, new = before.get(uuid), after.get(uuid)
         if old and (new is None or new.share != old.share):
-            moved.setdefault((old.share, "GpuReleased"), []).append(uuid)
+            moved.setdefault((old.share, EventReason.GPU_RELEASED), []).append(uuid)
         if new and (old is None or new.share != old.share):
-            moved.setdefault((new.share, "GpuAssigned"), []).append(uuid)
+            moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
         elif new and old and new.draining and not old.draining:
-            moved.setdefault((new.share, "GpuDraining"), []).append(uuid)
+            moved.setdefault((new.share, EventReason.GPU_DRAINING), []).append(uuid)
+        if new and new.end_clients and not (old and old.end_clients):
+            moved.setdefault((new.share, EventReason.MAX_WAIT_EXPIRED), []).append(uuid)
     for (share, reason), uuids in sorted(moved.items()):
-        yield Note(share, "Normal", reason, "Assign", f"node {node}: {MOVES[reason]} {', '.join(uuids)}")
+        kind: Literal["Normal", "Warning"] = "Warning" if reason is EventReason.MAX_WAIT_EXPIRED else "Normal"
+        yield Note(share, kind, reason, "Assign", f"node {node}: {MOVES[reason]} {', '.join(uuids)}")
 
 
 def _statuses(plan: Plan, world: World, now: str) -> Iterable[Write]:

@@ -9,15 +9,17 @@ import random
 
 import aiohttp
 
+from gpushare.controller.mps_pods import MPS_LABELS
 from gpushare.controller.settings import Settings
 from gpushare.controller.world import WATCHED, World
-from gpushare.kube.client import DAEMON_SETS, RESOURCE_SLICES, Kube, KubeError
+from gpushare.kube.client import DAEMON_SETS, PODS, RESOURCE_SLICES, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
 """Also the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
+MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
 NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
 
 
@@ -42,13 +44,14 @@ async def resync(kube: Kube, world: World, settings: Settings) -> None:
 
 async def relist(kube: Kube, world: World, settings: Settings) -> None:
     for resource in WATCHED:
-        namespace = settings.namespace if resource == DAEMON_SETS else None
-        answer = await kube.list_all(resource, namespace)
+        namespace = settings.namespace if resource in (DAEMON_SETS, PODS) else None
+        selectors = {"labelSelector": MPS_SELECTOR} if resource == PODS else {}
+        answer = await kube.list_all(resource, namespace, **selectors)
         world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
-    world.slices_listed(await _nvidia_dra_nodes(kube))
+    world.slices_listed(await nvidia_dra_nodes(kube))
 
 
-async def _nvidia_dra_nodes(kube: Kube) -> frozenset[str]:
+async def nvidia_dra_nodes(kube: Kube) -> frozenset[str]:
     """Nodes on which NVIDIA's DRA driver offers GPUs; none where the cluster has no such API (before 1.34)."""
     try:
         answer = await kube.list_all(RESOURCE_SLICES, fieldSelector=f"spec.driver={NVIDIA_DRA_DRIVER}")

@@ -7,13 +7,16 @@ to do, nothing is written. `stuck_seconds` tells a liveness probe how long the p
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from gpushare.controller.apply import Applier
 from gpushare.controller.differences import differences
+from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.settings import Settings
 from gpushare.controller.world import UnreadableError, World
-from gpushare.fleet import plan
+from gpushare.fleet import ShareReport, plan
+from gpushare.fleet.waiting import stamp
 from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
@@ -22,11 +25,24 @@ UNREADABLE_SECONDS = 30.0
 
 
 class Reconciler:
-    def __init__(self, kube: Kube, settings: Settings) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        settings: Settings,
+        meters: OperatorMeters,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`now`: the time of day; whatever is counted by it is kept in the API, so that restarts do not matter."""
         self._wake = asyncio.Event()
         self.world = World(self._wake.set)
+        self.leads = False
+        """Whether the Lease is ours; a process that loses it ends."""
+        self.reports: Mapping[str, ShareReport] = {}
+        """Of each share, by the plan that was made last."""
         self._settings = settings
-        self._applier = Applier(kube, self.world, settings.pod_name, time.monotonic)
+        self._meters = meters
+        self._now = now
+        self._applier = Applier(kube, self.world, settings.pod_name, time.monotonic, meters)
         self._since: float | None = None
 
     async def run(self) -> None:
@@ -46,15 +62,22 @@ class Reconciler:
         """Seconds until it should be tried again though nothing changes, or None."""
         self._since = time.monotonic()
         try:
-            snapshot = self.world.snapshot()
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            writes = differences(plan(snapshot), snapshot, self.world, self._settings, now)
-            return await self._applier.run(writes)
+            with self._meters.round():
+                return await self._round()
         except UnreadableError as error:
             LOG.error("%s", error)
             return UNREADABLE_SECONDS
         finally:
             self._since = None
+
+    async def _round(self) -> float | None:
+        snapshot = self.world.snapshot(self._now())
+        planned = plan(snapshot)
+        self.reports = planned.reports
+        writes = differences(planned, snapshot, self.world, self._settings, stamp(snapshot.now))
+        retry = await self._applier.run(writes)
+        due = None if planned.again_at is None else (planned.again_at - self._now()).total_seconds()
+        return min((max(0.0, seconds) for seconds in (retry, due) if seconds is not None), default=None)
 
     def stuck_seconds(self) -> float:
         return 0.0 if self._since is None else time.monotonic() - self._since

@@ -9,22 +9,25 @@ from importlib.metadata import version
 
 from gpushare.controller import gather
 from gpushare.controller.health import probes
+from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import Settings
 from gpushare.controller.watching import watch
 from gpushare.kube.client import Kube, connect
 from gpushare.kube.lease import lead
+from gpushare.metrics.endpoint import exposed
 
 LOG = logging.getLogger(__name__)
 LEASE = "gpushare-operator"
 
 
-async def run(settings: Settings, probe_port: int) -> None:
+async def run(settings: Settings, probe_port: int, metrics_port: int) -> None:
     """Returns after SIGTERM or SIGINT; raises what ended it otherwise, LeaseLostError among it."""
     kube = await connect(f"gpushare-operator/{version('gpushare')}")
+    exported, meters = export(lambda: FleetSnapshot(reconciler.leads, reconciler.reports))
     try:
-        reconciler = Reconciler(kube, settings)
-        async with probes(probe_port, reconciler.stuck_seconds):
+        reconciler = Reconciler(kube, settings, meters)
+        async with probes(probe_port, reconciler.stuck_seconds), exposed(metrics_port, exported):
             await _until_stopped(
                 lead(
                     kube,
@@ -60,6 +63,7 @@ async def _until_stopped(work: Awaitable[None]) -> None:
 
 async def _work(kube: Kube, reconciler: Reconciler, settings: Settings) -> None:
     """Ends when kopf ends; an error in any part ends all."""
+    reconciler.leads = True
     world = reconciler.world
     await gather.load(kube, world, settings)
     LOG.info("the fleet is known; planning starts")

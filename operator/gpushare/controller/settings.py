@@ -13,7 +13,10 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients."""
+    """`drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients.
+
+    `driver_root`: where nodes have the driver. It reaches MPS pods through the agent; another one needs new pods.
+    """
 
     namespace: str
     pod_name: str
@@ -24,6 +27,7 @@ class Settings:
     mps_memory: str = "1Gi"
     mps_service_account: str = "gpushare-mps"
     drain_seconds: int = 3600
+    driver_root: str = "/"
     simulation: bool = False
     certificates: Literal["SelfSigned", "CertManager"] = "SelfSigned"
     webhook_service: str = "gpushare-webhook"
@@ -36,6 +40,7 @@ OPTIONAL = {
     "image_pull_policy": "GPUSHARE_IMAGE_PULL_POLICY",
     "mps_cpu": "GPUSHARE_MPS_CPU",
     "mps_memory": "GPUSHARE_MPS_MEMORY",
+    "driver_root": "GPUSHARE_DRIVER_ROOT",
     "mps_service_account": "GPUSHARE_MPS_SERVICE_ACCOUNT",
     "webhook_service": "GPUSHARE_WEBHOOK_SERVICE",
     "webhook_configuration": "GPUSHARE_WEBHOOK_CONFIGURATION",

@@ -9,6 +9,14 @@ from gpushare.controller.writes import Note, Stage, Write
 from gpushare.fleet import ShareReport, Verdict
 from gpushare.kube.client import GPU_SHARES, Object
 
+AS_WISHED = (
+    ShareReason.DRAINING,
+    ShareReason.RELEASING,
+    ShareReason.WAITING_FOR_CLIENTS,
+    ShareReason.ROLLING_OUT,
+)
+"""Reasons for a condition that is not True though nothing is wrong."""
+
 
 def status_write(live: Object, report: ShareReport, now: str, manager: str) -> Write | None:
     """The write that makes the live status say what `report` says, or None when it does already."""
@@ -49,9 +57,20 @@ def _condition(verdict: Verdict, before: Mapping[str, Object], generation: int, 
 
 
 def _notes(share: str, verdicts: tuple[Verdict, ...], before: Mapping[str, Object]) -> tuple[Note, ...]:
-    """One event whenever the reason of Ready changes."""
-    ready = next(verdict for verdict in verdicts if verdict.type is ConditionType.READY)
-    if before.get(ready.type, {}).get("reason") == ready.reason:
-        return ()
-    as_wished = ready.status == "True" or ready.reason in (ShareReason.DRAINING, ShareReason.RELEASING)
-    return (Note(share, "Normal" if as_wished else "Warning", ready.reason, "Reconcile", ready.message),)
+    """One event whenever the reason of Ready changes, or that of DaemonsCurrent while the share lives."""
+    return tuple(
+        Note(share, "Normal" if _as_wished(verdict) else "Warning", verdict.reason, "Reconcile", verdict.message)
+        for verdict in verdicts
+        if before.get(verdict.type, {}).get("reason") != verdict.reason and _told(verdict, before)
+    )
+
+
+def _told(verdict: Verdict, before: Mapping[str, Object]) -> bool:
+    if verdict.type is ConditionType.DAEMONS_CURRENT:
+        began_well = verdict.type not in before and verdict.status == "True"
+        return verdict.reason is not ShareReason.RELEASING and not began_well
+    return verdict.type is ConditionType.READY
+
+
+def _as_wished(verdict: Verdict) -> bool:
+    return verdict.status == "True" or verdict.reason in AS_WISHED

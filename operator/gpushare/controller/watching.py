@@ -14,9 +14,10 @@ from typing import Any
 import kopf
 
 from gpushare.api import names
+from gpushare.controller.mps_pods import MPS_LABELS
 from gpushare.controller.settings import Settings
 from gpushare.controller.world import WATCHED, World
-from gpushare.kube.client import Resource
+from gpushare.kube.client import PODS, Resource
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_MINUTES = 10
@@ -39,7 +40,9 @@ def _registry(world: World) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
     for resource in WATCHED:
-        kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(_handler(world, resource))
+        labels = MPS_LABELS if resource == PODS else None
+        on_event = kopf.on.event(resource.group, resource.version, resource.plural, labels=labels, registry=registry)
+        on_event(_handler(world, resource))
     return registry
 
 

@@ -2,22 +2,26 @@
 
 Guarantees: an object only ever gets newer (an event that comes late changes nothing); `relisted` also drops what was
 deleted while no watch ran. `changed` is called when something that matters to a plan changed, and only then: the
-heartbeats of Nodes and the progress of DaemonSets do not count.
+heartbeats of Nodes and the counts of DaemonSets do not count.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
+from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet import NodeView, Snapshot
-from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, Object, Resource
+from gpushare.controller.mps_pods import mps_pod, template_of
+from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
+from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
 
 LOG = logging.getLogger(__name__)
-WATCHED = (GPU_SHARES, GPU_NODES, NODES, DAEMON_SETS)
+WATCHED = (GPU_SHARES, GPU_NODES, NODES, DAEMON_SETS, PODS)
+"""DaemonSets and pods: those of our namespace, of pods the MPS ones alone."""
 
 
 class UnreadableError(Exception):
@@ -97,7 +101,7 @@ class World:
             self.nvidia_dra_nodes = nodes
             self.changed()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: datetime) -> Snapshot:
         """Raises UnreadableError. A GpuNode that cannot be read counts as one without news."""
         shares, nodes = [], []
         for name in self._objects[GPU_SHARES.plural]:
@@ -110,7 +114,19 @@ class World:
             gpu_node = self._views.get((GPU_NODES.plural, name))
             known = gpu_node if isinstance(gpu_node, GpuNode) else None
             nodes.append(NodeView(name, labels, ready, allocatable, known))
-        return Snapshot(tuple(shares), tuple(nodes), self.nvidia_dra_nodes)
+        templates, pods = self._mps(shares)
+        return Snapshot(tuple(shares), tuple(nodes), self.nvidia_dra_nodes, pods, templates, now)
+
+    def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
+        """By share: one that was made again has a DaemonSet of another name, and its own pods only."""
+        owners = {names.daemonset_name(share.name, share.metadata.uid): share.name for share in shares}
+        templates = {}
+        for name, obj in self._objects[DAEMON_SETS.plural].items():
+            template = template_of(obj)
+            if name in owners and template is not None:
+                templates[owners[name]] = template
+        views = (self._views[PODS.plural, name] for name in self._objects[PODS.plural])
+        return templates, tuple(pod for owner, pod in views if pod is not None and owner in owners)
 
 
 def _view(resource: Resource, obj: Object) -> Any:
@@ -119,7 +135,14 @@ def _view(resource: Resource, obj: Object) -> Any:
         return _node_view(obj)
     if resource == DAEMON_SETS:
         metadata = obj["metadata"]
-        return metadata.get("generation"), metadata.get("annotations"), metadata.get("deletionTimestamp")
+        return (
+            metadata.get("generation"),
+            metadata.get("annotations"),
+            metadata.get("deletionTimestamp"),
+            template_of(obj),
+        )
+    if resource == PODS:
+        return mps_pod(obj)
     model = GpuShare if resource == GPU_SHARES else GpuNode
     try:
         parsed = model.model_validate(obj)

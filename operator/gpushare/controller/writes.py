@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube.client import Object, Resource
 
 
@@ -18,9 +19,10 @@ class Stage(IntEnum):
     RUN = 1
     LABEL = 2
     ASSIGN = 3
-    STOP = 4
-    RELEASE = 5
-    TELL = 6
+    REPLACE = 4
+    STOP = 5
+    RELEASE = 6
+    TELL = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,14 @@ class Note:
 
     share: str
     kind: Literal["Normal", "Warning"]
-    reason: str
+    reason: EventReason | ShareReason
     action: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`shares`: those whose later writes make no sense when this one failed."""
+    """`shares`: those whose later writes make no sense when this one failed. `uid`: the only object to be deleted."""
 
     stage: Stage
     verb: Literal["apply", "merge", "delete"]
@@ -46,6 +48,7 @@ class Write:
     namespace: str | None = None
     subresource: str | None = None
     manager: str = ""
+    uid: str = ""
     shares: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
 

@@ -6,12 +6,15 @@ container holds a slot, unassigned; nobody else gets it before its node has let 
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import Delivery, GpuShare
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place, places
 from gpushare.fleet.refusals import WISH, Candidate, first_refusal
+from gpushare.fleet.rollout import Rollout
+from gpushare.fleet.waiting import deadline, since, stamp
 
 Owners = Mapping[tuple[str, str], str]
 """(node, uuid) -> share."""
@@ -39,11 +42,20 @@ def owners(snapshot: Snapshot, fleet: Mapping[str, list[Place]]) -> Owners:
     return given
 
 
-def assignments(fleet: Mapping[str, list[Place]], given: Owners) -> dict[str, tuple[Assignment, ...]]:
+def assignments(
+    snapshot: Snapshot, fleet: Mapping[str, list[Place]], given: Owners, rollouts: Mapping[str, Rollout]
+) -> dict[str, tuple[Assignment, ...]]:
     """What each node's spec.assignments should be. A node of which nothing is known is left out."""
+    shares = {share.name: share for share in snapshot.shares}
     result = {}
     for name, found in fleet.items():
-        wanted = [_assignment(place, given.get(place.key)) for place in found]
+        wanted: list[Assignment | None] = []
+        for place in found:
+            owner = given.get(place.key)
+            if owner is not None:
+                wanted.append(_kept(place, owner, rollouts.get(owner, Rollout())))
+            else:
+                wanted.append(_leaving(place, shares.get(place.holder or ""), snapshot.now))
         kept = sorted((item for item in wanted if item is not None), key=lambda item: item.uuid)
         if found:
             result[name] = tuple(kept)
@@ -78,12 +90,30 @@ def _still_wanted(share: GpuShare, place: Place) -> bool:
     return first_refusal(candidate, WISH) is None
 
 
-def _assignment(place: Place, owner: str | None) -> Assignment | None:
-    if owner is not None:
-        return Assignment(uuid=place.uuid, share=owner)
+def _kept(place: Place, owner: str, rollout: Rollout) -> Assignment:
+    node = place.node.name
+    begun = rollout.waiting.get(node)
+    return Assignment(
+        uuid=place.uuid,
+        share=owner,
+        paused=node in rollout.paused,
+        end_clients=node in rollout.expired,
+        waiting_since=None if begun is None else stamp(begun),
+    )
+
+
+def _leaving(place: Place, holder: GpuShare | None, now: datetime) -> Assignment | None:
     if place.holder is None or _may_leave(place):
         return None
-    return Assignment(uuid=place.uuid, share=place.holder, draining=True)
+    begun = since(place.assignment, draining=True, now=now)
+    end = deadline(holder, begun)
+    return Assignment(
+        uuid=place.uuid,
+        share=place.holder,
+        draining=True,
+        end_clients=bool(place.slots) and end is not None and end <= now,
+        waiting_since=stamp(begun),
+    )
 
 
 def _may_leave(place: Place) -> bool:

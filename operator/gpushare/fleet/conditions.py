@@ -1,7 +1,7 @@
 """A share's conditions: what is the case, and what to do about it.
 
-Each function answers for one condition; `Ready` is the first of them that is not True, and while a share is being
-deleted it tells what that waits for.
+Each function answers for one condition; `Ready` is the first of them that is not True, but for a client above its
+grant, and while a share is being deleted it tells what that waits for.
 """
 
 from collections.abc import Iterable
@@ -9,20 +9,25 @@ from collections.abc import Iterable
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
 from gpushare.api.gpushare import Delivery
+from gpushare.fleet.current import daemons_current
+from gpushare.fleet.exceeded import exceeded
 from gpushare.fleet.model import Verdict
 from gpushare.fleet.place import Place
 from gpushare.fleet.standing import Standing, limits
+from gpushare.fleet.waiting import for_whom
 
 NAMES_TOLD = 3
 MESSAGE_LENGTH = 2048
 """Bound of the API on a condition's message."""
 
 SEVERITY = (
+    DaemonReason.GPU_LOST,
     DaemonReason.DAEMON_FAILED,
     DaemonReason.GPU_HELD_BY_FOREIGN_PROCESS,
     DaemonReason.NOFILE_TOO_LOW,
     DaemonReason.CONTROL_TIMEOUT,
     DaemonReason.SUPERVISOR_SILENT,
+    DaemonReason.FAULTED,
     DaemonReason.SERVER_LET_GO,
     DaemonReason.SERVER_NOT_ACTIVE,
     DaemonReason.LIMITS_NOT_IN_FORCE,
@@ -34,9 +39,12 @@ SEVERITY = (
 
 
 def verdicts(standing: Standing) -> tuple[Verdict, ...]:
-    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, in this order."""
+    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, in this order.
+
+    Ready does not depend on the last: an outdated daemon serves as well as before.
+    """
     parts = (gpus_assigned(standing), daemons_ready(standing), limits_enforced(standing))
-    return (ready(standing, parts), *parts)
+    return (ready(standing, parts), *parts, daemons_current(standing))
 
 
 def gpus_assigned(standing: Standing) -> Verdict:
@@ -68,6 +76,9 @@ def daemons_ready(standing: Standing) -> Verdict:
     unready = [place for place in kept if place.daemon is None or not place.daemon.ready]
     if not unready:
         message = f"{_count(len(kept), 'MPS daemon')} verified: server ACTIVE, limits in force"
+        full = [place for place in kept if place.daemon and place.daemon.reason == DaemonReason.CLIENT_TABLE_FULL]
+        if full:
+            message += f"; {len(full)} with no room for another client; {_daemon_line(full[0])}"
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     worst = min(unready, key=_severity)
     message = f"{len(unready)} of {_count(len(kept), 'MPS daemon')} not ready; {_daemon_line(worst)}"
@@ -80,6 +91,8 @@ def limits_enforced(standing: Standing) -> Verdict:
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     wanted = limits(standing.share)
     pending = [place for place in standing.kept if place.daemon is None or place.daemon.in_force != wanted]
+    if not pending and (found := exceeded(standing)):
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
     if not pending:
         message = f"{_limits(wanted)} on {_on_nodes(standing.kept)}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
@@ -93,7 +106,8 @@ def ready(standing: Standing, parts: tuple[Verdict, ...]) -> Verdict:
     if standing.share.deleting:
         return _going(standing)
     for part in parts:
-        if part.status != "True":
+        # A client above its grant is the share's owner's concern; the share itself works as it was asked to.
+        if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED:
             return Verdict(ConditionType.READY, "False", part.reason, part.message)
     assigned = parts[0]
     return Verdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
@@ -103,8 +117,13 @@ def _going(standing: Standing) -> Verdict:
     occupied = [place for place in standing.held if place.slots]
     if occupied:
         slots = sum(len(place.slots) for place in occupied)
-        verb, whose = ("is", "its container") if slots == 1 else ("are", "their containers")
-        message = f"{_count(slots, 'slot')} on {_on_nodes(occupied)} {verb} held; waiting for {whose} to end"
+        verb = "is" if slots == 1 else "are"
+        message = (
+            f"{_count(slots, 'slot')} on {_on_nodes(occupied)} {verb} held; waiting for {for_whom(occupied)} to end"
+        )
+        expired = [place for place in occupied if place.assignment is not None and place.assignment.end_clients]
+        if expired:
+            message += f"; maxWait is over, so CUDA clients on {_on_nodes(expired)} are ended: delete pods that stay"
         return _verdict(ConditionType.READY, False, ShareReason.DRAINING, message)
     if not standing.held:
         message = "no GPU is held any more; the share goes"

@@ -1,12 +1,15 @@
 """What goes into a decision about the fleet and what comes out of it: plain values, no clock, no I/O."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,46 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class MpsPod:
+    """The pod with a share's daemons on one node.
+
+    `template`: the digest of what it was made from. `since`: when its container began, or the pod where none runs.
+    `trouble`: why its container does not run, in Kubernetes' own words; `stuck`: that does not pass by itself.
+    """
+
+    name: str
+    uid: str
+    share: str
+    node: str
+    template: str
+    since: datetime
+    deleting: bool = False
+    running: bool = True
+    trouble: str = ""
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What new MPS pods of a share are made from. `observed`: the DaemonSet controller has seen it."""
+
+    digest: str
+    observed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at one moment. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com."""
+    """The world at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
+
+    `templates`: by share; one that is missing has no DaemonSet yet.
+    """
 
     shares: tuple[GpuShare, ...]
     nodes: tuple[NodeView, ...]
     nvidia_dra_nodes: frozenset[str] = frozenset()
+    pods: tuple[MpsPod, ...] = ()
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    now: datetime = EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +106,8 @@ class Plan:
     `labels`: by node, the shares whose node label it should carry.
     `daemon_sets`: shares that need their DaemonSet; one of a share that no longer exists is only kept.
     `finalizers`: shares that must carry our finalizer; `released`: deleted shares that may go.
+    `replaced`: MPS pods to be deleted, so that one of the present template takes their place.
+    `again_at`: when the same world may be planned differently.
     """
 
     assignments: Mapping[str, tuple[Assignment, ...]]
@@ -76,4 +115,6 @@ class Plan:
     daemon_sets: frozenset[str]
     finalizers: frozenset[str]
     released: frozenset[str]
+    replaced: tuple[MpsPod, ...]
+    again_at: datetime | None
     reports: Mapping[str, ShareReport]

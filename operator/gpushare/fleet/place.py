@@ -21,6 +21,8 @@ class Place:
     daemon: DaemonStatus | None
     slots: tuple[int, ...]
     holder: str | None
+    pods: frozenset[str] = frozenset()
+    """Some of the holder's pods that hold these slots, as namespace/name."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -47,16 +49,19 @@ def places(node: NodeView) -> list[Place]:
     assignments = {assignment.uuid: assignment for assignment in gpu_node.spec.assignments or ()}
     daemons = {daemon.uuid: daemon for daemon in gpu_node.status.daemons}
     held: dict[str, dict[str, set[int]]] = {}
+    pods: dict[tuple[str, str], set[str]] = {}
     for entry in gpu_node.status.holders:
         if entry.slots:
             held.setdefault(entry.uuid, {}).setdefault(entry.share, set()).update(entry.slots)
+            pods.setdefault((entry.uuid, entry.share), set()).update(entry.pods)
 
     found = []
     for uuid in {*gpus, *assignments, *daemons, *held}:
         daemon, assignment, slots = daemons.get(uuid), assignments.get(uuid), held.get(uuid, {})
         holder = _holder(daemon, slots, assignment)
         taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
-        found.append(Place(node, uuid, gpus.get(uuid), assignment, daemon, taken, holder))
+        named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
+        found.append(Place(node, uuid, gpus.get(uuid), assignment, daemon, taken, holder, named))
     return sorted(found, key=lambda place: (place.index, place.uuid))
 
 

@@ -1,10 +1,11 @@
 """The whole decision: from a snapshot of shares and nodes to how the fleet should be.
 
 Guarantees: the same snapshot gives the same plan in whatever order it lists things; a plan that was carried out is
-planned again unchanged as long as the nodes tell nothing new.
+planned again unchanged as long as the nodes tell nothing new, but that a GPU which it freed may be given to a share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import Delivery, GpuShare
@@ -13,15 +14,15 @@ from gpushare.fleet.assign import Owners, assignments, fleet_places, owners
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.model import NodeView, Plan, ShareReport, Snapshot
 from gpushare.fleet.place import Place
-from gpushare.fleet.standing import counts, standings
+from gpushare.fleet.rollout import Rollout, again_at, rollouts
+from gpushare.fleet.standing import Standing, counts, standings
+from gpushare.fleet.waiting import deadline, since
 
 Planned = Mapping[str, tuple[Assignment, ...]]
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    fleet = fleet_places(snapshot)
-    given = owners(snapshot, fleet)
-    planned = assignments(fleet, given)
+    fleet, given, rolling, planned = _decide(snapshot)
     labels = _labels(snapshot, fleet, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
     return Plan(
@@ -30,8 +31,37 @@ def plan(snapshot: Snapshot) -> Plan:
         daemon_sets=in_use,
         finalizers=frozenset(share.name for share in snapshot.shares if _needs_finalizer(share)),
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
-        reports=_reports(snapshot, fleet, given, planned),
+        replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
+        again_at=min(
+            (moment for moment in _moments(snapshot, planned, rolling) if moment > snapshot.now), default=None
+        ),
+        reports=_reports(snapshot, fleet, given, planned, rolling),
     )
+
+
+def standing_of(snapshot: Snapshot, share: str) -> Standing:
+    """GPU by GPU, how a share would stand by the plan of this snapshot, which must hold it."""
+    fleet, given, rolling, planned = _decide(snapshot)
+    return standings(snapshot, fleet, given, planned, rolling)[share]
+
+
+def _decide(snapshot: Snapshot) -> tuple[dict[str, list[Place]], Owners, Mapping[str, Rollout], Planned]:
+    fleet = fleet_places(snapshot)
+    given = owners(snapshot, fleet)
+    rolling = rollouts(snapshot, fleet, given)
+    return fleet, given, rolling, assignments(snapshot, fleet, given, rolling)
+
+
+def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout]) -> Iterable[datetime]:
+    """When time alone may change the plan."""
+    shares = {share.name: share for share in snapshot.shares}
+    for rollout in rolling.values():
+        yield from again_at(rollout)
+    for items in planned.values():
+        for item in items:
+            end = deadline(shares.get(item.share), since(item, draining=True, now=snapshot.now))
+            if item.draining and end is not None:
+                yield end
 
 
 def _labels(snapshot: Snapshot, fleet: Mapping[str, list[Place]], planned: Planned) -> dict[str, frozenset[str]]:
@@ -64,9 +94,13 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 
 
 def _reports(
-    snapshot: Snapshot, fleet: Mapping[str, list[Place]], given: Owners, planned: Planned
+    snapshot: Snapshot,
+    fleet: Mapping[str, list[Place]],
+    given: Owners,
+    planned: Planned,
+    rolling: Mapping[str, Rollout],
 ) -> dict[str, ShareReport]:
     return {
         name: ShareReport(counts=counts(standing), verdicts=verdicts(standing))
-        for name, standing in standings(snapshot, fleet, given, planned).items()
+        for name, standing in standings(snapshot, fleet, given, planned, rolling).items()
     }

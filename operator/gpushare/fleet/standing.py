@@ -10,6 +10,7 @@ from gpushare.fleet.assign import Owners, selects
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place
 from gpushare.fleet.refusals import WISH, Candidate, Refusal, first_refusal, over_per_node
+from gpushare.fleet.rollout import Rollout
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
@@ -24,6 +25,7 @@ class Standing:
     """
 
     share: GpuShare
+    rollout: Rollout = field(default_factory=Rollout)
     matching: int = 0
     kept: list[Place] = field(default_factory=list)
     draining: list[Place] = field(default_factory=list)
@@ -52,8 +54,9 @@ def standings(
     fleet: Mapping[str, list[Place]],
     given: Owners,
     planned: Mapping[str, tuple[Assignment, ...]],
+    rolling: Mapping[str, Rollout],
 ) -> dict[str, Standing]:
-    result = {share.name: Standing(share) for share in snapshot.shares}
+    result = {share.name: Standing(share, rolling.get(share.name, Rollout())) for share in snapshot.shares}
     _sort_held(result, fleet, planned)
     for standing in result.values():
         share = standing.share

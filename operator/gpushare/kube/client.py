@@ -70,7 +70,10 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
 MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
 EVENTS = Resource("events.k8s.io", "v1", "events")
+CORE_EVENTS = Resource("", "v1", "events")
+"""The same objects as the kubelet writes them, and the only form whose selectors name the object concerned."""
 
 
 async def connect(user_agent: str) -> "Kube":
@@ -113,8 +116,11 @@ class Kube:
         """The whole list object. `selectors`: labelSelector, fieldSelector."""
         return await self._json("GET", resource.path(namespace), query=selectors)
 
-    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
-        return await self._json("POST", resource.path(namespace), body=body)
+    async def create(
+        self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
+    ) -> Object:
+        """`dry_run`: everything is judged, nothing is stored."""
+        return await self._json("POST", resource.path(namespace), query=_dry(dry_run), body=body)
 
     async def apply(
         self,
@@ -141,19 +147,34 @@ class Kube:
         kind: str = "merge",
         namespace: str | None = None,
         subresource: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
-        """`kind`: merge (RFC 7386) or json (RFC 6902)."""
+        """`kind`: merge (RFC 7386) or json (RFC 6902). `dry_run`: everything is judged, nothing is stored."""
         path = resource.path(namespace, name, subresource)
-        query = {"fieldManager": manager}
+        query = {"fieldManager": manager, **_dry(dry_run)}
         return await self._json("PATCH", path, query=query, body=body, content=_PATCH_TYPES[kind])
 
-    async def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
-        """Idempotent: an object that is gone already is no error."""
+    async def delete(self, resource: Resource, name: str, namespace: str | None = None, uid: str = "") -> None:
+        """Idempotent: an object that is gone is no error, nor is one of another `uid`, where that is given."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
         try:
-            await self._json("DELETE", resource.path(namespace, name), body={"propagationPolicy": "Background"})
+            await self._json("DELETE", resource.path(namespace, name), body=options)
         except KubeError as error:
-            if not error.not_found:
+            if not (error.not_found or (uid and error.status == HTTPStatus.CONFLICT)):
                 raise
+
+    async def server_version(self) -> str:
+        """Such as v1.37.0."""
+        return str((await self._json("GET", "/version")).get("gitVersion", ""))
+
+    async def proxied(self, namespace: str, pod: str, port: int, path: str) -> str:
+        """What a pod answers to GET, through the API server: needs the right to get pods/proxy."""
+        target = PODS.path(namespace, f"{pod}:{port}", "proxy")
+        raw = await self._request("GET", f"{target}/{path}", {}, None, None, REQUEST_SECONDS, accept="text/plain")
+        text: str = (await raw.read()).decode()
+        return text
 
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
@@ -198,8 +219,9 @@ class Kube:
         body: Object | list[Object] | None,
         content: str | None,
         seconds: float,
+        accept: str = "application/json",
     ) -> Any:
-        headers = {"Accept": "application/json", "Content-Type": content or "application/json"}
+        headers = {"Accept": accept, "Content-Type": content or "application/json"}
         request = await self.api.param_serialize(
             method,
             path,
@@ -212,6 +234,10 @@ class Kube:
         if raw.status >= HTTPStatus.BAD_REQUEST:
             raise _error(raw.status, await raw.read())
         return raw
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
 
 
 def _error(status: int, body: bytes) -> KubeError:

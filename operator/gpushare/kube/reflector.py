@@ -1,7 +1,7 @@
-"""List and watch one kind into a dict, for ever.
+"""Follow one kind for ever: all of it as a dict, or its changes alone.
 
-Guarantees: `objects` is complete once `synced` is set; every later change calls `changed`. A lost connection or an
-expired version leads to a new list, with back-off; in between `objects` keeps what was known last.
+Guarantees of a Reflector: `objects` is complete once `synced` is set; every later change calls `changed`. A lost
+connection or an expired version leads to a new list, with back-off; in between `objects` keeps what was known last.
 """
 
 import asyncio
@@ -25,7 +25,56 @@ def key_of(obj: Object) -> Key:
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-class Reflector:
+class _Following:
+    """Watches one kind from some version on, and begins again whenever that breaks off."""
+
+    def __init__(self, kube: Kube, resource: Resource, namespace: str | None, selectors: dict[str, str]) -> None:
+        self._kube = kube
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = selectors
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        backoff = FIRST_BACKOFF
+        while True:
+            try:
+                version = await self._begin()
+                backoff = FIRST_BACKOFF
+                while True:
+                    version = await self._watch(version)
+            except (KubeError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                if not (isinstance(error, KubeError) and error.gone):
+                    LOG.warning("watch of %s broke off, again in %.1f s: %s", self._resource.plural, backoff, error)
+                self._broke_off(error)
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, LAST_BACKOFF)
+
+    async def _watch(self, version: str) -> str:
+        """Follows one watch request to its end; returns the last version seen."""
+        async for event in self._kube.watch(self._resource, self._namespace, version, self._selectors):
+            version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self._take(event["type"], event["object"])
+            self._reached(version)
+        return version
+
+    async def _begin(self) -> str:
+        """The version to watch from."""
+        raise NotImplementedError
+
+    def _take(self, kind: str, obj: Object) -> None:
+        """`kind`: ADDED, MODIFIED or DELETED."""
+        raise NotImplementedError
+
+    def _reached(self, version: str) -> None:
+        """Everything up to `version` was taken."""
+
+    def _broke_off(self, error: Exception) -> None:
+        """It is about to begin again."""
+
+
+class Reflector(_Following):
     def __init__(
         self,
         kube: Kube,
@@ -35,47 +84,55 @@ class Reflector:
         **selectors: str,
     ) -> None:
         """`selectors`: labelSelector, fieldSelector. `changed` is called in the event loop and must not block."""
+        super().__init__(kube, resource, namespace, selectors)
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
-        self._kube = kube
-        self._resource = resource
         self._changed = changed
-        self._namespace = namespace
-        self._selectors = selectors
 
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        backoff = FIRST_BACKOFF
-        while True:
-            try:
-                version = await self._list()
-                backoff = FIRST_BACKOFF
-                while True:
-                    version = await self._watch(version)
-            except (KubeError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                if not (isinstance(error, KubeError) and error.gone):
-                    LOG.warning("watch of %s broke off, again in %.1f s: %s", self._resource.plural, backoff, error)
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, LAST_BACKOFF)
-
-    async def _list(self) -> str:
+    async def _begin(self) -> str:
         answer = await self._kube.list_all(self._resource, self._namespace, **self._selectors)
         self.objects = {key_of(item): item for item in answer.get("items") or []}
         self.synced.set()
         self._changed()
         return str(answer["metadata"]["resourceVersion"])
 
-    async def _watch(self, version: str) -> str:
-        """Follows one watch request to its end; returns the last version seen."""
-        async for event in self._kube.watch(self._resource, self._namespace, version, self._selectors):
-            obj = event["object"]
-            version = obj["metadata"]["resourceVersion"]
-            if event["type"] == "BOOKMARK":
-                continue
-            if event["type"] == "DELETED":
-                with suppress(KeyError):
-                    del self.objects[key_of(obj)]
-            else:
-                self.objects[key_of(obj)] = obj
-            self._changed()
-        return version
+    def _take(self, kind: str, obj: Object) -> None:
+        if kind == "DELETED":
+            with suppress(KeyError):
+                del self.objects[key_of(obj)]
+        else:
+            self.objects[key_of(obj)] = obj
+        self._changed()
+
+
+class Follower(_Following):
+    """Tells what is made or changed from its start on, and keeps nothing: for a kind that may be many, such as events.
+
+    Goes on where it was after a lost connection; what happened before an expired version is lost.
+    """
+
+    def __init__(
+        self, kube: Kube, resource: Resource, seen: Callable[[Object], None], namespace: str, **selectors: str
+    ) -> None:
+        """`seen` is called in the event loop and must not block."""
+        super().__init__(kube, resource, namespace, selectors)
+        self._seen = seen
+        self._last = ""
+
+    async def _begin(self) -> str:
+        if not self._last:
+            # Of the whole namespace, and of one object: with a selector the server would search for one that fits.
+            answer = await self._kube.list_all(self._resource, self._namespace, limit="1")
+            self._last = str(answer["metadata"]["resourceVersion"])
+        return self._last
+
+    def _take(self, kind: str, obj: Object) -> None:
+        if kind != "DELETED":
+            self._seen(obj)
+
+    def _reached(self, version: str) -> None:
+        self._last = version
+
+    def _broke_off(self, error: Exception) -> None:
+        if isinstance(error, KubeError):
+            self._last = ""

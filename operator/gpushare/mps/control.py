@@ -20,6 +20,8 @@ DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
 """Of an unexpected answer told in an error; the daemon's own sentences are shorter."""
 
+_CONTEXT = re.compile(r"^\d+\.\d+$")
+"""PID and number of a client's context."""
 _MEMORY = re.compile(r"^(\d+)([KMG])$")
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
 
@@ -93,16 +95,22 @@ class ControlProgram:
         command = f"get_server_status {server}"
         return _word(command, self.run(command))
 
-    def servers(self, last_known: int | None) -> dict[int, str]:
-        """Status by PID, in one run of the program as long as the server is still the `last_known` one."""
-        if last_known is None:
-            listed = self.server_list()
-            known = {}
-        else:
-            status, _, rest = self.run(f"get_server_status {last_known}", "get_server_list").partition("\n")
-            listed = _pids("get_server_list", rest)
-            known = {last_known: status}
-        return {pid: known[pid] if pid in known else self.server_status(pid) for pid in listed}
+    def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
+        """(status by PID, number of client contexts), in one run as long as the server is the `last_known` one."""
+        commands = ["get_server_list", "get_device_client_list"]
+        if last_known is not None:
+            commands.insert(0, f"get_server_status {last_known}")
+        lines = self.run(*commands).splitlines()
+        known = {} if last_known is None else {last_known: lines.pop(0) if lines else ""}
+        # The devices of the second list begin with a bracket; without a server it prints nothing.
+        devices = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
+        listed = _pids("get_server_list", "\n".join(lines[:devices]))
+        contexts = sum(1 for line in lines[devices:] if _CONTEXT.match(line))
+        return {pid: known[pid] if pid in known else self.server_status(pid) for pid in listed}, contexts
+
+    def sound_servers(self) -> list[int]:
+        """PIDs of servers that may be asked to terminate a client: in FAULT that hangs the daemon (measured)."""
+        return [pid for pid in self.server_list() if self.server_status(pid) != "FAULT"]
 
     def start_server(self, uid: int = 0) -> None:
         """Ask for a server; it is up, or has failed, once the next command is answered. No-op where one runs."""

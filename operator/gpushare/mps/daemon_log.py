@@ -16,9 +16,10 @@ MAX_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
 _NOISE = re.compile(
     r"Accepting connection|NEW UI|Cmd:|UI closed|User did not send valid credentials"
+    r"|\] \[\d+\] [\dA-Fa-f:.]+, "  # the device above its clients
     r"|\] (Server \d+ not found|[A-Z]+|[\d.]+[MG]?)$"  # answers to our own questions
 )
-_TROUBLE = re.compile(r"Failed|An instance of this daemon|Only root user|rror:")
+_TROUBLE = re.compile(r"Failed|An instance of this daemon|Only root user|rror:|fatal GPU")
 
 
 class DaemonLog:
@@ -33,9 +34,9 @@ class DaemonLog:
         self.mark()
         return self._path.open("ab")
 
-    def mark(self) -> None:
-        """From here on, `telling_line` looks at what is written later."""
-        self._mark = self._size()
+    def mark(self, size: int | None = None) -> None:
+        """From here on, or from when the log had that `size`, `telling_line` looks at what is written later."""
+        self._mark = self.size() if size is None else size
 
     def rotate(self) -> None:
         """Keep every log in the directory below its bound. Errors: OSError."""
@@ -55,14 +56,14 @@ class DaemonLog:
         troubles = [line for line in lines if _TROUBLE.search(line)]
         return (troubles or lines or [""])[-1]
 
-    def _size(self) -> int:
+    def size(self) -> int:
         try:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def _tail(self) -> list[str]:
-        size = self._size()
+        size = self.size()
         try:
             with self._path.open("rb") as log:
                 log.seek(max(0, min(self._mark, size), size - _TAIL_BYTES))

@@ -107,7 +107,7 @@ def kill_server(pid: int) -> bool:
 def command_name(pid: int) -> str:
     """The process's own name, at most 15 characters; empty when it has gone."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""
 
@@ -139,7 +139,7 @@ def _program_names(pid: int) -> set[str]:
 def _start_time(pid: int) -> int | None:
     """Clock ticks since boot at which the process started, which tells it from a later one of the same PID."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if after_name[0] == "Z" else int(after_name[19])

@@ -23,6 +23,8 @@ START_SECONDS = 60.0
 WEDGED_SECONDS = 60.0
 """So long without an answer, and without a client by NVML, a server is taken for dead."""
 
+PIDS_TOLD = 8
+
 
 class Action(Enum):
     START_DAEMON = auto()
@@ -121,7 +123,10 @@ def _active(seen: Observation) -> Decision | None:
     message = f"server {server.pid} is {server.status}"
     if server.status == "INITIALIZING":
         return Decision(DaemonReason.STARTING, message, pause=SOON_SECONDS)
-    return _replace_idle(seen, DaemonReason.SERVER_NOT_ACTIVE, message)
+    if server.status == "FAULT":
+        told = f"a fatal fault has taken the CUDA contexts of all clients; {message}{_quoted(seen.log_line)}"
+        return _replace_idle(seen, DaemonReason.FAULTED, told)
+    return _replace_idle(seen, DaemonReason.SERVER_NOT_ACTIVE, f"{message}{_quoted(seen.log_line)}")
 
 
 def _holds_gpu(seen: Observation) -> Decision | None:
@@ -165,8 +170,7 @@ def _unused(seen: Observation) -> Decision | None:
         return Decision(DaemonReason.STOPPING, "it is not known whether clients are left")
     if not seen.clients:
         return None
-    pids = ", ".join(map(str, seen.clients[:8])) + (", …" if len(seen.clients) > 8 else "")
-    return Decision(DaemonReason.STOPPING, f"waits for clients to end: PID {pids}")
+    return Decision(DaemonReason.STOPPING, f"waits for clients to end: PID {_told(seen.clients)}")
 
 
 def _quit(seen: Observation) -> Decision | None:
@@ -183,8 +187,13 @@ def _write(seen: Observation, action: Action, shown: str, written: Limits | None
 
 def _replace_idle(seen: Observation, reason: DaemonReason, message: str) -> Decision:
     if seen.clients != ():
-        return Decision(reason, f"{message}; its clients have to end before it is replaced")
+        whose = f": PID {_told(seen.clients)}" if seen.clients else ""
+        return Decision(reason, f"{message}; its clients have to end before it is replaced{whose}")
     return Decision(reason, f"{message}; it is replaced", Action.KILL_SERVER, SOON_SECONDS)
+
+
+def _told(pids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, pids[:PIDS_TOLD])) + (", …" if len(pids) > PIDS_TOLD else "")
 
 
 def _quoted(line: str) -> str:

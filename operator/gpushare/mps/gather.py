@@ -40,19 +40,23 @@ class Gatherer:
 
     def look(self, wanted: Limits | None, past: Past, remark: str) -> Observation:
         """The observation carries the past on, with what this look added to it."""
-        now = boot_clock()
+        now, size = boot_clock(), self._log.size()
         seen = Observation(now, wanted, past, self._other_share(now), remark=remark)
         seen = self._daemon(seen)
         if seen.daemon_pid is not None:
             seen = self._answered(seen)
-        log_line = self._log.telling_line() if seen.server is None else ""
-        return replace(seen, link=self._link(), log_line=log_line)
+        healthy = seen.server is not None and seen.server.status in _HEALTHY and seen.server.pid in seen.on_gpu.pids
+        if healthy:
+            self._log.mark(size)
+        return replace(seen, link=self._link(), log_line="" if healthy else self._log.telling_line())
 
     def _daemon(self, seen: Observation) -> Observation:
         past = seen.past
         pid = self._process.pid
         if pid is None and past.daemon_ran:
-            past = past.daemon_ended(seen.now)
+            past = past.daemon_ended(
+                seen.now, self._how(f"the control daemon {self._process.exit_status or 'has gone'}")
+            )
         if pid is None and not seen.other_share:
             pid = self._process.adopt()
         if pid is not None and not past.daemon_ran:
@@ -64,8 +68,11 @@ class Gatherer:
         past, on_gpu, answer, error = seen.past, OnGpu(), Answer.GIVEN, ""
         server: Server | None = None
         clients: tuple[int, ...] | None = None
+        contexts = 0
         try:
-            server = self._server(past.server)
+            server, contexts = self._server(past.server)
+            if past.server is not None and (server is None or server.pid != past.server):
+                past = past.server_lost(self._how(f"MPS server {past.server} ended"))
             past = past.server_is(server.pid if server else None)
             past = self._read_back(past, seen.now) if seen.wanted else past
             on_gpu = self._on_gpu(server)
@@ -73,17 +80,33 @@ class Gatherer:
                 clients = ()
             elif seen.wanted is None or server.status not in _HEALTHY or server.pid not in on_gpu.pids:
                 clients = tuple(self._control.clients(server.pid))
+            if server is not None:
+                past = past.server_stands(server.status, server.pid in on_gpu.pids, clients, seen.now)
         except ControlError as failure:
             answer, error, past = _kind(failure), str(failure), past.unanswered(seen.now)
             on_gpu = self._on_gpu(server)
         return replace(
-            seen, past=past, answer=answer, answer_error=error, server=server, clients=clients, on_gpu=on_gpu
+            seen,
+            past=past,
+            answer=answer,
+            answer_error=error,
+            server=server,
+            clients=clients,
+            contexts=contexts,
+            on_gpu=on_gpu,
         )
 
-    def _server(self, last: int | None) -> Server | None:
-        """The daemon's server; of several, which `-multiuser-server` does not make, the one that serves."""
-        servers = [Server(pid, status) for pid, status in self._control.servers(last).items()]
-        return next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
+    def _server(self, last: int | None) -> tuple[Server | None, int]:
+        """(the server, client contexts); of several, which `-multiuser-server` does not make, the one that serves."""
+        found, contexts = self._control.survey(last)
+        servers = [Server(pid, status) for pid, status in found.items()]
+        serving = next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
+        return serving, contexts
+
+    def _how(self, ended: str) -> str:
+        """With the daemon's own word, where it left one."""
+        line = self._log.telling_line()
+        return f"{ended}: {line}" if line else ended
 
     def _read_back(self, past: Past, now: float) -> Past:
         """What was never written is not read: it is about to be written."""

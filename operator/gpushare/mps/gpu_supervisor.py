@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
 from gpushare.mps import client_link
 from gpushare.mps.clock import boot_clock
@@ -28,6 +29,9 @@ from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
+FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_LET_GO)
+FAULTED_TOLD = 64
+"""More than any driver takes on one GPU."""
 
 
 class GpuSupervisor:
@@ -78,6 +82,8 @@ class GpuSupervisor:
         self._log.rotate()
         seen = self._gatherer.look(self._limits(), self._past, self._remark)
         decision = decide(seen)
+        if decision.reason in FAULT_REASONS:
+            seen = replace(seen, past=seen.past.fault_told(decision.message))
         self._past = seen.past
         self._tell(seen, decision)
         self._act(decision.action, seen)
@@ -114,6 +120,13 @@ class GpuSupervisor:
             server_status=seen.server.status if seen.server else "",
             in_force=seen.in_force,
             restarts=seen.past.restarts,
+            servers_lost=seen.past.servers_lost,
+            last_failure=seen.past.last_failure[:MESSAGE_CHARACTERS],
+            faults=seen.past.faults,
+            last_fault=seen.past.last_fault[:MESSAGE_CHARACTERS],
+            contexts=seen.contexts,
+            fault_since=seen.past.fault_since,
+            faulted_clients=[pid for pid in seen.past.faulted if pid in (seen.clients or ())][:FAULTED_TOLD],
             stopped=decision.stopped,
         )
         if self._told is None or (state.reason, state.message) != (self._told.reason, self._told.message):
@@ -165,6 +178,7 @@ class GpuSupervisor:
     def _kill_server(self, _: Observation, past: Past) -> Past:
         if past.server is not None and kill_server(past.server):
             LOG.info("GPU %s: ended server %d", self._gpu.uuid, past.server)
+            return replace(past.server_is(None), unanswered_since=past.unanswered_since)
         return past
 
     def _write_server_limits(self, seen: Observation, past: Past) -> Past:

@@ -3,6 +3,7 @@
 <root>/<gpu uuid>/        0711 root
     daemon.json           wanted, by the agent
     state.json            done, by the supervisor
+    endings.json          clients that the agent had ended, so that a restarted one ends none twice
     pipe/                 the daemon's own sockets: for the supervisor and the agent only
     client/control        hard link to pipe/control: all that a client sees
     log/                  control.log, server.log
@@ -27,6 +28,10 @@ class GpuDir:
     @property
     def state(self) -> Path:
         return self.path / "state.json"
+
+    @property
+    def endings(self) -> Path:
+        return self.path / "endings.json"
 
     @property
     def original_mode(self) -> Path:

@@ -66,6 +66,7 @@ class Observation:
     answer_error: str = ""
     server: Server | None = None
     clients: tuple[int, ...] | None = None
+    contexts: int = 0
     on_gpu: OnGpu = field(default_factory=OnGpu)
     link: Link = Link.ABSENT
     log_line: str = ""

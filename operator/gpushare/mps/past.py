@@ -42,6 +42,8 @@ class Past:
     """Times are CLOCK_BOOTTIME seconds. Limits read back count for one daemon and one server.
 
     `daemon_ran`: at the last look. `…_written`: the limits written last. `trouble`: what the last action ran into.
+    `last_failure`: how daemon or server ended last. `fault_since`: when the present server was first seen in FAULT;
+    `faulted`: PIDs of the clients that it listed then, which have lost their contexts.
     """
 
     daemon_ran: bool = False
@@ -59,6 +61,13 @@ class Past:
     server_limits_written: Limits | None = None
     read_at: float = 0.0
     trouble: str = ""
+    servers_lost: int = 0
+    last_failure: str = ""
+    faults: int = 0
+    last_fault: str = ""
+    fault_counted: bool = False
+    fault_since: float | None = None
+    faulted: tuple[int, ...] = ()
 
     @property
     def restarts(self) -> int:
@@ -68,11 +77,20 @@ class Past:
         """A daemon was started or taken over."""
         return replace(self, daemon_ran=True, daemon_since=now)
 
-    def daemon_ended(self, now: float) -> "Past":
+    def daemon_ended(self, now: float, how: str = "") -> "Past":
         """0, 1, 2, 4, … 60 s until the next start; the count begins anew after a good minute."""
         failures = 1 if self.daemon_ran and now - self.daemon_since >= GOOD_SECONDS else self.failures + 1
         wait = min(2.0 ** min(failures - 2, _MOST_DOUBLINGS), LONGEST_BACKOFF_SECONDS) if failures > 1 else 0.0
-        return Past(starts=self.starts, failures=failures, daemon_start_at=now + wait, trouble=self.trouble)
+        return Past(
+            starts=self.starts,
+            failures=failures,
+            daemon_start_at=now + wait,
+            trouble=self.trouble,
+            servers_lost=self.servers_lost,
+            faults=self.faults,
+            last_fault=self.last_fault,
+            last_failure=how or self.last_failure,
+        )
 
     def unanswered(self, now: float) -> "Past":
         return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
@@ -82,7 +100,28 @@ class Past:
         past = replace(self, server=pid, unanswered_since=None)
         if pid != self.server:
             past = replace(past, server_limits=None, server_limits_written=None)
+            past = past._without_fault()
         return past if pid is None else replace(past, server_attempts=0, server_start_at=0.0)
+
+    def server_lost(self, how: str) -> "Past":
+        """The server ended although nobody ended it."""
+        return replace(self, servers_lost=self.servers_lost + 1, last_failure=how)
+
+    def server_stands(self, status: str, holds_gpu: bool, clients: tuple[int, ...] | None, now: float) -> "Past":
+        """A fault begins with FAULT, and is over once the server is ACTIVE and on the GPU again."""
+        if status == "FAULT":
+            since = now if self.fault_since is None else self.fault_since
+            return replace(self, fault_since=since, faulted=self.faulted if clients is None else clients)
+        return self._without_fault() if status == "ACTIVE" and holds_gpu else self
+
+    def _without_fault(self) -> "Past":
+        return replace(self, fault_since=None, fault_counted=False, faulted=())
+
+    def fault_told(self, message: str) -> "Past":
+        """A fault shows in FAULT, in a server that let the GPU go, or in both one after the other: it counts once."""
+        if self.fault_counted:
+            return self
+        return replace(self, faults=self.faults + 1, last_fault=message, fault_counted=True)
 
     def server_attempted(self, now: float) -> "Past":
         wait = FIRST_SERVER_WAIT_SECONDS * 2.0 ** min(self.server_attempts, _MOST_DOUBLINGS)

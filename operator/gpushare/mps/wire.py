@@ -37,6 +37,17 @@ class DaemonState(ApiModel):
     server_status: str = Field(default="", description="get_server_status, such as ACTIVE.")
     in_force: Limits | None = Field(default=None, description="Read back from daemon and live server.")
     restarts: int = 0
+    servers_lost: int = Field(default=0, description="Times a server ended though nobody ended it.")
+    last_failure: str = Field(default="", max_length=1024, description="How daemon or server ended last, in its words.")
+    contexts: int = Field(default=0, ge=0, description="Client contexts that the server holds.")
+    faults: int = Field(default=0, description="Times a fatal fault was seen: FAULT, or a server that let the GPU go.")
+    last_fault: str = Field(default="", max_length=1024, description="What was told of the last of them.")
+    fault_since: float | None = Field(
+        default=None, description="CLOCK_BOOTTIME seconds since which the present server is hit by a fatal fault."
+    )
+    faulted_clients: list[int] = Field(
+        default_factory=list, max_length=64, description="PIDs of the clients that a replacement of it waits for."
+    )
     stopped: bool = Field(default=False, description="The daemon has ended as asked; its sockets are gone.")
 
     @property

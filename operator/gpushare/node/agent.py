@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from gpushare.api.gpunode import Assignment, GpuNode, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object
 from gpushare.kube.reflector import Reflector
 from gpushare.mps.clock import boot_clock
@@ -22,18 +23,24 @@ from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
 from gpushare.node.draining import Slots, united
 from gpushare.node.edits import ContainerEdits
+from gpushare.node.expiry import Expired
+from gpushare.node.fault_reports import Look, look_at
 from gpushare.node.gpunode_writer import FAILURES, GpuNodeWriter
 from gpushare.node.inventory import Inventory
 from gpushare.node.kubelet import KubeletReader, Source
 from gpushare.node.late import Room
 from gpushare.node.lifecycle import Lifecycle
+from gpushare.node.lingerers import Fault, faults_of
+from gpushare.node.metrics import NodeSnapshot
 from gpushare.node.serving import PluginFactory, Serving
 from gpushare.node.settings import AgentSettings
 from gpushare.node.shares import Shares
 from gpushare.node.slots import GpuOffer, MpsHooks, SlotHooks, offered_devices, slot_edits
-from gpushare.node.status import GpuFacts, NodeFacts, build
+from gpushare.node.status import GpuFacts, NodeFacts, build, foreign_holders
+from gpushare.node.usage import Reading
 from gpushare.node.verdict import Verdict
 from gpushare.node.wake import Wake
+from gpushare.node.watch import Enforcer, Watch
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
@@ -45,6 +52,7 @@ TICK_SECONDS = 1.0
 DEBOUNCE_SECONDS = 0.05
 NVML_SECONDS = 2.0
 KUBELET_SECONDS = 5.0
+OBSERVE_SECONDS = 2.0
 DRIVER_SECONDS = 60.0
 ALIVE_SECONDS = 60.0
 """A loop that has not ticked for so long does not come back by itself."""
@@ -60,8 +68,12 @@ class Agent:
         nvml: Nvml,
         pod_resources: Source,
         plugins: PluginFactory,
+        enforcer: Enforcer,
         clock: Callable[[], float] = boot_clock,
+        turned: Callable[[str, float], None] = lambda loop, seconds: None,
+        proc: Path = Path("/proc"),
     ) -> None:
+        """`turned` is told of each turn of a loop: its name and how many seconds it took."""
         self.devices = Devices(settings)
         self.inventory = Inventory(nvml, clock)
         self.decisions: dict[Uuid, GpuDecision] = {}
@@ -69,6 +81,7 @@ class Agent:
         self._settings = settings
         self._kube = kube
         self._clock = clock
+        self._turned = turned
         self._wake = Wake()
         self._tell = Wake()
         self._look_at_gpus = Wake()
@@ -79,11 +92,20 @@ class Agent:
         self.pods = Reflector(kube, PODS, self._pods_changed, fieldSelector=f"spec.nodeName={node}")
         self._gate = cdi.Gate(settings.cdi_dir)
         self._kubelet = KubeletReader(pod_resources, clock, self._known_pods)
-        self._lifecycle = Lifecycle(settings.root, self.inventory, self._gate, clock, self._gpus_changed)
+        self._lifecycle = Lifecycle(
+            settings.root,
+            self.inventory,
+            self._gate,
+            clock,
+            self._gpus_changed,
+            lambda: foreign_holders(self.pods.objects.values()),
+        )
+        self._watch = Watch(clock, enforcer, proc)
         self._serving = Serving(plugins, self._hooks, MpsHooks(self._mps_edits))
         self._writer = GpuNodeWriter(kube, node, clock)
         self._parsed = Shares()
         self._assignments: tuple[Assignment, ...] | None = None
+        self._generation = 0
         self._on_disk: dict[Uuid, OnDisk] = {}
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
         self._picture: Picture | None = None
@@ -100,12 +122,18 @@ class Agent:
                 await self._begin()
                 tasks.create_task(self._every(NVML_SECONDS, self._look_at_gpus, self._poll_gpus))
                 tasks.create_task(self._every(KUBELET_SECONDS, self._look_at_kubelet, self._poll_kubelet))
+                tasks.create_task(self._every(OBSERVE_SECONDS, Wake(), self._observe))
                 tasks.create_task(self._every(DRIVER_SECONDS, Wake(), self.devices.scan))
                 tasks.create_task(self._every(TICK_SECONDS, self._wake, self._tick))
                 tasks.create_task(self._every(TICK_SECONDS, self._tell, self._report))
         finally:
             await self._lifecycle.close()
             await self._serving.leave()
+
+    @property
+    def observed(self) -> dict[Uuid, Reading]:
+        """Who uses each shared GPU, by the latest reading; a GPU of which nothing is known now is not there."""
+        return self._watch.readings
 
     def pods_by_uid(self) -> dict[str, Object]:
         """This node's pods, as far as they are known."""
@@ -115,9 +143,44 @@ class Agent:
         """GPUs that have a daemon of ours."""
         return list(self._on_disk)
 
+    def expired(self) -> list[Expired]:
+        """GPUs with a daemon of ours whose clients are to be ended."""
+        plans = [self.decisions[uuid].plan for uuid in self._on_disk if uuid in self.decisions]
+        return [Expired(plan.uuid, plan.share) for plan in plans if plan.ends_clients]
+
+    def fault_looks(self) -> list[Look]:
+        """What is known now of each GPU with a daemon of ours, for reports of faults."""
+        return [
+            look_at(decision.verdict, self._on_disk[uuid].state, self.observed.get(uuid), uuid)
+            for uuid, decision in self.decisions.items()
+            if uuid in self._on_disk
+        ]
+
+    def faults(self) -> list[Fault]:
+        """GPUs whose server waits for clients that a fatal fault has hit, of shares that are known."""
+        states = {uuid: item.state for uuid, item in self._on_disk.items() if item.state is not None}
+        return faults_of(states, self._parsed.read(self.shares.objects), self._clock())
+
     def follow_pods(self, changed: Callable[[], None]) -> None:
         """`changed` is called at every change of this node's pods."""
         self._followers.append(changed)
+
+    def snapshot(self) -> NodeSnapshot:
+        """What is known now, for metrics: every value in it is replaced by later ones, never changed."""
+        view, driver = self._kubelet.view, self.inventory.driver
+        return NodeSnapshot(
+            now=self._clock(),
+            simulated=self.inventory.simulated,
+            views=self.inventory.views,
+            client_ceiling=driver.client_ceiling if driver else None,
+            decisions=self.decisions,
+            states={uuid: item.state for uuid, item in self._on_disk.items()},
+            observed=self.observed,
+            findings=self._watch.findings() or (),
+            nvml_error=self.inventory.error,
+            kubelet_error=self._kubelet.error,
+            kubelet_read_at=view.started if view else None,
+        )
 
     def unwell(self) -> str | None:
         age = self._clock() - self.ticked_at
@@ -147,11 +210,14 @@ class Agent:
         LOG.info("CDI %s: edits travel %s", mode, "by CDI" if self.devices.by_cdi else "in Allocate")
 
     async def _every(self, seconds: float, wake: Wake, work: Work) -> None:
+        loop = work.__name__.strip("_")
         while True:
+            began = self._clock()
             try:
                 await work()
             except OSError as error:
-                LOG.error("%s failed, trying again: %s", work.__name__.strip("_"), error)
+                LOG.error("%s failed, trying again: %s", loop, error)
+            self._turned(loop, self._clock() - began)
             await wake.wait(seconds)
             await asyncio.sleep(DEBOUNCE_SECONDS)
 
@@ -167,6 +233,21 @@ class Agent:
             self._serving.settle(view)
             self._wake.poke()
 
+    async def _observe(self) -> None:
+        if self._picture is None or not (self.pods.synced.is_set() and self._informed()):
+            return
+        await self._watch.look(
+            self.inventory.views,
+            self._on_disk,
+            self.pods.objects.values(),
+            self._parsed.read(self.shares.objects),
+            self._findings_told,
+        )
+
+    def _findings_told(self) -> list[Finding]:
+        node = self._gpu_node()
+        return node.status.findings if node is not None else []
+
     async def _tick(self) -> None:
         picture = self._gather()
         self.decisions = decide(picture)
@@ -179,8 +260,10 @@ class Agent:
 
     def _gather(self) -> Picture:
         node = self._gpu_node()
-        if node is not None and node.spec.assignments is not None:
-            self._assignments = tuple(node.spec.assignments)
+        if node is not None:
+            self._generation = node.metadata.generation
+            if node.spec.assignments is not None:
+                self._assignments = tuple(node.spec.assignments)
         self._on_disk = daemons.read_all(self._settings.root)
         now = self._clock()
         return Picture(
@@ -193,6 +276,7 @@ class Agent:
             promised=self._serving.promised(),
             server_since=self._watch_servers(now),
             withdrawn_at=self._withdrawn_at,
+            client_ceiling=self.inventory.client_ceiling,
             undeliverable=self.devices.problem(),
         )
 
@@ -204,7 +288,7 @@ class Agent:
         known = self._servers
         self._servers = {}
         for uuid, item in self._on_disk.items():
-            pid = item.state.server_pid if item.state else None
+            pid = item.server_pid
             old = known.get(uuid, (None, 0.0)) if known is not None else (pid, 0.0)
             if old[0] != pid:
                 self._look_at_gpus.poke()
@@ -218,7 +302,7 @@ class Agent:
 
     def _apply_gate(self) -> None:
         views = self.inventory.views
-        ready = {uuid for uuid, decision in self.decisions.items() if decision.verdict.ready and uuid in views}
+        ready = {uuid for uuid, decision in self.decisions.items() if decision.verdict.takes_clients and uuid in views}
         passable = ready if self.devices.by_cdi else set()
         for uuid in self._gate.uuids() - passable:
             self._gate.close(uuid)
@@ -257,7 +341,8 @@ class Agent:
         if picture is None:
             return
         facts = NodeFacts(
-            generation=node.metadata.generation,
+            # Of the assignments that were decided on, not of those that came since.
+            generation=self._generation,
             agent_version=version("gpushare"),
             simulated=self.inventory.simulated,
             driver=self.inventory.driver,
@@ -265,7 +350,10 @@ class Agent:
             original_modes={uuid: item.original_mode for uuid, item in self._on_disk.items()},
             gpus=[self._gpu_facts(decision) for decision in self.decisions.values()],
             held=self._held(picture),
+            holding=picture.kubelet.pods if picture.kubelet else {},
+            assignments=self._assignments or (),
             pods=list(self.pods.objects.values()),
+            findings=self._watch.findings(),
             nvml_error=self.inventory.error,
             kubelet_error=self._kubelet.error,
             now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -17,7 +17,7 @@ class Stage(StrEnum):
     TAKE = "Take"  # assigned, nothing on disk yet
     SERVE = "Serve"
     KEEP = "Keep"  # no news from the API: daemon and held slots go on, no free slot is offered
-    DRAIN = "Drain"  # the operator asked for it
+    DRAIN = "Drain"  # the operator asked for it, be it to take the GPU away or to replace its MPS pod
     LEAVE = "Leave"  # the assignment is gone: drain, then stop
     STOP = "Stop"  # told to stop; ends with the directory's removal
     NOTHING_TO_DRAIN = "NothingToDrain"  # to be drained, but never taken
@@ -25,12 +25,13 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """`limits` is None where the share is unknown and nothing is on disk."""
+    """`limits`: None where the share is unknown and nothing is on disk. `ends_clients`: the share's maxWait is over."""
 
     uuid: Uuid
     share: ShareName
     stage: Stage
     limits: Limits | None
+    ends_clients: bool = False
 
 
 def plan(
@@ -46,9 +47,11 @@ def plan(
         wanted, item = on_disk.get(uuid), assigned.get(uuid)
         if wanted is not None:
             stage = _stage_on_disk(wanted, item, known=assignments is not None, drained=uuid in drained)
-            plans[uuid] = GpuPlan(uuid, wanted.share, stage, _limits(wanted, shares.get(wanted.share)))
+            limits = _limits(wanted, shares.get(wanted.share))
+            ends = item is not None and item.share == wanted.share and item.end_clients
+            plans[uuid] = GpuPlan(uuid, wanted.share, stage, limits, ends)
         elif item is not None:
-            stage = Stage.NOTHING_TO_DRAIN if item.draining else Stage.TAKE
+            stage = Stage.NOTHING_TO_DRAIN if item.draining or item.paused else Stage.TAKE
             share = shares.get(item.share)
             plans[uuid] = GpuPlan(uuid, item.share, stage, limits_of(share) if share else None)
     return plans
@@ -70,7 +73,7 @@ def _stage_on_disk(wanted: DaemonWanted, item: Assignment | None, *, known: bool
         return Stage.KEEP
     if item is None or item.share != wanted.share:
         return Stage.STOP if drained else Stage.LEAVE
-    return Stage.DRAIN if item.draining else Stage.SERVE
+    return Stage.DRAIN if item.draining or item.paused else Stage.SERVE
 
 
 def _limits(wanted: DaemonWanted, share: GpuShare | None) -> Limits:

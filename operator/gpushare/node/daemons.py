@@ -24,6 +24,10 @@ class OnDisk:
     original_mode: ComputeMode | None
     written_at: float
 
+    @property
+    def server_pid(self) -> int | None:
+        return self.state.server_pid if self.state else None
+
 
 def read_all(root: Path) -> dict[Uuid, OnDisk]:
     """Every GPU that has a readable daemon.json."""

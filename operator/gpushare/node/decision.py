@@ -11,7 +11,7 @@ from gpushare.node.daemons import OnDisk
 from gpushare.node.draining import Holdings, KubeletView, Slots, idle, united
 from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
-from gpushare.node.verdict import Evidence, Verdict, judge
+from gpushare.node.verdict import Evidence, Verdict, judge, with_room
 
 DRAINED_STAGES = (Stage.DRAIN, Stage.NOTHING_TO_DRAIN)
 
@@ -30,6 +30,8 @@ class Picture:
     """Slots handed out that no reading of the kubelet has settled."""
     server_since: Mapping[Uuid, float]
     withdrawn_at: Mapping[Uuid, float]
+    client_ceiling: int
+    """MPS contexts that the driver takes on one GPU."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
 
@@ -51,9 +53,9 @@ def decide(picture: Picture) -> dict[Uuid, GpuDecision]:
 
 
 def _decide_gpu(picture: Picture, planned: GpuPlan, idle_for_good: bool) -> GpuDecision:
-    verdict = _verdict(picture, planned)
     held = _held(picture, planned.share, planned.uuid)
     share = picture.shares.get(planned.share)
+    verdict = _with_room(_verdict(picture, planned), picture, planned, share, held)
     drained = planned.stage is Stage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and idle_for_good)
     offer = offer_of(planned, share, verdict, picture.views.get(planned.uuid), held)
     return GpuDecision(planned, verdict, held, drained, offer)
@@ -65,6 +67,11 @@ def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
         return Verdict(DaemonReason.PENDING, "the GPU is about to be taken")
     if picture.undeliverable:
         return Verdict(DaemonReason.DAEMON_FAILED, picture.undeliverable)
+    if planned.ends_clients:
+        message = (
+            f"maxWait of GpuShare {planned.share} is over: clients are ended, and none starts until the change is made"
+        )
+        return Verdict(DaemonReason.STOPPING, message)
     return judge(
         Evidence(
             wanted=item.wanted,
@@ -75,6 +82,15 @@ def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
             now=picture.now,
         )
     )
+
+
+def _with_room(verdict: Verdict, picture: Picture, planned: GpuPlan, share: GpuShare | None, held: Slots) -> Verdict:
+    item = picture.on_disk.get(planned.uuid)
+    if share is None or item is None or item.state is None:
+        return verdict
+    clients = share.spec.clients
+    free = len(held) < clients.per_gpu
+    return with_room(verdict, item.state.contexts, picture.client_ceiling, clients.processes, free)
 
 
 def _held(picture: Picture, share: ShareName, uuid: Uuid) -> Slots:

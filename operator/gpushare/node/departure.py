@@ -1,28 +1,34 @@
 """Departure without harm: the CUDA clients of departing pods leave through their MPS daemon before a signal hits them.
 
 A process that is killed while its kernel runs kills every neighbour on its GPU (measured on H200); one whose contexts
-`terminate_client` has ended does not. Guarantees: within 0.3 s of a pod's deletion being known, each of its clients
-that would die of SIGTERM is being ended, later ones as soon as they appear, and the others 2 s before the kubelet
-kills. Does not guarantee that this comes before the kubelet's first signal: the webhook's preStop sleep does. Nothing
-is polled while no pod departs.
+`terminate_client` has ended does not. Guarantees: within 0.3 s of a pod's departure being known, each of its clients
+that would die of SIGTERM is being ended, later ones as they appear, and the others 2 s before the kubelet kills. Does
+not guarantee that this comes before the kubelet's first signal: the webhook's preStop sleep does. Nothing is polled
+while no pod departs.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.kube import events
+from gpushare.kube.announcer import News
 from gpushare.kube.client import Object
-from gpushare.node.client_guard import ClientGuard, Control, Due
-from gpushare.node.departing import Departing, Departures
+from gpushare.node.client_guard import ClientGuard, Due
+from gpushare.node.departing import SPARE_SECONDS, Departing, Departures, container_name
+from gpushare.node.ending import Endings
+from gpushare.node.killing import Killing
 from gpushare.nvml.types import Nvml
 
 RESCAN_SECONDS = 0.25
+SLOW_RESCAN_SECONDS = 2.0
+"""While all that is left are long grace periods: a pod may depart for hours."""
+HASTE_SECONDS = 5.0
 
 
 class Departure:
@@ -31,33 +37,35 @@ class Departure:
         nvml: Nvml,
         pods: Callable[[], Mapping[str, Object]],
         gpus: Callable[[], Collection[Uuid]],
-        control: Callable[[Uuid], Control],
-        post: Callable[[Object], Coroutine[Any, Any, None]],
-        instance: str = "",
+        endings: Endings,
+        tell: Callable[[News], None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         proc: Path = Path("/proc"),
     ) -> None:
-        """`pods`: this node's by uid. `gpus`: those with a daemon of ours. `post`: writes an event's body and never
-        raises. `instance`: who reports the events. `clock`: seconds, monotonic. `wall`: seconds since 1970.
+        """`pods`: this node's by uid. `gpus`: those with a daemon of ours. `tell`: takes what becomes an event, and
+        never waits. `clock`: seconds, monotonic. `wall`: seconds since 1970.
         """
         self._pods = pods
         self._gpus = gpus
-        self._post = post
-        self._instance = instance
+        self._tell = tell
         self._clock = clock
         self._wall = wall
-        self._new_guard = partial(ClientGuard, nvml=nvml, control=control, proc=proc)
+        self._new_guard = partial(ClientGuard, nvml=nvml, endings=endings, proc=proc)
         self._poked = asyncio.Event()
         self._departures = Departures()
-        self._departing: Mapping[str, Departing] = {}
+        self._departing: Mapping[str, Sequence[Departing]] = {}
         self._guards: dict[Uuid, ClientGuard] = {}
         self._scans: dict[Uuid, asyncio.Task[None]] = {}
-        self._posts: set[asyncio.Task[None]] = set()
 
     def poke(self) -> None:
         """To be called when a pod of this node has changed."""
         self._poked.set()
+
+    def killing(self, killing: Killing) -> None:
+        """To be called when the kubelet says that it ends a container, or a pod, by itself."""
+        if self._departures.kill(killing, self._pods(), self._clock(), self._wall()):
+            self.poke()
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -67,10 +75,10 @@ class Departure:
                 self._look()
                 # Not asyncio.wait_for: Python 3.11's can swallow a cancellation that comes with the poke.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(RESCAN_SECONDS if self._departing else None):
+                    async with asyncio.timeout(pause(self._departing, self._clock())):
                         await self._poked.wait()
         finally:
-            for task in (*self._scans.values(), *self._posts):
+            for task in self._scans.values():
                 task.cancel()
 
     def _look(self) -> None:
@@ -86,24 +94,31 @@ class Departure:
         try:
             guard = self._guards.setdefault(uuid, self._new_guard(uuid))
             for due in await guard.end_due(self._departing, self._clock):
-                self._tell(uuid, due)
+                self._tell(news(uuid, due))
         finally:
             del self._scans[uuid]
 
-    def _tell(self, uuid: Uuid, due: Due) -> None:
-        pod = due.departing.pod
-        body = events.event(
-            events.reference(pod, "v1", "Pod"),
-            controller="gpushare-agent",
-            instance=self._instance,
-            kind="Normal",
-            reason="ClientTerminated",
-            action="TerminateClient",
-            note=note(uuid, due),
-        )
-        task = asyncio.create_task(self._post(body))
-        self._posts.add(task)
-        task.add_done_callback(self._posts.discard)
+
+def pause(departing: Mapping[str, Sequence[Departing]], now: float) -> float | None:
+    """Seconds until the next look, without news; None: nothing departs."""
+    items = [item for some in departing.values() for item in some]
+    if not items:
+        return None
+    fresh = any(now - (item.kill_at - item.grace) < HASTE_SECONDS for item in items)
+    near = any(abs(item.kill_at - SPARE_SECONDS - now) < HASTE_SECONDS for item in items)
+    return RESCAN_SECONDS if fresh or near else SLOW_RESCAN_SECONDS
+
+
+def news(uuid: Uuid, due: Due) -> News:
+    """One for each process, which the subject names: a container may have several."""
+    return News(
+        events.reference(due.departing.pod, "v1", "Pod"),
+        kind="Normal",
+        reason=EventReason.CLIENT_TERMINATED,
+        action="TerminateClient",
+        note=note(uuid, due),
+        subject=f"{due.process.pid}/{due.process.started}",
+    )
 
 
 def note(uuid: Uuid, due: Due) -> str:
@@ -112,6 +127,8 @@ def note(uuid: Uuid, due: Due) -> str:
     name = container_name(pod, process.owner.container_id if process.owner else "")
     container = f"container {name}" if name else "an unknown container"
     why = "catches SIGTERM but its time is over" if process.catches_sigterm else "does not catch SIGTERM"
+    if due.with_ancestor is not None:
+        why = f"would be killed as soon as process {due.with_ancestor}, which it depends on, dies of SIGTERM"
     metadata = pod["metadata"]
     whose = f"{container} of pod {metadata['namespace']}/{metadata['name']}"
     return (
@@ -119,13 +136,3 @@ def note(uuid: Uuid, due: Due) -> str:
         f"{due.departing.why}, the process {why}, and being killed in the middle of a kernel it would take all other "
         "clients of this GPU with it."
     )
-
-
-def container_name(pod: Object, container_id: str) -> str:
-    """Of the container that the runtime knows by `container_id`; empty where the pod's status does not tell."""
-    status = pod.get("status", {})
-    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        for item in status.get(kind) or ():
-            if container_id and (item.get("containerID") or "").endswith(f"://{container_id}"):
-                return str(item["name"])
-    return ""

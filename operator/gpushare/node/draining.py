@@ -6,7 +6,7 @@ is final. An allocation that this reading may have missed is promised, and a pro
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -17,11 +17,12 @@ Holdings = Mapping[tuple[ShareName, Uuid], Slots]
 
 @dataclass(frozen=True, slots=True)
 class KubeletView:
-    """One reading of PodResources, begun at `started`: (share, GPU) -> slots."""
+    """One reading of PodResources, begun at `started`: (share, GPU) -> slots, and whose they are (namespace/name)."""
 
     started: float
     allocatable: Holdings
     held: Holdings
+    pods: Mapping[tuple[ShareName, Uuid], frozenset[str]] = field(default_factory=dict)
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -37,15 +38,30 @@ def by_gpu(devices: Collection[tuple[str, str]]) -> dict[tuple[ShareName, Uuid],
     """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
     grouped: dict[tuple[ShareName, Uuid], set[int]] = {}
     for resource, device_id in devices:
-        share = names.share_of_resource(resource)
-        if share is None:
-            continue
-        try:
-            uuid, slot = names.parse_slot_id(device_id)
-        except ValueError:
-            continue
-        grouped.setdefault((share, uuid), set()).add(slot)
+        place = _place(resource, device_id)
+        if place is not None:
+            grouped.setdefault(place[:2], set()).add(place[2])
     return {key: frozenset(slots) for key, slots in grouped.items()}
+
+
+def pods_by_gpu(devices: Collection[tuple[str, str, str]]) -> dict[tuple[ShareName, Uuid], frozenset[str]]:
+    """(resource, device id, pod) grouped to the pods of each share and GPU; what is no slot of ours is passed over."""
+    grouped: dict[tuple[ShareName, Uuid], set[str]] = {}
+    for resource, device_id, pod in devices:
+        place = _place(resource, device_id)
+        if place is not None:
+            grouped.setdefault(place[:2], set()).add(pod)
+    return {key: frozenset(pods) for key, pods in grouped.items()}
+
+
+def _place(resource: str, device_id: str) -> tuple[ShareName, Uuid, int] | None:
+    share = names.share_of_resource(resource)
+    if share is None:
+        return None
+    try:
+        return share, *names.parse_slot_id(device_id)
+    except ValueError:
+        return None
 
 
 def idle(share: ShareName, uuid: Uuid, withdrawn_at: float | None, view: KubeletView | None, promised: Slots) -> bool:

@@ -18,6 +18,8 @@ LOG = logging.getLogger(__name__)
 CALL_SECONDS = 5.0
 """NVML answers within milliseconds; a driver that takes this long has lost the GPU or is being unloaded."""
 
+LOWEST_CLIENT_CEILING = 48
+
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
@@ -40,7 +42,7 @@ class Driver:
     def client_ceiling(self) -> int:
         """MPS contexts on one GPU (NVIDIA's MPS documentation: 60 from release 590 on)."""
         major = self.version.split(".")[0]
-        return 60 if major.isdecimal() and int(major) >= 590 else 48
+        return 60 if major.isdecimal() and int(major) >= 590 else LOWEST_CLIENT_CEILING
 
 
 class Inventory:
@@ -54,6 +56,11 @@ class Inventory:
         self._proc = proc
         self._whole = Lane("NVML", CALL_SECONDS)
         self._lanes: dict[Uuid, Lane] = {}
+
+    @property
+    def client_ceiling(self) -> int:
+        """MPS contexts on one GPU; before the driver was asked what every driver takes."""
+        return self.driver.client_ceiling if self.driver else LOWEST_CLIENT_CEILING
 
     @property
     def simulated(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpushare.kube.client import Object
-from gpushare.node.draining import KubeletView, by_gpu
+from gpushare.node.draining import KubeletView, by_gpu, pods_by_gpu
 from gpushare.node.plausible import implausible
 from gpushare.node.podresources import HeldDevice, PodResourcesError
 
@@ -49,7 +49,12 @@ class KubeletReader:
         # In this order: what is held is final only for slots that cannot be allocated any more.
         allocatable = await self._source.allocatable()
         held = await self._source.held()
-        return KubeletView(started, by_gpu(allocatable), by_gpu([(item.resource, item.id) for item in held]))
+        return KubeletView(
+            started,
+            by_gpu(allocatable),
+            by_gpu([(item.resource, item.id) for item in held]),
+            pods_by_gpu([(item.resource, item.id, f"{item.namespace}/{item.pod}") for item in held]),
+        )
 
     def _note(self, error: str) -> None:
         if error and error != self.error:

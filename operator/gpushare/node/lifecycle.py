@@ -7,11 +7,11 @@ but itself. Each action is safe to repeat and is repeated until it succeeds; `no
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpushare.api.gpunode import ComputeMode, Uuid
+from gpushare.api.gpunode import ComputeMode, ForeignHolder, Uuid
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonWanted
 from gpushare.node import compute_mode, daemons, release
@@ -35,15 +35,19 @@ class Lifecycle:
         gate: Gate,
         clock: Callable[[], float],
         changed: Callable[[], None],
+        foreign: Callable[[], Sequence[ForeignHolder]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended."""
+        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold whole
+        GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign it.
+        """
         self.notes: dict[Uuid, str] = {}
         self._root = root
         self._inventory = inventory
         self._gate = gate
         self._clock = clock
         self._changed = changed
+        self._foreign = foreign
         self._proc = proc
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
@@ -74,6 +78,9 @@ class Lifecycle:
             self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
         elif view is None or view.lost:
             self.notes[planned.uuid] = "NVML does not reach this GPU"
+        elif holders := self._foreign():
+            holder = holders[0]
+            self.notes[planned.uuid] = f"pod {holder.namespace}/{holder.pod} of this node holds {holder.resource}"
         else:
             wanted = DaemonWanted(uuid=planned.uuid, share=planned.share, limits=planned.limits)
             self._act(planned.uuid, "taking the GPU", lambda: self._take_now(wanted))

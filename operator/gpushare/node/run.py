@@ -4,22 +4,33 @@ import asyncio
 import ctypes
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
+from gpushare.api import names
 from gpushare.api.gpunode import Uuid
+from gpushare.kube.announcer import Announcer
 from gpushare.kube.client import Kube
-from gpushare.kube.events import post
+from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.layout import gpu_dir
 from gpushare.node import driver, probes
 from gpushare.node.agent import Agent
 from gpushare.node.departure import Departure
+from gpushare.node.ending import Endings
+from gpushare.node.enforcement import Enforcement
+from gpushare.node.expiry import Expiry
+from gpushare.node.fault_reports import FaultReports
+from gpushare.node.kill_events import KillEvents
 from gpushare.node.lane import HungError, Lane
-from gpushare.node.plugin import DevicePlugin
+from gpushare.node.lingering import Lingering
+from gpushare.node.meters import MeteredHooks, NodeMeters, export
+from gpushare.node.metrics import WITHOUT_DRIVER
+from gpushare.node.plugin import DevicePlugin, Hooks
 from gpushare.node.podresources import PodResources
+from gpushare.node.serving import PluginFactory
 from gpushare.node.settings import AgentSettings
+from gpushare.node.xids import XidWatch
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.simulation import bin_dir
 
@@ -27,6 +38,7 @@ LOG = logging.getLogger(__name__)
 DRIVER_RETRY_SECONDS = 10.0
 CONTROL_SECONDS = 2.0
 """A control command takes some 20 ms; a wedged daemon must not use up a pod's grace period."""
+REPORT_SECONDS = 1.0
 DRIVER_LOAD_SECONDS = 60.0
 """Initialising a GPU that nothing kept awake takes seconds each."""
 
@@ -38,28 +50,62 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         "/healthz": lambda: agent.unwell() if agent else None,
         "/readyz": lambda: agent.unready() if agent else "waiting for the NVIDIA driver",
     }
+    exported, meters = export(lambda: agent.snapshot() if agent else WITHOUT_DRIVER)
     server = await probes.serve(settings.probe_port, checks)
-    async with server:
+    async with server, exposed(settings.metrics_port, exported):
         nvml = await _open_nvml(settings)
+        endings = Endings(settings.root, _controls(settings), told=meters.told)
+        announcer = Announcer(kube, "gpushare-agent", settings.pod)
+        enforcement = Enforcement(settings.node, endings, _controls(settings), announcer, boot_clock)
         agent = Agent(
             settings,
             kube,
             nvml,
             PodResources(settings.pod_resources),
-            lambda resource, hooks: DevicePlugin(resource, settings.kubelet_dir, hooks, boot_clock),
+            _plugins(settings, meters),
+            enforcement,
+            turned=meters.turn,
         )
         departure = Departure(
             nvml,
             pods=agent.pods_by_uid,
             gpus=agent.taken,
-            control=_controls(settings),
-            post=partial(post, kube),
-            instance=settings.pod,
+            endings=endings,
+            tell=announcer.tell,
         )
+        expiry = Expiry(nvml, agent.expired, agent.pods_by_uid, endings, announcer.tell)
+        reports = FaultReports(settings.node)
+        xids = XidWatch(nvml, lambda xid: reports.xid(xid, boot_clock()))
+        lingering = Lingering(settings.node, agent.faults, agent.pods_by_uid, announcer.tell)
         agent.follow_pods(departure.poke)
+        kill_events = KillEvents(kube, settings.node, agent.pods_by_uid, departure.killing)
+        agent.follow_pods(kill_events.poke)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(agent.run())
             tasks.create_task(departure.run())
+            tasks.create_task(kill_events.run())
+            tasks.create_task(expiry.run())
+            tasks.create_task(lingering.run())
+            tasks.create_task(xids.run())
+            tasks.create_task(_report_faults(agent, reports, announcer))
+
+
+async def _report_faults(agent: Agent, reports: FaultReports, announcer: Announcer) -> None:
+    """Runs until cancelled."""
+    while True:
+        for news in reports.look(agent.fault_looks(), boot_clock()):
+            announcer.tell(news)
+        await asyncio.sleep(REPORT_SECONDS)
+
+
+def _plugins(settings: AgentSettings, meters: NodeMeters) -> PluginFactory:
+    """Slots are timed; our own MPS pods are not what users wait for."""
+
+    def plugin(resource: str, hooks: Hooks) -> DevicePlugin:
+        metered = hooks if resource == names.MPS_RESOURCE else MeteredHooks(hooks, meters)
+        return DevicePlugin(resource, settings.kubelet_dir, metered, boot_clock)
+
+    return plugin
 
 
 def _controls(settings: AgentSettings) -> Callable[[Uuid], ControlProgram]:

@@ -22,6 +22,8 @@ class AgentSettings:
     driver_mount: Path = Path("/driver-root")
     """Where this process sees `driver_root`."""
     probe_port: int = 8082
+    metrics_port: int = 0
+    """0: no metrics."""
     simulation_dir: str | None = None
     """Directory of the simulated GPUs; None: real ones."""
 

@@ -38,7 +38,9 @@ def offer_of(plan: GpuPlan, share: GpuShare | None, verdict: Verdict, view: GpuV
     """Free slots only on a verified GPU of a share that still takes clients; held ones always."""
     per_gpu = share.spec.clients.per_gpu if share else 0
     lost = view is not None and view.lost
-    accepting = verdict.ready and plan.stage is Stage.SERVE and share is not None and takes_clients(share) and not lost
+    accepting = (
+        verdict.takes_clients and plan.stage is Stage.SERVE and share is not None and takes_clients(share) and not lost
+    )
     return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, view.info.numa_node if view else None)
 
 
@@ -97,7 +99,7 @@ class SlotHooks:
         """A late container that may start is not late any more: the next one finds the room taken."""
         uuid, slot = self._slot(device_ids)
         verdict = self._verdict(self._share, uuid)
-        if not verdict.ready:
+        if not verdict.takes_clients:
             return f"GPU {uuid}: {verdict.reason.value}: {verdict.message}"
         late = self._late.get(uuid, set())
         if slot in late:

@@ -1,14 +1,17 @@
 """GpuNode.status from what the agent knows. Pure; the order of everything is fixed, so that equal means equal."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
+    MAX_PODS,
+    Assignment,
     ComputeMode,
     DaemonStatus,
+    Finding,
     ForeignHolder,
     ForeignProcess,
     Gpu,
@@ -22,8 +25,9 @@ from gpushare.api.meta import Condition
 from gpushare.mps.wire import DaemonState
 from gpushare.node.assignments import GpuPlan, Stage
 from gpushare.node.draining import Slots
-from gpushare.node.inventory import Driver, GpuView
+from gpushare.node.inventory import LOWEST_CLIENT_CEILING, Driver, GpuView
 from gpushare.node.verdict import Verdict
+from gpushare.node.waiting import PodNames, what_waits
 
 FOREIGN = 16
 """Bound of the API on foreign processes and holders."""
@@ -31,6 +35,8 @@ FOREIGN = 16
 NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 NVML_REACHABLE = "NvmlReachable"
 KUBELET_REACHABLE = "KubeletReachable"
+WAITING_FOR_CLIENTS = "WaitingForClients"
+WITHIN_GRANTS = "WithinGrants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,12 @@ class NodeFacts:
     gpus: Collection[GpuFacts]
     held: Mapping[tuple[ShareName, Uuid], Slots] | None
     """None while the kubelet has not been read yet: the holders told last stay."""
+    holding: PodNames = field(default_factory=dict)
+    """The pods that hold slots, by (share, GPU)."""
+    assignments: Collection[Assignment] = ()
     pods: Iterable[Mapping[str, Any]] = ()
+    findings: Sequence[Finding] | None = None
+    """None while nothing was judged yet: what was told last stays."""
     nvml_error: str = ""
     kubelet_error: str = ""
     now: str = ""
@@ -71,26 +82,29 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         simulated=facts.simulated,
         driver_version=facts.driver.version if facts.driver else "",
         cuda_version=facts.driver.cuda_version if facts.driver else "",
-        client_ceiling=facts.driver.client_ceiling if facts.driver else 48,
+        client_ceiling=facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
         agent_version=facts.agent_version,
         gpus=[
             _gpu(view, facts, servers)
             for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
         ][:MAX_GPUS],
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
-        holders=before.holders if facts.held is None else _holders(facts.held),
+        holders=before.holders if facts.held is None else _holders(facts.held, facts.holding),
         foreign_holders=foreign_holders(facts.pods),
+        findings=before.findings if facts.findings is None else list(facts.findings),
         conditions=_conditions(facts, before),
     )
 
 
 def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
-    """Whether somebody waits for this change: daemons coming, going, ready or drained; GPUs coming or lost."""
+    """Whether somebody waits for this change: daemons coming, going, ready or drained; GPUs coming or lost;
+    pods that hold whole GPUs."""
 
     def essence(status: GpuNodeStatus) -> object:
         return (
             [(item.uuid, item.share, item.ready, item.drained, item.wanted) for item in status.daemons],
             [(item.uuid, item.lost) for item in status.gpus],
+            status.foreign_holders,
         )
 
     return essence(new) != essence(old)
@@ -169,9 +183,9 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
     )
 
 
-def _holders(held: Mapping[tuple[ShareName, Uuid], Slots]) -> list[Holder]:
+def _holders(held: Mapping[tuple[ShareName, Uuid], Slots], holding: PodNames) -> list[Holder]:
     return [
-        Holder(uuid=uuid, share=share, slots=sorted(slots)[:64])
+        Holder(uuid=uuid, share=share, slots=sorted(slots)[:64], pods=sorted(holding.get((share, uuid), ()))[:MAX_PODS])
         for (share, uuid), slots in sorted(held.items())
         if slots
     ][:MAX_GPUS]
@@ -181,17 +195,43 @@ def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     return [
         _condition(NVML_REACHABLE, facts.nvml_error, "NvmlError", facts, before),
         _condition(KUBELET_REACHABLE, facts.kubelet_error, "PodResourcesError", facts, before),
+        _waiting(facts, before),
+        *_within_grants(facts, before),
     ]
 
 
+def _within_grants(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    if facts.findings is None:
+        return [item for item in before.conditions if item.type == WITHIN_GRANTS]
+    if not facts.findings:
+        return [_since(WITHIN_GRANTS, "True", "WithinGrants", "", facts, before)]
+    first, more = facts.findings[0], len(facts.findings) - 1
+    message = first.message + (f"; {more} more in status.findings" if more else "")
+    return [_since(WITHIN_GRANTS, "False", first.reason, message, facts, before)]
+
+
+def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:
+    """True while a change waits for clients of this node: the one condition here that is well when False."""
+    message = what_waits(facts.assignments, facts.holding)
+    reason = "ChangeWaits" if message else "NothingWaits"
+    return _since(WAITING_FOR_CLIENTS, "True" if message else "False", reason, message, facts, before)
+
+
 def _condition(kind: str, error: str, reason: str, facts: NodeFacts, before: GpuNodeStatus) -> Condition:
-    status: Literal["True", "False"] = "False" if error else "True"
+    if error:
+        return _since(kind, "False", reason, error, facts, before)
+    return _since(kind, "True", "Reachable", "", facts, before)
+
+
+def _since(
+    kind: str, status: Literal["True", "False"], reason: str, message: str, facts: NodeFacts, before: GpuNodeStatus
+) -> Condition:
     old = next((item for item in before.conditions if item.type == kind), None)
     changed = old is None or old.status != status
     return Condition(
         type=kind,
         status=status,
-        reason=reason if error else "Reachable",
-        message=error[:2048],
+        reason=reason,
+        message=message[:2048],
         last_transition_time=facts.now if changed or old is None else old.last_transition_time,
     )

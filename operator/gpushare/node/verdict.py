@@ -36,8 +36,28 @@ class Verdict:
     message: str = ""
 
     @property
-    def ready(self) -> bool:
+    def takes_clients(self) -> bool:
+        """Whether a container may start on the GPU now."""
         return self.reason is DaemonReason.READY
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves: a full table is none of the running clients' concern."""
+        return self.takes_clients or self.reason is DaemonReason.CLIENT_TABLE_FULL
+
+
+def with_room(verdict: Verdict, contexts: int, ceiling: int, processes: int, free_slots: bool) -> Verdict:
+    """The verdict in view of the server's table of clients: no slot is promised that could not be used.
+
+    `contexts` of at most `ceiling` are taken; a client needs `processes`. Where no slot is free, nothing is promised.
+    """
+    if not verdict.takes_clients or not free_slots or contexts + processes <= ceiling:
+        return verdict
+    return Verdict(
+        DaemonReason.CLIENT_TABLE_FULL,
+        f"{contexts} of {ceiling} client contexts are taken and a client may need {processes}: running clients go on, "
+        "free slots are offered again once there is room",
+    )
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -57,7 +77,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 def _reachable(_: Evidence, __: DaemonState, view: GpuView) -> Verdict | None:
     if view.lost:
-        return Verdict(DaemonReason.DAEMON_FAILED, "NVML no longer reaches the GPU: reset it or restart the node")
+        return Verdict(DaemonReason.GPU_LOST, "NVML no longer reaches the GPU: reset it or restart the node")
     return None
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from gpushare.api.gpunode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 
 MIB = 1024 * 1024
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -47,6 +47,7 @@ class PynvmlNvml:
         self._numbers = {ComputeMode.DEFAULT: lib.NVML_COMPUTEMODE_DEFAULT}
         self._numbers[ComputeMode.PROHIBITED] = lib.NVML_COMPUTEMODE_PROHIBITED
         self._numbers[ComputeMode.EXCLUSIVE_PROCESS] = lib.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+        self._events: Any = None
         self._ask(self._lib.nvmlInit)
 
     def driver_version(self) -> str:
@@ -76,6 +77,37 @@ class PynvmlNvml:
         known = {client.pid for client in clients}
         compute = _processes(self._newest("nvmlDeviceGetComputeRunningProcesses", handle))
         return GpuProcesses(clients, tuple(process for process in compute if process.pid not in known))
+
+    def wait_for_xids(self, seconds: float) -> list[Xid]:
+        lib = self._lib
+        if self._events is None:
+            self._events = self._registered_events()
+        try:
+            event = lib.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
+        except lib.NVMLError as error:
+            if error.value == lib.NVML_ERROR_TIMEOUT:
+                return []
+            # The set may be of GPUs that were reset or lost: the next call begins with a new one.
+            events, self._events = self._events, None
+            with suppress(lib.NVMLError):
+                lib.nvmlEventSetFree(events)
+            raise self._translated(error) from error
+        return [Xid(str(self._ask(lib.nvmlDeviceGetUUID, event.device)), int(event.eventData))]
+
+    def _registered_events(self) -> Any:
+        """A set of all GPUs' critical Xids. NvmlError where none supports them."""
+        lib = self._lib
+        events = self._ask(lib.nvmlEventSetCreate)
+        registered = 0
+        for index in range(self._ask(lib.nvmlDeviceGetCount)):
+            with suppress(lib.NVMLError):
+                handle = lib.nvmlDeviceGetHandleByIndex(index)
+                lib.nvmlDeviceRegisterEvents(handle, lib.nvmlEventTypeXidCriticalError, events)
+                registered += 1
+        if not registered:
+            self._ask(lib.nvmlEventSetFree, events)
+            raise NvmlError("no GPU tells of its Xids")
+        return events
 
     def close(self) -> None:
         self._ask(self._lib.nvmlShutdown)

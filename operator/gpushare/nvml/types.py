@@ -52,6 +52,14 @@ class GpuProcesses:
     compute: tuple[GpuProcess, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """An error that the driver logged of a GPU, by its number in NVIDIA's catalogue of Xids."""
+
+    uuid: str
+    number: int
+
+
 class Nvml(Protocol):
     """Errors: NvmlError; GpuLostError for a GPU that is gone."""
 
@@ -75,5 +83,12 @@ class Nvml(Protocol):
         ...
 
     def processes(self, uuid: str) -> GpuProcesses: ...
+
+    def wait_for_xids(self, seconds: float) -> list[Xid]:
+        """Critical Xids of any GPU, as soon as there is one; none when the time is over. Waits without a lock.
+
+        NvmlError: also where no GPU tells of them. For one caller at a time.
+        """
+        ...
 
     def close(self) -> None: ...

@@ -24,7 +24,7 @@ class AdminConnection(Connection):
         self._driver: dict[str, Callable[[Message], Message | None]] = {
             "info": self._info,
             "gpus": self._gpus,
-            "xids": lambda _: {"xids": self.state.xids},
+            "xids": lambda _: {"xids": self.state.xids, "total": self.state.xids_total},
             "set_delays": self._set_delays,
         }
         self._gpu: dict[str, Callable[[Gpu, Message], Message | None]] = {

@@ -28,8 +28,12 @@ class Device:
         """Let `cause` happen and tell everyone whom it concerns."""
         pids = {context.id: context.pid for context in self.gpu.contexts.values()}
         verdict = self.gpu.fail(cause, culprit, now())
+        named = pids.get(verdict.xid.victim, culprit.pid) if verdict.xid is not None else 0
         if verdict.xid is not None:
-            self.state.record_xid(self.gpu, verdict.xid.number, pids.get(verdict.xid.victim, culprit.pid))
+            self.state.record_xid(self.gpu, verdict.xid.number, named)
+        server = self.owners.get(culprit.server or 0)
+        if verdict.fatal and server is not None:
+            server.send({"event": "fault", "pid": named})
         for context_id, error in verdict.errors.items():
             owner = self.owners[context_id]
             owner.send({"event": "error", "error": error})
@@ -37,7 +41,7 @@ class Device:
 
 class DeviceConnection(Connection):
     """Operations: identify, open, alloc, free, info, launch, sync, fault, close; for an MPS server open_server, admit,
-    revoke, terminate, status. A failed context answers everything with its error, as CUDA's sticky errors do."""
+    revoke, terminate, status, stick. A failed context answers everything with its error, as CUDA's sticky errors do."""
 
     def __init__(self, device: Device, sock: socket.socket) -> None:
         super().__init__(device.loop, sock)
@@ -57,6 +61,7 @@ class DeviceConnection(Connection):
             "revoke": self._revoke,
             "terminate": self._terminate,
             "status": lambda _: {"faulted": self._alive().faulted},
+            "stick": self._stick,
             "alloc": self._alloc,
             "free": self._free,
             "info": self._info,
@@ -156,6 +161,10 @@ class DeviceConnection(Connection):
             return self._revoke(message)
         if client.context is not None and not client.context.error:
             self.device.fail(Cause.TERMINATED, client.context)
+        return {}
+
+    def _stick(self, _: Message) -> Message:
+        self._alive().stuck = True
         return {}
 
     def _alive(self) -> Context:

@@ -44,6 +44,7 @@ class State:
     cuda_version: str
     delays: Delays = field(default_factory=Delays)
     xids: list[Message] = field(default_factory=list)
+    xids_total: int = 0
     wedged: set[str] = field(default_factory=set)
 
     def gpu(self, uuid: str) -> Gpu | None:
@@ -53,6 +54,7 @@ class State:
         """The kernel log's line; it names the victim, not the culprit. Bounded."""
         log.info("NVRM: Xid (%s): %d, pid=%d", gpu.uuid, number, pid)
         self.xids.append({"uuid": gpu.uuid, "xid": number, "pid": pid})
+        self.xids_total += 1
         del self.xids[:-XIDS_KEPT]
 
 

@@ -36,7 +36,8 @@ class Refused(Exception):
 class Context:
     """`server` is the id of the MPS server's context for a client; `limit` is in bytes.
 
-    A server that is not `holding` has let go of the GPU; `faulted` and `poisoned` are told in `fate`.
+    A server that is not `holding` has let go of the GPU; `faulted` and `poisoned` are told in `fate`; `stuck`: faulted
+    for good, also without clients.
     """
 
     id: int
@@ -50,6 +51,7 @@ class Context:
     holding: bool = True
     faulted: bool = False
     poisoned: bool = False
+    stuck: bool = False
     busy_until: float = 0.0
     allocations: dict[int, int] = field(default_factory=dict)
 
@@ -177,6 +179,6 @@ class Gpu:
         """The context's process has ended, or left in good order."""
         self.contexts.pop(context.id, None)
         server = self.contexts.get(context.server or 0)
-        if server is not None and server.faulted and not self.clients(server.id):
+        if server is not None and server.faulted and not server.stuck and not self.clients(server.id):
             # The server is ACTIVE again, but its context went with the clients': measured by NVML.
             server.faulted = server.holding = False

@@ -2,15 +2,17 @@
 
 import select
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from gpushare.api.gpunode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from gpushare.simulation import paths
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
 SECONDS = 5.0
+XID_POLL_SECONDS = 0.5
 COMPUTE_CAPABILITY = "9.0"
 
 
@@ -70,6 +72,7 @@ class SimulatedNvml:
 
     def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
         self._driver = DriverChannel(directory, seconds)
+        self._xids_seen: int | None = None
 
     def driver_version(self) -> str:
         return str(self._driver.ask("info")["driver_version"])
@@ -95,6 +98,21 @@ class SimulatedNvml:
             mps_clients=tuple(GpuProcess(pid, mib) for pid, mib in answer["mps_clients"]),
             compute=tuple(GpuProcess(pid, mib) for pid, mib in answer["compute"]),
         )
+
+    def wait_for_xids(self, seconds: float) -> list[Xid]:
+        """Asks again and again: the driver's socket tells nothing unasked."""
+        end = time.monotonic() + seconds
+        while True:
+            answer = self._driver.ask("xids")
+            total, kept = answer["total"], answer["xids"]
+            # A driver that was restarted counts from 0 again; what was there before us is not news.
+            seen = total if self._xids_seen is None else min(self._xids_seen, total)
+            self._xids_seen = total
+            if total > seen:
+                return [Xid(item["uuid"], item["xid"]) for item in kept[-(total - seen) :]]
+            if time.monotonic() >= end:
+                return []
+            time.sleep(XID_POLL_SECONDS)
 
     def close(self) -> None:
         self._driver.close()

@@ -104,10 +104,14 @@ class MpsServer:
     def _terminate(self, message: Message) -> Message | None:
         """End every context of a process: its programs get 810, and stay listed until they end.
 
-        A second time is answered only once the process has ended, and hangs the control daemon until then (measured).
+        A second time, and one for a client that a fatal fault has hit, is answered only once the process has ended, and
+        hangs the control daemon until then; and the server is never rid of the fault any more (both measured).
         """
         doomed = [one for one in self._sessions.values() if one.pid == message["pid"]]
-        if doomed and all(session.terminated for session in doomed):
+        faulted = self._driver.ask({"op": "status"})["faulted"]
+        if faulted:
+            self._driver.ask({"op": "stick"})
+        if doomed and (faulted or all(session.terminated for session in doomed)):
             self._awaited_end = message["pid"]
             return None
         for session in doomed:
@@ -181,7 +185,11 @@ class MpsServer:
             self._forget(session)
 
     def _on_driver_event(self, event: Message) -> None:
-        """A client's context is gone: it closed it, or ended."""
+        """A client's context is gone: it closed it, or ended. Or a fatal fault, of which the log names an innocent."""
+        if event["event"] == "fault":
+            # The wording is assumed; that it blames the wrong one is measured.
+            self.log.write(f"Client {{PID: {event['pid']}, Context ID: 1}} encountered a fatal GPU error.")
+            return
         session = self._sessions.get(event["ticket"])
         if session is not None:
             self._forget(session)

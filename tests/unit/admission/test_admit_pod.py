@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Refused
+from gpushare.admission.answer import Admitted, Reason, Refused
 from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
 from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
@@ -354,10 +354,11 @@ def test_all_problems_of_a_pod_are_told_at_once_and_each_once() -> None:
         f"{ENV}[CUDA_MPS_LOG_DIRECTORY]",
     ]
     assert answer.message().startswith("4 problems:\n- spec.containers[0]")
+    assert answer.reasons == {Reason.SLOT, Reason.ANNOTATION, Reason.ENVIRONMENT}
 
 
 def test_a_refusal_is_bounded() -> None:
-    message = Refused(tuple(f"problem {number}" for number in range(500))).message()
+    message = Refused(tuple(f"problem {number}" for number in range(500)), frozenset()).message()
     assert message.endswith("- problem 19\n- and 480 more")
 
 
@@ -393,13 +394,16 @@ def test_a_pod_whose_limit_was_raised_on_the_way_is_refused() -> None:
     for variable in tampered["spec"]["containers"][0]["env"]:
         if variable["name"] == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE":
             variable["value"] = "100"
-    assert check_pod(tampered, world()) == Refused((f'{ENV}[CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]: "100": {OURS}',))
+    assert check_pod(tampered, world()) == Refused(
+        (f'{ENV}[CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]: "100": {OURS}',), frozenset([Reason.ENVIRONMENT])
+    )
 
 
 def test_a_second_value_behind_ours_is_refused() -> None:
     tampered = admitted(pod())
     tampered["spec"]["containers"][0]["env"].append({"name": "GPUSHARE_THREADS", "value": "100"})
-    assert check_pod(tampered, world()) == Refused((f'{ENV}[GPUSHARE_THREADS]: "100": {OURS}',))
+    sentence = f'{ENV}[GPUSHARE_THREADS]: "100": {OURS}'
+    assert check_pod(tampered, world()) == Refused((sentence,), frozenset([Reason.ENVIRONMENT]))
 
 
 def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse() -> None:

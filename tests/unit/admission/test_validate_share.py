@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.answer import Admitted, Refused
+from gpushare.admission.answer import Admitted, Reason, Refused
 from gpushare.admission.shares import validate_share
 
 
@@ -72,7 +72,7 @@ DEFAULT = "spec.clients.memory.default"
     ],
 )
 def test_a_share_is_refused_for(share: dict[str, Any], sentence: str) -> None:
-    assert validate_share(share, None) == Refused((sentence,))
+    assert validate_share(share, None) == Refused((sentence,), frozenset([Reason.SHARE_SPEC]))
 
 
 def test_all_problems_are_told_at_once() -> None:

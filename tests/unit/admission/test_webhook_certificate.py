@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
+from cryptography import x509
 
 from gpushare.admission.app import create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
@@ -104,6 +105,15 @@ def test_the_same_chain_is_not_loaded_twice() -> None:
     certificate, data = LiveCertificate(), encoded(chain())
     assert certificate.load(data)
     assert not certificate.load(data)
+
+
+def test_it_is_known_until_when_the_certificate_in_use_lasts() -> None:
+    certificate, first = LiveCertificate(), chain()
+    certificate.load(encoded(first))
+    served = x509.load_pem_x509_certificate(first["tls.crt"])
+    assert certificate.not_after == served.not_valid_after_utc
+    certificate.load({"tls.crt": "garbage", "tls.key": ""})
+    assert certificate.not_after == served.not_valid_after_utc, "a broken Secret changes nothing that is served"
 
 
 async def test_the_secret_is_followed_by_its_name_alone() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gpushare.admission import app as shell
+from gpushare.admission.metrics import AdmissionMeters
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import KubeError
 
@@ -38,8 +40,9 @@ class FakeSources:
         return {}
 
 
-def client(sources: FakeSources | None = None) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(shell.create_app(sources or FakeSources(), "gpushare-system"))
+def client(sources: FakeSources | None = None, registry: CollectorRegistry | None = None) -> httpx.AsyncClient:
+    meters = AdmissionMeters(registry or CollectorRegistry())
+    transport = httpx.ASGITransport(shell.create_app(sources or FakeSources(), "gpushare-system", meters))
     return httpx.AsyncClient(transport=transport, base_url="https://webhook")
 
 
@@ -170,6 +173,25 @@ async def test_an_api_server_that_does_not_answer_is_no_verdict(
     async with client(sources) as http:
         answer = await http.post("/mutate-pods", json=review(POD))
     assert answer.status_code == 503
+
+
+async def test_every_review_is_counted_by_its_outcome_and_refusals_by_their_reasons() -> None:
+    registry = CollectorRegistry()
+    bad = {**POD, "metadata": {"annotations": {"gpushare.dev/threads": "all", "gpushare.dev/memory": "much"}}}
+    async with client(registry=registry) as http:
+        for body in (POD, POD, bad):
+            assert (await http.post("/mutate-pods", json=review(body))).status_code == 200
+        assert (await http.post("/validate-gpushares", content=b"no review")).status_code == 400
+
+    def told(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"gpushare_admission_{name}", labels)
+
+    assert told("reviews_total", endpoint="mutate-pods", result="admitted") == 2
+    assert told("reviews_total", endpoint="mutate-pods", result="refused") == 1
+    assert told("reviews_total", endpoint="validate-gpushares", result="failed") == 1
+    assert told("refusals_total", endpoint="mutate-pods", reason="Annotation") == 1, "once, though two are wrong"
+    assert told("refusals_total", endpoint="mutate-pods", reason="Slot") == 0
+    assert told("review_duration_seconds_count", endpoint="mutate-pods") == 3
 
 
 async def test_only_posts_are_reviews() -> None:

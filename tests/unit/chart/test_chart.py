@@ -30,8 +30,22 @@ VARIANTS = {
         "image.tag=v9",
         "driverRoot=/run/nvidia/driver",
         "webhook.failurePolicy.shares=Ignore",
+        "uninstall.shares=Delete",
+        "metrics.port=9500",
+        "metrics.from[0].namespaceSelector.matchLabels.team=watchers",
+        "metrics.podMonitor.enabled=true",
+        "metrics.podMonitor.labels.release=prometheus",
+        "metrics.prometheusRule.enabled=true",
+        "metrics.prometheusRule.runbooks=https://wiki.example/gpushare/",
+        "metrics.dashboard.enabled=true",
     ),
-    "least": ("crds.enabled=false", "policies.enabled=false", "resourceQuota.enabled=false", "webhook.replicas=1"),
+    "least": (
+        "crds.enabled=false",
+        "policies.enabled=false",
+        "resourceQuota.enabled=false",
+        "webhook.replicas=1",
+        "metrics.enabled=false",
+    ),
 }
 HOST_PATHS = {
     "gpushare-agent": {
@@ -78,7 +92,7 @@ def named(variant: str, kind: str, name: str) -> Object:
 
 
 def workloads(variant: str) -> Iterator[tuple[str, Object]]:
-    for item in of_kind(variant, "Deployment", "DaemonSet"):
+    for item in of_kind(variant, "Deployment", "DaemonSet", "Job"):
         yield item["metadata"]["name"], item["spec"]["template"]["spec"]
 
 
@@ -108,6 +122,8 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("operator.resources.limit.cpu=1", "limit"),
         ("driverRoot=run/nvidia", "driverRoot"),
         ("mps.resources.memory=16GB", "memory"),
+        ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
+        ("metrics.port=80", "port"),
     ],
 )
 def test_a_mistaken_value_is_refused_by_name(value: str, word: str) -> None:
@@ -146,7 +162,8 @@ def test_every_container_drops_all_capabilities_but_the_agent_that_opens_real_gp
             assert container["securityContext"]["privileged"] is True
             continue
         security = container["securityContext"]
-        assert security["capabilities"] == {"drop": ["ALL"]}, name
+        signals = {"add": ["KILL"]} if name == "gpushare-agent" else {}
+        assert security["capabilities"] == {"drop": ["ALL"], **signals}, name
         assert security["allowPrivilegeEscalation"] is False, name
         assert "privileged" not in security, name
 
@@ -182,7 +199,7 @@ def test_the_driver_is_mounted_read_only_and_follows_the_operator_of_nvidia() ->
 @every_variant
 def test_only_parts_that_talk_to_the_api_have_a_token(variant: str) -> None:
     tokens = {name for name, pod in workloads(variant) if pod["automountServiceAccountToken"]}
-    assert tokens == {"gpushare-operator", "gpushare-webhook", "gpushare-agent"}
+    assert tokens == {"gpushare-operator", "gpushare-webhook", "gpushare-agent", "gpushare-uninstall"}
     assert all(not account["automountServiceAccountToken"] for account in of_kind(variant, "ServiceAccount"))
 
 
@@ -276,7 +293,7 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 5)
+    assert len(policies) == (0 if variant == "least" else 6)
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
@@ -284,6 +301,17 @@ def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> 
     (quota,) = of_kind("default", "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     assert classes == set(scope["values"])
+
+
+@pytest.mark.parametrize(("variant", "deletes"), [("default", False), ("everything", True)])
+def test_before_an_uninstallation_shares_are_deleted_only_where_that_was_chosen(variant: str, deletes: bool) -> None:
+    job = named(variant, "Job", "gpushare-uninstall")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert ("--delete-shares" in container["args"]) is deletes
+    (shares, nodes) = named(variant, "ClusterRole", "gpushare-uninstall")["rules"]
+    assert shares["verbs"] == (["list", "delete"] if deletes else ["list"])
+    assert nodes["verbs"] == ["list"]
 
 
 def test_an_agent_never_overlaps_with_its_successor() -> None:
@@ -295,7 +323,7 @@ def test_replicas_are_spread_and_kept_through_a_drain() -> None:
     assert {item["metadata"]["name"] for item in of_kind("default", "PodDisruptionBudget")} == {"gpushare-webhook"}
     assert len(of_kind("everything", "PodDisruptionBudget")) == 2
     for name, pod in workloads("everything"):
-        if name not in HOST_PATHS:
+        if name not in HOST_PATHS and name != "gpushare-uninstall":
             (spread,) = pod["topologySpreadConstraints"]
             assert spread["topologyKey"] == "kubernetes.io/hostname"
 
@@ -307,6 +335,68 @@ def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> Non
     }
     assert policies["gpushare-mps"]["policyTypes"] == ["Ingress", "Egress"]
     assert not {"ingress", "egress"} & policies["gpushare-mps"].keys()
+
+
+@every_variant
+def test_operator_webhook_and_agent_serve_metrics_on_a_port_of_their_own(variant: str) -> None:
+    port = {"least": None, "everything": 9500}.get(variant, 9408)
+    for name, container in containers(variant):
+        ports = {it["name"]: it["containerPort"] for it in container.get("ports", [])}
+        served = None if name in ("gpushare-simulated-driver", "gpushare-uninstall") else port
+        assert ports.get("metrics") == served, name
+        assert (f"--metrics-port={served}" in container["args"]) is (served is not None), name
+        assert len(set(ports.values())) == len(ports), name
+
+
+def test_only_those_who_are_named_may_scrape() -> None:
+    for name in ("gpushare-operator", "gpushare-webhook", "gpushare-agent"):
+        rules = named("everything", "NetworkPolicy", name)["spec"]["ingress"]
+        (scrape,) = [rule for rule in rules if {"port": 9500} in rule["ports"]]
+        assert scrape == {
+            "ports": [{"port": 9500}],
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "watchers"}}}],
+        }
+    closed = helm(
+        "template", "g", str(CHART), "--set=networkPolicy.enabled=true", "--show-only=templates/networkpolicy.yaml"
+    )
+    assert "9408" not in closed.stdout, "without metrics.from nobody may scrape"
+
+
+def test_every_replica_is_scraped_and_says_on_which_node_it_is() -> None:
+    monitor = named("everything", "PodMonitor", "gpushare")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+    assert [it["targetLabel"] for it in endpoint["relabelings"]] == ["node"]
+    selector = monitor["spec"]["selector"]
+    (parts,) = selector["matchExpressions"]
+    for item in of_kind("everything", "Deployment", "DaemonSet"):
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert selector["matchLabels"].items() <= labels.items()
+        assert labels["app.kubernetes.io/component"] in parts["values"]
+
+
+def test_alerts_keep_prometheus_own_templates_and_point_to_where_the_runbooks_are() -> None:
+    rules = [
+        rule for group in named("everything", "PrometheusRule", "gpushare")["spec"]["groups"] for rule in group["rules"]
+    ]
+    assert len(rules) > 10
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"] == f"https://wiki.example/gpushare/{rule['alert']}.md"
+    (down,) = [rule for rule in rules if rule["alert"] == "GpushareDown"]
+    assert down["expr"] == f'up{{job="{NAMESPACE}/gpushare"}} == 0'
+    assert "{{ $labels.pod }}" in down["annotations"]["description"]
+
+
+def test_the_dashboard_is_what_grafanas_sidecar_collects() -> None:
+    board = named("everything", "ConfigMap", "gpushare-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["gpushare.json"])["uid"] == "gpushare"
+
+
+@pytest.mark.parametrize("variant", ["default", "simulated", "least"])
+def test_nothing_asks_for_the_prometheus_operator_unless_it_is_wanted(variant: str) -> None:
+    assert not of_kind(variant, "PodMonitor", "PrometheusRule", "ConfigMap")
 
 
 @every_variant

@@ -45,7 +45,7 @@ class FakeKube:
             raise KubeError(404, "NotFound", name)
         return self._store(resource, name, _merged(self.objects[resource.plural, name], body))
 
-    async def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
+    async def delete(self, resource: Resource, name: str, namespace: str | None = None, uid: str = "") -> None:
         self._ask(f"delete {resource.plural}/{name}")
         self.objects.pop((resource.plural, name), None)
         self.version += 1

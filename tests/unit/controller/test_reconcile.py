@@ -1,28 +1,32 @@
 """From a cluster to the writes that it needs, and to silence."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
 from gpushare.controller import gather
+from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import Settings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LABEL = "share.gpushare.dev/a"
 
 
 @pytest.fixture
 async def reconciler(kube: Any, settings: Settings) -> Reconciler:
-    reconciler = Reconciler(kube, settings)
+    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
     await gather.relist(kube, reconciler.world, settings)
     return reconciler
 
 
 async def restarted(kube: Any, settings: Settings) -> Reconciler:
-    fresh = Reconciler(kube, settings)
+    fresh = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
     await gather.relist(kube, fresh.world, settings)
     return fresh
 
@@ -117,7 +121,8 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     await tell(kube, reconciler)
 
     await reconciler.once()
-    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a", "draining": True}]
+    leaving = {"uuid": "GPU-1", "share": "a", "draining": True, "waitingSince": "2026-03-01T00:00:00Z"}
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [leaving]
     ready = kube.live(GPU_SHARES, "a")["status"]["conditions"][0]
     assert ready["reason"] == "Draining"
     assert ready["message"] == "1 slot on 1 GPU of node n1 is held; waiting for its container to end"
@@ -138,6 +143,15 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     assert kube.writes == ["apply gpushares/a"]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
     assert (GPU_SHARES.plural, "a") not in kube.objects
+
+
+async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    del kube.objects[NODES.plural, "n1"], kube.objects[GPU_NODES.plural, "n1"]
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await reconciler.once()
+    assert kube.live(GPU_SHARES, "a")["status"]["conditions"][0]["reason"] == "NoMatchingNodes"
+    assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
 
 
 async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(kube: Any, reconciler: Reconciler) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.controller.world import World
+from gpushare.fleet.model import EPOCH
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES
 
 
@@ -75,7 +76,7 @@ def test_the_deletion_of_a_predecessor_does_not_remove_its_successor(world: Watc
 
 def test_only_resources_of_which_there_are_some_count_as_offered(world: Watched) -> None:
     world.observe(NODES, node(1))
-    (view,) = world.snapshot().nodes
+    (view,) = world.snapshot(EPOCH).nodes
     assert view.allocatable == {"cpu", "nvidia.com/mig-1g.18gb"}
     assert view.ready
 
@@ -84,12 +85,12 @@ def test_a_gpu_node_that_cannot_be_read_is_no_news(world: Watched) -> None:
     world.observe(NODES, node(1))
     broken = {"metadata": {"name": "n1", "resourceVersion": "2"}, "status": {"gpus": "none"}}
     world.observe(GPU_NODES, broken)
-    assert not world.snapshot().nodes[0].has_news
+    assert not world.snapshot(EPOCH).nodes[0].has_news
 
 
 def test_a_gpu_node_without_its_node_is_left_out(world: Watched) -> None:
     world.observe(GPU_NODES, {"metadata": {"name": "n1", "resourceVersion": "2"}})
-    assert world.snapshot().nodes == ()
+    assert world.snapshot(EPOCH).nodes == ()
 
 
 def test_a_rewritten_share_that_says_the_same_wakes_nobody(world: Watched) -> None:

@@ -7,27 +7,46 @@ import pytest
 import yaml
 
 from gpushare.api import crd, reference
-from gpushare.api.conditions import DaemonReason, GpuReason, ShareReason
+from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from localcluster.paths import REPOSITORY
+from tests.unit.docs.exported import exposed
 
 TROUBLESHOOTING = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 README = (REPOSITORY / "README.md").read_text()
 
 
-@pytest.mark.parametrize("reason", [*ShareReason, *GpuReason, *DaemonReason])
+@pytest.mark.parametrize("reason", [*ShareReason, *GpuReason, *DaemonReason, *FINDING_REASONS])
 def test_every_reason_is_explained(reason: str) -> None:
     assert f"| `{reason}` |" in TROUBLESHOOTING
 
 
-@pytest.mark.parametrize("file", ["examples/inference.yaml", "examples/pod.yaml"])
-def test_the_readmes_examples_are_the_files_that_are_run(file: str) -> None:
-    block = re.search(rf"<!-- {re.escape(file)} -->\n```yaml\n(.*?)```", README, re.DOTALL)
+def test_the_page_of_events_has_a_line_for_each_reason_and_no_other() -> None:
+    told = re.findall(r"^\| `(\w+)` \| (?:Normal|Warning) \|", (REPOSITORY / "docs" / "events.md").read_text(), re.M)
+    assert sorted(told) == sorted(EventReason)
+
+
+def test_the_page_of_metrics_has_a_line_for_each_metric_as_it_is_exported_and_no_other() -> None:
+    page = (REPOSITORY / "docs" / "metrics.md").read_text()
+    told = re.findall(r"^\| `(gpushare_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", page, re.MULTILINE)
+    assert sorted(told) == sorted({(it.name, it.kind, ", ".join(it.labels), it.help) for it in exposed()})
+
+
+@pytest.mark.parametrize(
+    ("page", "file"),
+    [
+        ("README.md", "examples/inference.yaml"),
+        ("README.md", "examples/pod.yaml"),
+    ],
+)
+def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    block = re.search(rf"<!-- {re.escape(file)} -->\n```yaml\n(.*?)```", text, re.DOTALL)
     assert block is not None
     assert block[1] == (REPOSITORY / file).read_text()
     assert yaml.safe_load(block[1])["kind"] in ("GpuShare", "Pod")
 
 
-@pytest.mark.parametrize("page", [*sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "README.md"])
+@pytest.mark.parametrize("page", [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"])
 def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:

@@ -107,7 +107,8 @@ class Make:
 
     @staticmethod
     def assigned(share: str, index: int = 0, node: str = "n1", draining: bool = False) -> Assignment:
-        return Assignment(uuid=f"GPU-{node}-{index}", share=share, draining=draining)
+        since = "1970-01-01T00:00:00Z" if draining else None
+        return Assignment(uuid=f"GPU-{node}-{index}", share=share, draining=draining, waiting_since=since)
 
     @staticmethod
     def plan(*parts: GpuShare | NodeView, dra: frozenset[str] = frozenset()) -> Plan:

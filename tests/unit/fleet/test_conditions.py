@@ -15,7 +15,7 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
     decided = make.plan(make.share(), _running(make))
     counts, told = decided.reports["a"].counts, make.told(decided)
     assert all(verdict.status == "True" for verdict in told.values())
-    assert list(told) == ["Ready", "GpusAssigned", "DaemonsReady", "LimitsEnforced"]
+    assert list(told) == ["Ready", "GpusAssigned", "DaemonsReady", "LimitsEnforced", "DaemonsCurrent"]
     assert (counts.summary, counts.threads, counts.memory) == ("2/2", "25/50%", "16Gi/16Gi")
     assert (counts.slots.total, counts.slots.used, counts.nodes) == (16, 3, 1)
     assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)
@@ -54,6 +54,53 @@ def test_limits_that_are_not_in_force_yet_are_told_with_both_values(make: Any) -
     assert "wanted are 60% of the SMs" in verdict.message
     assert "has 50% of the SMs" in verdict.message
     assert make.told(decided)["Ready"].reason == "LimitsPending"
+
+
+def _found(index: int = 0, **fields: Any) -> dict[str, Any]:
+    message = "container app of pod team/x uses 20000 MiB on GPU …, granted are 16384 MiB"
+    values = {
+        "uuid": f"GPU-n1-{index}",
+        "share": "a",
+        "reason": "MemoryAboveGrant",
+        "granted": 16384,
+        "observed": 20000,
+        "message": message,
+        "since": "2026-01-01T00:00:00Z",
+    }
+    return values | fields
+
+
+def _running_with(make: Any, *findings: dict[str, Any]) -> Any:
+    return make.node(
+        gpus=1, assignments=[make.assigned("a", 0)], daemons=[make.daemon("a", 0)], status={"findings": list(findings)}
+    )
+
+
+def test_a_client_above_its_grant_is_told_with_both_figures_and_the_share_stays_ready(make: Any) -> None:
+    told = make.told(make.plan(make.share(), _running_with(make, _found())))
+    verdict = told["LimitsEnforced"]
+    assert (verdict.status, verdict.reason) == ("False", "GrantsExceeded")
+    assert verdict.message == "node n1: container app of pod team/x uses 20000 MiB on GPU …, granted are 16384 MiB"
+    assert told["Ready"].status == "True"
+
+
+def test_of_many_findings_the_oldest_are_told_and_the_others_counted(make: Any) -> None:
+    many = [_found(message=f"number {age}", since=f"2026-01-01T00:00:{age:02}Z") for age in (4, 0, 3, 1, 2)]
+    verdict = make.told(make.plan(make.share(), _running_with(make, *many)))["LimitsEnforced"]
+    assert verdict.message == (
+        "node n1: number 0; node n1: number 1; node n1: number 2; 2 more in status.findings of the GpuNodes"
+    )
+
+
+def test_findings_on_another_shares_gpu_are_not_told(make: Any) -> None:
+    other = _found(share="b", message="other")
+    foreign = _found(index=1, message="not ours")
+    assert make.told(make.plan(make.share(), _running_with(make, other, foreign)))["LimitsEnforced"].status == "True"
+
+
+def test_limits_that_are_not_in_force_are_told_before_what_exceeds_them(make: Any) -> None:
+    share = make.share(clients={"threads": {"default": 25, "max": 60}})
+    assert make.told(make.plan(share, _running_with(make, _found())))["LimitsEnforced"].reason == "LimitsPending"
 
 
 def test_a_share_without_nodes_says_what_selects_them(make: Any) -> None:

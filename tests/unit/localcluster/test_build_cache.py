@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ def test_only_the_last_used_entries_are_kept(tmp_path: Path) -> None:
     removed = keep_newest(tmp_path.iterdir(), 2)
     assert [path.name for path in removed] == ["old"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["middle", "new"]
+
+
+def test_an_entry_in_use_is_kept_however_many_there_are(tmp_path: Path) -> None:
+    for name, age in (("newest", 0), ("recent", 60), ("old", 3600)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    removed = keep_newest([*tmp_path.iterdir(), tmp_path / "gone"], 1, idle_s=900)
+    assert sorted(path.name for path in removed) == ["gone", "old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["newest", "recent"]
 
 
 def test_changed_flags_make_another_entry(tmp_path: Path) -> None:

@@ -123,12 +123,12 @@ SERVING = {
     ),
     "a faulty idle server is replaced": (
         healthy(server=Server(501, "FAULT"), clients=()),
-        Reason.SERVER_NOT_ACTIVE,
+        Reason.FAULTED,
         Action.KILL_SERVER,
     ),
     "a faulty server with clients is not": (
         healthy(server=Server(501, "FAULT"), clients=(590,)),
-        Reason.SERVER_NOT_ACTIVE,
+        Reason.FAULTED,
         None,
     ),
     "a server that let go is replaced": (

@@ -42,6 +42,28 @@ def test_a_new_server_has_yet_to_show_its_limits() -> None:
     assert past.server_is(502).server_limits_written is None
 
 
+def test_a_fault_counts_once_however_it_shows_until_the_server_stands_again_or_is_another() -> None:
+    past = Past(server=501).server_stands("FAULT", True, (590,), 7.0).fault_told("faulted")
+    past = past.server_stands("FAULT", True, (590,), 9.0).fault_told("faulted")
+    past = past.server_stands("ACTIVE", False, (590, 600), 10.0)
+    past = past.fault_told("it let go")
+    assert (past.faults, past.last_fault, past.fault_since) == (1, "faulted", 7.0)
+    assert past.faulted == (590,), "600 came later, and has lost nothing"
+    again = past.server_stands("ACTIVE", True, None, 11.0)
+    assert (again.fault_since, again.faulted) == (None, ())
+    assert again.fault_told("once more").faults == 2
+    assert past.server_is(502).fault_told("once more").faults == 2
+
+
+def test_what_ended_a_daemon_or_server_outlasts_the_next_one() -> None:
+    past = (
+        Past(server=501)
+        .server_lost("MPS server 501 ended")
+        .daemon_ended(5.0, "the control daemon was ended by SIGKILL")
+    )
+    assert (past.servers_lost, past.last_failure) == (1, "the control daemon was ended by SIGKILL")
+
+
 def test_a_new_daemon_has_yet_to_show_its_limits() -> None:
     past = Past(starts=3, defaults=Shown(50.0, 16384, 0), defaults_written=LIMITS, server=501).daemon_ended(5.0)
     assert (past.defaults, past.defaults_written, past.server) == (None, None, None)

@@ -194,7 +194,8 @@ def test_a_killed_server_is_replaced_at_once(node: Node, supervisor: Supervisor)
     before = node.ready(gpu)
     _kill(before.server_pid)
     after = node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
-    assert (after.control_pid, after.restarts) == (before.control_pid, 0)
+    assert (after.control_pid, after.restarts, after.servers_lost) == (before.control_pid, 0, 1)
+    assert after.last_failure.startswith(f"MPS server {before.server_pid} ended")
     assert after.in_force == LIMITS
 
 
@@ -205,7 +206,8 @@ def test_a_killed_daemon_is_restarted_with_a_renewed_link(node: Node, supervisor
     inode = gpu.client_control.stat().st_ino
     _kill(before.control_pid)
     after = node.until(gpu, lambda state: state.ready and state.control_pid != before.control_pid)
-    assert after.restarts == 1
+    assert (after.restarts, after.servers_lost) == (1, 0)
+    assert after.last_failure.startswith("the control daemon was ended by SIGKILL")
     assert gpu.client_control.samefile(gpu.control)
     assert gpu.client_control.stat().st_ino != inode or gpu.client_control.stat().st_nlink == 2
     _, (sms, _, under_mps) = node.client(gpu)
@@ -220,6 +222,30 @@ def test_a_server_that_let_the_gpu_go_is_replaced(node: Node, supervisor: Superv
     client.communicate("fault\n")
     after = node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
     assert after.server_pid in {process.pid for process in node.nvml.processes(gpu.uuid).compute}
+    assert (after.faults, after.servers_lost) == (1, 0)
+
+
+def test_clients_that_outlive_a_fault_are_named_and_hold_up_the_server_until_they_end(
+    node: Node, supervisor: Supervisor
+) -> None:
+    gpu = node.dirs[0]
+    node.want(gpu)
+    before = node.ready(gpu)
+    idle, _ = node.client(gpu)
+    culprit, _ = node.client(gpu)
+    assert node.until(gpu, lambda state: state.contexts == 2).fault_since is None
+    culprit.communicate("fault\n")
+    faulted = node.until(gpu, lambda state: state.faulted_clients == [idle.pid])
+    assert (faulted.reason, faulted.faults) == (DaemonReason.FAULTED, 1)
+    assert faulted.fault_since is not None
+    assert "a fatal fault has taken the CUDA contexts of all clients" in faulted.message
+    assert "encountered a fatal" in faulted.last_fault
+    time.sleep(1)
+    assert node.state(gpu).fault_since == faulted.fault_since
+    idle.kill()
+    after = node.until(gpu, lambda state: state.ready)
+    assert after.server_pid != before.server_pid
+    assert (after.faults, after.fault_since, after.faulted_clients) == (1, None, [])
 
 
 def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) -> None:
@@ -237,7 +263,7 @@ def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) 
     client.communicate("")
     stopped = node.until(gpu, lambda state: state.stopped)
     assert stopped.control_pid is None
-    assert not any(gpu.pipe.iterdir())
+    until(lambda: not any(gpu.pipe.iterdir()), "an empty pipe directory: it is cleaned after it was told")
 
 
 def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supervisor) -> None:

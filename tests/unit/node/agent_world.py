@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api.conditions import DaemonReason
+from gpushare.kube.announcer import News
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
@@ -17,11 +18,14 @@ from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.node.agent import Agent
 from gpushare.node.device_service import DeviceService
+from gpushare.node.ending import Endings
+from gpushare.node.enforcement import Enforcement
 from gpushare.node.plugin import OfferedDevice
 from gpushare.node.podresources import HeldDevice, PodResourcesError
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.settings import AgentSettings
+from gpushare.nvml.types import GpuProcess
 
 SHARE: Object = {
     "metadata": {"name": "a", "uid": "s", "resourceVersion": "1"},
@@ -146,20 +150,62 @@ class FakePlugin:
         self._kubelet.offered[self._resource] = devices
 
 
+class FakeDaemon:
+    """The control program of every GPU: knows each client that NVML lists."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self.asked: list[int] = []
+
+    def sound_servers(self) -> list[int]:
+        return [1000]
+
+    def clients(self, server: int) -> list[int]:
+        return [process.pid for listed in self._nvml.clients.values() for process in listed]
+
+    def terminate_client(self, server: int, pid: int) -> bool:
+        self.asked.append(pid)
+        return pid in self.clients(server)
+
+
+class FakeTeller:
+    def __init__(self) -> None:
+        self.told: list[News] = []
+
+    def tell(self, news: News) -> None:
+        self.told.append(news)
+
+    def over(self, regarding: Object, reason: Any, subject: str = "") -> None:
+        pass
+
+
 class World:
     """One node. `mps` plays the MPS pods: whatever daemon.json wants is done at once while `supervised`."""
 
     def __init__(self, tmp_path: Path, nvml: Any) -> None:
         self.kube, self.kubelet, self.nvml = FakeKube(), FakeKubelet(), nvml
-        self.root, self.cdi = tmp_path / "run", tmp_path / "cdi"
+        self.daemons, self.teller = FakeDaemon(nvml), FakeTeller()
+        self.root, self.cdi, self.proc = tmp_path / "run", tmp_path / "cdi", tmp_path / "proc"
         self.root.mkdir()
+        self.proc.mkdir()
         self.supervised = True
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         settings = AgentSettings(node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim")
-        self.agent = Agent(settings, self.kube, self.nvml, self.kubelet, self.kubelet.plugin)  # type: ignore[arg-type]
+        endings = Endings(self.root, lambda _: self.daemons, self.proc)
+        enforcement = Enforcement("n", endings, lambda _: self.daemons, self.teller, boot_clock, self.proc)
+        kubelet = self.kubelet
+        self.agent = Agent(
+            settings,
+            self.kube,
+            self.nvml,
+            kubelet,
+            kubelet.plugin,
+            enforcement,
+            proc=self.proc,  # type: ignore[arg-type]
+        )
         self._tasks.append(asyncio.create_task(self.agent.run()))
 
     async def stop(self) -> None:
@@ -195,6 +241,15 @@ class World:
         )
         with contextlib.suppress(OSError):
             write_model(directory.state, state)
+
+    def client(self, pid: int, memory_mib: int, pod: Object) -> None:
+        """A process of the pod's only container that uses GPU-0 through MPS."""
+        cgroup = f"0::/kubepods/pod{pod['metadata']['uid']}/{'ab' * 32}\n"
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + ["100", "0"]))
+        (directory / "cgroup").write_text(cgroup)
+        self.nvml.clients["GPU-0"] = [GpuProcess(pid, memory_mib)]
 
     def gates(self) -> list[str]:
         return sorted(path.name for path in self.cdi.glob("*.json"))

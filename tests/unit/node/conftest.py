@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api.gpunode import ComputeMode
-from gpushare.node import agent, throttle
+from gpushare.node import agent, findings, throttle
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
 from tests.unit.node.agent_world import World
 
@@ -23,6 +23,7 @@ class FakeNvml:
     infos: list[GpuInfo] = field(default_factory=lambda: [info(0), info(1)])
     modes: dict[str, ComputeMode] = field(default_factory=dict)
     servers: dict[str, int] = field(default_factory=dict)
+    clients: dict[str, list[GpuProcess]] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     hanging: set[str] = field(default_factory=set)
     unloaded: bool = False
@@ -54,7 +55,8 @@ class FakeNvml:
 
     def processes(self, uuid: str) -> GpuProcesses:
         self._ask(uuid)
-        return GpuProcesses((), (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
+        clients = tuple(self.clients.get(uuid, ()))
+        return GpuProcesses(clients, (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
 
     def close(self) -> None:
         pass
@@ -80,6 +82,8 @@ async def world(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(agent, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(agent, "KUBELET_SECONDS", 0.2)
     monkeypatch.setattr(agent, "NVML_SECONDS", 0.2)
+    monkeypatch.setattr(agent, "OBSERVE_SECONDS", 0.3)
+    monkeypatch.setattr(findings, "CLEAR_SECONDS", 1.0)
     world = World(tmp_path, nvml)
     mps = asyncio.create_task(world.mps())
     world.start()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gpushare.mps.control import ControlTimeoutError, RefusedError
+from gpushare.mps.control import ControlTimeoutError, NoDaemonError, RefusedError
 from gpushare.nvml.types import GpuLostError, GpuProcess, GpuProcesses
 
 CONTAINER = "ab" * 32
@@ -36,6 +36,7 @@ class Node:
         self.pods: dict[str, Any] = {}
         self.ended: list[int] = []
         self.refused: set[int] = set()
+        self.absent = False
         self.wedged = False
         self.answer_lost = False
         self.lost: set[str] = set()
@@ -44,14 +45,28 @@ class Node:
         self.stays_listed = False
         self.before_end: Any = lambda: None
 
-    def client(self, pid: int, number: int, *, catches: bool = False, started: int = 100, gpu: str = "GPU-0") -> None:
+    def client(
+        self,
+        pid: int,
+        number: int,
+        *,
+        catches: bool = False,
+        started: int = 100,
+        gpu: str = "GPU-0",
+        container: str = CONTAINER,
+        parent: int = 0,
+    ) -> None:
+        self.process(pid, started)
+        directory = self.proc / str(pid)
+        (directory / "status").write_text(f"PPid:\t{parent}\nSigCgt:\t{0x4000 if catches else 0:016x}\n")
+        (directory / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid(number)}/{container}\n")
+        if pid not in self.listed.setdefault(gpu, []):
+            self.listed[gpu].append(pid)
+
+    def process(self, pid: int, started: int) -> None:
         directory = self.proc / str(pid)
         directory.mkdir(exist_ok=True)
         (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + [str(started), "0"]))
-        (directory / "status").write_text(f"SigCgt:\t{0x4000 if catches else 0:016x}\n")
-        (directory / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid(number)}/{CONTAINER}\n")
-        if pid not in self.listed.setdefault(gpu, []):
-            self.listed[gpu].append(pid)
 
     def processes(self, gpu: str) -> GpuProcesses:
         self.asked += 1
@@ -68,16 +83,18 @@ class Control:
         self._node = node
         self._gpu = gpu
 
-    def server_list(self) -> list[int]:
+    def sound_servers(self) -> list[int]:
         self._node.before_end()
         if self._node.wedged:
             raise ControlTimeoutError("no answer within 5 s")
+        if self._node.absent:
+            raise NoDaemonError("no MPS control daemon serves pipe")
         return self._node.servers
 
     def terminate_client(self, server: int, pid: int) -> bool:
         if pid in self._node.refused:
             raise RefusedError("terminate_client", "Invalid process!")
-        if server != 500 or pid not in self._node.listed[self._gpu]:
+        if server != self._node.servers[-1] or pid not in self._node.listed[self._gpu]:
             return False
         self._node.ended.append(pid)
         if self._node.answer_lost:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpushare.api.gpunode import ComputeMode
-from gpushare.kube.client import GPU_NODES, GPU_SHARES
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.mps.layout import gpu_dir
 from tests.unit.node.agent_world import SHARE, World, read_wanted
 
@@ -28,6 +28,20 @@ async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(world: World)
     assert edits.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     assert await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"]) is None
     assert len(world.kubelet.offered["internal.gpushare.dev/mps"]) == 64
+
+
+async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(world: World) -> None:
+    containers = [{"name": "app", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    metadata = {"name": "whole", "namespace": "ml", "uid": "w"}
+    await world.until(lambda: world.status().get("gpus"))
+    world.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
+    await world.until(lambda: world.status().get("foreignHolders"), 2)
+    world.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await world.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in world.daemon().get("message", ""))
+    assert not gpu_dir(world.root, "GPU-0").wanted.exists()
+    assert "GPU-0" not in world.nvml.modes, "its compute mode was set"
+    world.kube.remove(PODS, "whole")
+    await world.until(lambda: len(world.kubelet.ids()) == 4)
 
 
 async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(world: World) -> None:
@@ -72,6 +86,33 @@ async def test_draining_withdraws_waits_for_the_last_container_and_then_says_dra
     assert world.gates()
     world.kubelet.holders = set()
     await world.until(lambda: world.daemon()["drained"])
+
+
+async def test_a_paused_gpu_takes_no_new_pods_until_it_is_paused_no_more(world: World) -> None:
+    await world.serving()
+    offered = world.kubelet.ids()
+    world.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True})
+    await world.until(lambda: world.daemon()["drained"])
+    assert world.kubelet.ids() == []
+    assert world.daemon()["ready"], "it serves those that hold a slot"
+    assert world.gates()
+    world.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await world.until(lambda: world.kubelet.ids() == offered)
+    await world.until(lambda: not world.daemon()["drained"])
+
+
+async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(world: World) -> None:
+    await world.serving()
+    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await world.read()
+    since = "2026-01-01T00:00:00Z"
+    world.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "endClients": True, "waitingSince": since})
+    await world.until(lambda: world.gates() == [])
+    assert await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+    await world.until(lambda: world.daemon()["reason"] == "Stopping")
+    (waiting,) = [it for it in world.status()["conditions"] if it["type"] == "WaitingForClients"]
+    assert (waiting["status"], "for pod ns/pod" in waiting["message"]) == ("True", True)
+    assert world.status()["holders"] == [{"uuid": "GPU-0", "share": "a", "slots": [0], "pods": ["ns/pod"]}]
 
 
 async def test_a_released_gpu_is_given_back_as_it_was_found(world: World) -> None:
@@ -151,6 +192,7 @@ async def test_without_the_kubelets_word_nothing_is_offered(world: World) -> Non
 async def test_an_idle_node_writes_nothing(world: World) -> None:
     await world.serving()
     await world.until(lambda: world.daemon().get("ready"), 2)
+    await world.until(lambda: "WithinGrants" in [item["type"] for item in world.status()["conditions"]])
     await asyncio.sleep(0.5)
     written = world.kube.status_writes
     await asyncio.sleep(1.5)

@@ -29,8 +29,8 @@ def disk(name: str = "a", *, stop: bool = False) -> DaemonWanted:
     return DaemonWanted(uuid="GPU-1", share=name, limits=OLD, stop=stop)
 
 
-def assigned(name: str = "a", *, draining: bool = False) -> list[Assignment]:
-    return [Assignment(uuid="GPU-1", share=name, draining=draining)]
+def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
+    return [Assignment(uuid="GPU-1", share=name, **fields)]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,9 @@ def assigned(name: str = "a", *, draining: bool = False) -> list[Assignment]:
          assigned(draining=True), disk(), True, Stage.DRAIN),
         ("draining what was never taken has nothing to wait for",
          assigned(draining=True), None, False, Stage.NOTHING_TO_DRAIN),
+        ("a paused GPU drains, and stays", assigned(paused=True), disk(), True, Stage.DRAIN),
+        ("one that is paused before it was taken has nothing to wait for",
+         assigned(paused=True), None, False, Stage.NOTHING_TO_DRAIN),
         ("what was told to stop stops, even if it is assigned again", assigned(), disk(stop=True), False, Stage.STOP),
         ("and also without news", None, disk(stop=True), False, Stage.STOP),
     ],
@@ -57,6 +60,16 @@ def test_stage(
     wanted = {"GPU-1": on_disk} if on_disk else {}
     plans = plan(assignments, wanted, {"a": share(), "b": share("b")}, {"GPU-1"} if drained else set())
     assert plans["GPU-1"].stage is stage, sentence
+
+
+def test_clients_are_ended_only_of_the_share_whose_maxwait_is_over() -> None:
+    def ends(assignments: list[Assignment] | None) -> bool:
+        return plan(assignments, {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].ends_clients
+
+    assert ends(assigned(paused=True, end_clients=True))
+    assert not ends(assigned(paused=True))
+    assert not ends(assigned("b", end_clients=True)), "the GPU is still that of another share"
+    assert not ends(None)
 
 
 def test_a_share_that_changed_changes_the_limits_on_disk() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.node.draining import KubeletView, Slots, by_gpu, idle
+from gpushare.node.draining import KubeletView, Slots, by_gpu, idle, pods_by_gpu
 
 KEY = ("a", "GPU-1")
 NONE: Slots = frozenset()
@@ -48,3 +48,13 @@ def test_only_our_own_slots_are_grouped() -> None:
         ("gpushare.dev/a", "of another release"),
     ]
     assert by_gpu(devices) == {("a", "GPU-1"): {0, 7}, ("b", "GPU-1"): {1}}
+
+
+def test_the_pods_of_a_gpu_are_those_with_a_slot_of_ours() -> None:
+    devices = [
+        ("gpushare.dev/a", "GPU-1::0", "ml/x"),
+        ("gpushare.dev/a", "GPU-1::7", "ml/y"),
+        ("nvidia.com/gpu", "GPU-2", "ml/z"),
+        ("gpushare.dev/a", "of another release", "ml/z"),
+    ]
+    assert pods_by_gpu(devices) == {("a", "GPU-1"): {"ml/x", "ml/y"}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, GpuNodeStatus, Limits
+from gpushare.api.gpunode import ComputeMode, Finding, GpuNodeStatus, Limits
 from gpushare.mps.wire import DaemonState
 from gpushare.node.assignments import GpuPlan, Stage
 from gpushare.node.inventory import Driver, GpuView
@@ -51,6 +51,15 @@ def test_gpus_come_in_nvmls_order_with_the_driver_and_its_ceiling() -> None:
 def test_a_daemon_tells_what_is_in_force() -> None:
     daemon = build(FACTS, EMPTY).daemons[0]
     assert (daemon.ready, daemon.in_force, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
+
+
+def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    containers = [{"resources": {"limits": {resource: "1"}}}]
+    return {
+        "metadata": {"namespace": "ns", "name": name},
+        "spec": {"containers": containers, **spec},
+        "status": {"phase": phase},
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,21 +129,13 @@ def test_a_status_survives_the_api_unchanged() -> None:
          replace(FACTS, gpus=[replace(TAKEN, verdict=Verdict(DaemonReason.SERVER_LET_GO))]), True),
         ("so is drained", replace(FACTS, gpus=[replace(TAKEN, drained=True)]), True),
         ("and a lost GPU", replace(FACTS, views={**FACTS.views, "GPU-1": view(1, lost=True)}), True),
+        ("and a pod that holds a whole GPU", replace(FACTS, pods=[pod("whole", "nvidia.com/gpu")]), True),
         ("slots coming and going are not", replace(FACTS, held={}), False),
         ("nor are messages", replace(FACTS, gpus=[replace(TAKEN, note="waits")]), False),
     ],
 )  # fmt: skip
 def test_what_others_wait_for(sentence: str, facts: NodeFacts, expected: bool) -> None:
     assert urgent(build(facts, EMPTY), build(FACTS, EMPTY)) is expected, sentence
-
-
-def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:
-    containers = [{"resources": {"limits": {resource: "1"}}}]
-    return {
-        "metadata": {"namespace": "ns", "name": name},
-        "spec": {"containers": containers, **spec},
-        "status": {"phase": phase},
-    }
 
 
 def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
@@ -147,3 +148,34 @@ def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
         {"metadata": {"namespace": "ns", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}},
     ]
     assert [holder.pod for holder in foreign_holders(pods)] == ["shared", "slice", "whole"]
+
+
+FINDING = Finding(
+    uuid="GPU-0", share="a", reason="MemoryAboveGrant", granted=1, observed=2, message="two of one", since="2026"
+)
+
+
+def within_grants(status: GpuNodeStatus) -> tuple[str, str, str] | None:
+    found = [item for item in status.conditions if item.type == "WithinGrants"]
+    return (found[0].status, found[0].reason, found[0].message) if found else None
+
+
+def test_until_a_restarted_agent_has_judged_the_findings_told_before_stay() -> None:
+    before = build(replace(FACTS, findings=[FINDING]), EMPTY)
+    after = build(replace(FACTS, findings=None, now="2027-01-01T00:00:00Z"), before)
+    assert after == before
+
+
+def test_an_agent_that_never_judged_says_nothing_of_grants() -> None:
+    assert within_grants(build(FACTS, EMPTY)) is None
+
+
+def test_the_oldest_finding_is_the_conditions_message() -> None:
+    second = FINDING.model_copy(update={"message": "another"})
+    told = build(replace(FACTS, findings=[FINDING, second]), EMPTY)
+    assert within_grants(told) == ("False", "MemoryAboveGrant", "two of one; 1 more in status.findings")
+    assert told.findings == [FINDING, second]
+
+
+def test_without_findings_everybody_is_within_the_grants() -> None:
+    assert within_grants(build(replace(FACTS, findings=[]), EMPTY)) == ("True", "WithinGrants", "")

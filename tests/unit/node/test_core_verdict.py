@@ -8,7 +8,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.node.inventory import GpuView
-from gpushare.node.verdict import Evidence, judge
+from gpushare.node.verdict import Evidence, judge, with_room
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
 LIMITS = Limits(threads=50, memory_mib=16384)
@@ -40,7 +40,7 @@ def view(**changes: object) -> Evidence:
         ("a GPU told to stop is stopping, whatever its daemon says",
          replace(GOOD, wanted=GOOD.wanted.model_copy(update={"stop": True})), DaemonReason.STOPPING),
         ("a GPU that NVML never showed has failed", replace(GOOD, view=None), DaemonReason.DAEMON_FAILED),
-        ("a lost GPU has failed", view(lost=True), DaemonReason.DAEMON_FAILED),
+        ("a lost GPU is told as lost", view(lost=True), DaemonReason.GPU_LOST),
         ("without state.json no MPS pod has taken the GPU", replace(GOOD, state=None), DaemonReason.PENDING),
         ("the state of another share's daemon proves nothing", state(share="b"), DaemonReason.PENDING),
         ("a heartbeat of 10 s is fresh", state(heartbeat=90.0), DaemonReason.READY),
@@ -69,6 +69,35 @@ def test_verdict(sentence: str, evidence: Evidence, reason: DaemonReason) -> Non
     assert verdict.reason is reason, sentence
     assert verdict.ready == (reason is DaemonReason.READY)
     assert verdict.ready or verdict.message or evidence.state is not None
+
+
+FULL = "48 of 48 client contexts are taken and a client may need 1"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "contexts", "processes", "free_slots", "takes"),
+    [
+        ("there is room for one more", 47, 1, True, True),
+        ("there is none", 48, 1, True, False),
+        ("a client of two processes needs room for both", 47, 2, True, False),
+        ("where every slot is taken a full table is as it should be", 48, 1, False, True),
+    ],
+)
+def test_no_slot_is_promised_that_could_not_be_used(
+    sentence: str, contexts: int, processes: int, free_slots: bool, takes: bool
+) -> None:
+    verdict = with_room(judge(GOOD), contexts, 48, processes, free_slots)
+    assert verdict.takes_clients is takes, sentence
+    assert verdict.ready, "running clients are served either way"
+    assert takes or verdict.reason is DaemonReason.CLIENT_TABLE_FULL
+
+
+def test_a_daemon_that_is_not_ready_is_told_before_its_full_table() -> None:
+    assert with_room(judge(view(lost=True)), 48, 48, 1, True).reason is DaemonReason.GPU_LOST
+
+
+def test_a_full_table_is_told_with_its_figures() -> None:
+    assert with_room(judge(GOOD), 48, 48, 1, True).message.startswith(FULL)
 
 
 def test_the_limits_refusal_tells_both_values() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.node.departing import Departures, asks_for_gpu, decide, ending
+from gpushare.node.departing import Departing, Departures, asks_for_gpu, decide, ending
+from gpushare.node.departure import RESCAN_SECONDS, SLOW_RESCAN_SECONDS, pause
 from tests.unit.node.departing_pods import pod, uid
 
 WALL = 1767225600.0
@@ -25,9 +26,24 @@ def test_a_client_of_a_pod_that_is_killed_at_30_s(now: float, catches: bool, ver
     assert decide(now, 30.0, catches) == verdict
 
 
+@pytest.mark.parametrize(
+    ("now", "kill_at", "seconds"),
+    [
+        pytest.param(1.0, 30.0, RESCAN_SECONDS, id="it has just begun"),
+        pytest.param(10.0, 3600.0, SLOW_RESCAN_SECONDS, id="an hour of grace is not spent on looking"),
+        pytest.param(3595.0, 3600.0, RESCAN_SECONDS, id="the end is near"),
+        pytest.param(4000.0, 3600.0, SLOW_RESCAN_SECONDS, id="a process that will not die"),
+    ],
+)
+def test_how_often_departing_clients_are_looked_at(now: float, kill_at: float, seconds: float) -> None:
+    departing = {"uid": (Departing({}, kill_at, kill_at, "goes"),)}
+    assert pause(departing, now) == seconds
+    assert pause({}, now) is None
+
+
 @pytest.mark.parametrize("grace", [0.0, 1.0, 2.0])
 def test_with_next_to_no_grace_every_client_ends_at_once(grace: float) -> None:
-    departing = look(Departures(), pod(grace=grace))[uid(1)]
+    departing = look(Departures(), pod(grace=grace))
     assert decide(0.0, departing.kill_at, True) == "terminate"
 
 
@@ -65,8 +81,8 @@ def test_pods_that_hold_no_gpu_are_passed_over(spec: Any, asks: bool) -> None:
 def test_grace_counts_from_when_the_deletion_was_seen_whatever_the_api_servers_clock_says() -> None:
     departures = Departures()
     look(departures, pod())
-    assert look(departures, pod(grace=30), now=100.0, wall=WALL + 3600)[uid(1)].kill_at == 130.0
-    assert look(departures, pod(grace=30), now=120.0, wall=WALL + 3600)[uid(1)].kill_at == 130.0
+    assert look(departures, pod(grace=30), now=100.0, wall=WALL + 3600).kill_at == 130.0
+    assert look(departures, pod(grace=30), now=120.0, wall=WALL + 3600).kill_at == 130.0
 
 
 @pytest.mark.parametrize(
@@ -75,28 +91,28 @@ def test_grace_counts_from_when_the_deletion_was_seen_whatever_the_api_servers_c
     ids=["10 s left", "none left", "never more than the grace period"],
 )
 def test_a_pod_found_departing_after_a_restart_has_what_its_timestamp_leaves(wall: float, kill_at: float) -> None:
-    assert look(Departures(), pod(grace=30), now=100.0, wall=wall)[uid(1)].kill_at == kill_at
+    assert look(Departures(), pod(grace=30), now=100.0, wall=wall).kill_at == kill_at
 
 
 def test_a_second_deletion_with_less_grace_brings_the_end_nearer() -> None:
     departures = Departures()
     look(departures, pod())
     look(departures, pod(grace=600), now=100.0)
-    assert look(departures, pod(grace=1), now=110.0)[uid(1)].kill_at == 111.0
+    assert look(departures, pod(grace=1), now=110.0).kill_at == 111.0
 
 
 def test_a_second_deletion_never_puts_the_end_off() -> None:
     departures = Departures()
     look(departures, pod())
     look(departures, pod(grace=30), now=100.0)
-    assert look(departures, pod(grace=29), now=125.0)[uid(1)].kill_at == 130.0
+    assert look(departures, pod(grace=29), now=125.0).kill_at == 130.0
 
 
 def test_a_pod_deleted_by_force_departs_for_a_few_seconds() -> None:
     departures = Departures()
     look(departures, pod())
-    gone = departures.look({}, 100.0, WALL)
-    assert gone[uid(1)].kill_at == 100.0
+    [gone] = departures.look({}, 100.0, WALL)[uid(1)]
+    assert gone.kill_at == 100.0
     assert departures.look({}, 109.0, WALL).keys() == {uid(1)}
     assert departures.look({}, 111.0, WALL) == {}
 
@@ -108,4 +124,6 @@ def test_a_pod_that_had_ended_before_it_went_is_no_departure() -> None:
 
 
 def look(departures: Departures, found: Any, now: float = 0.0, wall: float = WALL) -> Any:
-    return departures.look({found["metadata"]["uid"]: found}, now, wall)
+    """The departure of this one pod, if it departs."""
+    departing = departures.look({found["metadata"]["uid"]: found}, now, wall)
+    return next(iter(departing.get(found["metadata"]["uid"], ())), None)

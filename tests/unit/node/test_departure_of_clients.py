@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import pytest
 
 from gpushare.node.departure import Departure
+from gpushare.node.ending import Endings
+from gpushare.node.killing import Killing
 from tests.unit.node.departing_pods import Node, pod, uid
+
+OTHER = "cd" * 32
 
 
 class World(Node):
@@ -21,9 +26,8 @@ class World(Node):
             self,  # type: ignore[arg-type]
             lambda: self.pods,
             lambda: list(self.listed),
-            self.control,
-            self._post,
-            "agent-1",
+            Endings(proc, self.control, proc),
+            self.events.append,
             clock=lambda: asyncio.get_running_loop().time() + self.clock_ahead,
             proc=proc,
         )
@@ -36,9 +40,6 @@ class World(Node):
         async with asyncio.timeout(seconds):
             while sorted(self.ended) != sorted(pids):  # noqa: ASYNC110 - the code under test knows no event
                 await asyncio.sleep(0.01)
-
-    async def _post(self, body: Any) -> None:
-        self.events.append(body)
 
 
 @pytest.fixture
@@ -90,6 +91,31 @@ async def test_clients_of_a_pod_that_is_gone_from_the_api_are_ended(world: World
     await world.until_ended(10, seconds=0.3)
 
 
+async def test_of_a_container_that_the_kubelet_ends_by_itself_the_clients_are_ended_and_no_others(world: World) -> None:
+    world.client(10, 1)
+    world.client(11, 1, container=OTHER)
+    await begin(world, pod(1))
+    world.departure.killing(Killing(uid(1), "team", "pod-1", "app", "Container app failed liveness probe", time.time()))
+    await world.until_ended(10, seconds=0.3)
+    await asyncio.sleep(0.4)
+    assert world.ended == [10]
+    [told] = world.events
+    assert "the pod loses container app, which the kubelet ends (Container app failed liveness probe)" in told.note
+
+
+async def test_a_client_that_catches_sigterm_is_ended_at_once_where_its_parent_would_take_it_along(
+    world: World,
+) -> None:
+    world.client(9, 1)
+    world.listed["GPU-0"].remove(9)
+    world.client(10, 1, catches=True, parent=9)
+    await begin(world, pod(1))
+    world.show(pod(1, grace=30))
+    await world.until_ended(10, seconds=0.3)
+    [told] = world.events
+    assert "would be killed as soon as process 9, which it depends on, dies of SIGTERM" in told.note
+
+
 async def test_every_client_process_of_the_pod_is_ended_also_later_ones_and_on_other_gpus(world: World) -> None:
     world.client(10, 1)
     world.client(11, 1)
@@ -123,9 +149,9 @@ async def test_the_event_tells_who_was_ended_and_why(world: World) -> None:
     await world.until_ended(10)
     await asyncio.sleep(0.05)
     [event] = world.events
-    assert (event["type"], event["reason"], event["reportingInstance"]) == ("Normal", "ClientTerminated", "agent-1")
-    assert event["regarding"]["uid"] == uid(1)
-    assert event["note"] == (
+    assert (event.kind, event.reason) == ("Normal", "ClientTerminated")
+    assert event.regarding["uid"] == uid(1)
+    assert event.note == (
         "Ended the CUDA contexts of process 10 (container app of pod team/pod-1) on GPU GPU-0 through its MPS daemon: "
         "the pod is being deleted with a grace period of 30 s, the process does not catch SIGTERM, and being killed in "
         "the middle of a kernel it would take all other clients of this GPU with it."

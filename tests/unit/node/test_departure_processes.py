@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.mps.daemon_process import command_name
 from gpushare.node import processes
+from gpushare.node.lineage import ancestors
 from gpushare.node.processes import Owner
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -121,6 +123,26 @@ def test_a_real_process_s_handler_is_seen(handler: bool) -> None:
         child.stdin.close()
     assert found is not None
     assert found.catches_sigterm is handler
+
+
+@pytest.mark.parametrize(
+    "name", [r"\xff\xfe) (S 1", r"\x0cSigCgt:zz", r"\rSigCgt:zz", r"\x85SigCgt:4000", r"\nSigCgt:4000"]
+)
+def test_a_process_may_have_any_name(name: str) -> None:
+    """Whoever runs on a GPU chooses its name: nobody stumbles over it, and it tells nothing of the process."""
+    rename = f"import ctypes, sys; ctypes.CDLL(None).prctl(15, b'{name}')"
+    program = f"{rename}; print('up', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdout.readline()
+        found = processes.read(child.pid)
+        command = command_name(child.pid)
+        above = ancestors(child.pid, Owner("none", ""))
+        child.stdin.close()
+    assert found is not None
+    assert (found.pid, found.catches_sigterm, above) == (child.pid, False, [])
+    assert command
 
 
 def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from gpushare import simulation
+from gpushare.kube.announcer import News
 from gpushare.mps.control import ControlProgram
 from gpushare.node.departure import Departure
+from gpushare.node.ending import Endings
 from gpushare.simulation.nvml import SimulatedNvml
 from tests.unit.node.departing_pods import CONTAINER, pod, uid
 from tests.unit.simulation.conftest import SECONDS, start_driver
@@ -124,10 +126,11 @@ async def test_a_deleted_pods_client_is_ended_in_mid_kernel_and_its_neighbours_g
     posted: list[Any] = []
     control = ControlProgram(simulation.bin_dir(), gpu / "pipe", gpu / "log")
 
-    async def post(body: Any) -> None:
-        posted.append((body, time.monotonic()))
+    def tell(news: News) -> None:
+        posted.append((news, time.monotonic()))
 
-    departure = Departure(nvml, lambda: pods, lambda: uuids, lambda _: control, post, proc=clients.proc)
+    endings = Endings(gpu, lambda _: control, clients.proc)
+    departure = Departure(nvml, lambda: pods, lambda: uuids, endings, tell, proc=clients.proc)
     running = asyncio.create_task(departure.run())
     await asyncio.sleep(0.1)
     deleted = time.monotonic()
@@ -139,7 +142,7 @@ async def test_a_deleted_pods_client_is_ended_in_mid_kernel_and_its_neighbours_g
     assert posted[0][1] - deleted < PRE_STOP_SECONDS
     await asyncio.to_thread(clients.kill, 0)
     assert await asyncio.to_thread(clients.failures, range(1, NEIGHBOURS + 1)) == []
-    assert [body["regarding"]["name"] for body, _ in posted] == ["pod-0"]
+    assert [news.regarding["name"] for news, _ in posted] == ["pod-0"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     nvml.close()

@@ -10,7 +10,7 @@ import pytest
 
 from gpushare.api.gpunode import ComputeMode
 from gpushare.nvml.real import PynvmlNvml
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 
 UUID = "GPU-1b502f77-33de-897e-ff25-4e03b1bc157c"
 MIB = 2**20
@@ -25,7 +25,9 @@ def failing(code: int) -> Callable[..., Any]:
 
 def library(**changes: object) -> Any:
     """The binding's constants and errors, with these calls in place of the driver's."""
-    constants = {name: value for name, value in vars(pynvml).items() if name.startswith(("NVML", "nvmlMemory"))}
+    constants = {
+        name: value for name, value in vars(pynvml).items() if name.startswith(("NVML", "nvmlMemory", "nvmlEventType"))
+    }
     processes = [SimpleNamespace(pid=501, usedGpuMemory=66 * MIB), SimpleNamespace(pid=590, usedGpuMemory=218 * MIB)]
     calls: dict[str, object] = {
         "nvmlInit": lambda: None,
@@ -150,3 +152,60 @@ def test_a_compute_mode_that_is_set_is_the_one_that_is_read(mode: ComputeMode) -
 def test_without_a_driver_it_says_so() -> None:
     with pytest.raises(NvmlError):
         PynvmlNvml(library(nvmlInit=failing(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
+
+
+class Events:
+    """The binding's event calls: answers in their order, and how often a set was made and freed."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.made = self.freed = 0
+        self.asked: list[int] = []
+
+    def library(self, **changes: object) -> Any:
+        return library(
+            nvmlEventSetCreate=self._make,
+            nvmlEventSetFree=self._free,
+            nvmlEventSetWait_v2=self._wait,
+            **{"nvmlDeviceRegisterEvents": lambda *_: None, **changes},
+        )
+
+    def _make(self) -> str:
+        self.made += 1
+        return f"set {self.made}"
+
+    def _free(self, _: str) -> None:
+        self.freed += 1
+
+    def _wait(self, events: str, milliseconds: int) -> object:
+        assert events == f"set {self.made}"
+        self.asked.append(milliseconds)
+        answer = self.answers.pop(0)
+        if isinstance(answer, int):
+            raise pynvml.NVMLError(answer)
+        return answer
+
+
+def test_an_xid_is_told_with_its_gpu_and_the_wait_is_bounded() -> None:
+    events = Events(SimpleNamespace(device="handle 0", eventData=31), pynvml.NVML_ERROR_TIMEOUT)
+    nvml = PynvmlNvml(events.library())
+    assert nvml.wait_for_xids(2.5) == [Xid(UUID, 31)]
+    assert nvml.wait_for_xids(1) == []
+    assert (events.asked, events.made, events.freed) == ([2500, 1000], 1, 0)
+
+
+def test_after_a_failed_wait_a_new_set_is_waited_on() -> None:
+    events = Events(pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_TIMEOUT)
+    nvml = PynvmlNvml(events.library())
+    with pytest.raises(GpuLostError):
+        nvml.wait_for_xids(1)
+    assert nvml.wait_for_xids(1) == []
+    assert (events.made, events.freed) == (2, 1)
+
+
+def test_where_no_gpu_tells_of_xids_that_is_said() -> None:
+    events = Events()
+    nvml = PynvmlNvml(events.library(nvmlDeviceRegisterEvents=failing(pynvml.NVML_ERROR_NOT_SUPPORTED)))
+    with pytest.raises(NvmlError, match="no GPU tells"):
+        nvml.wait_for_xids(1)
+    assert events.freed == 1

@@ -1,0 +1,202 @@
+"""`kubectl gpushare check`: is this cluster, or this node, fit for shares, and what is in the way.
+
+Gathers once, judges purely. The webhook is asked for real: a GpuShare that it must refuse is created in a dry run.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from gpushare.api import names
+from gpushare.api.gpunode import ComputeMode, GpuNode
+from gpushare.cli.kubectl.answer import Answer, Section
+from gpushare.fleet.refusals import NVIDIA_RESOURCES
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS, POLICIES, Kube, KubeError, Object
+
+OLDEST_KUBERNETES = (1, 32)
+OLDEST_CONTAINERD = (1, 7, 2)
+PARTS = ("operator", "webhook", "agent")
+REFUSED_PRODUCT = " "
+"""A product name that the schema takes and the webhook refuses."""
+PROBE = {
+    "apiVersion": names.API_VERSION,
+    "kind": "GpuShare",
+    "metadata": {"name": "webhook-probe"},
+    "spec": {"gpus": {"products": [REFUSED_PRODUCT]}, "clients": {"perGpu": 1, "memory": {"default": "1Gi"}}},
+}
+FAILED_CALL = "failed calling webhook"
+"""The API server's own words where it did not reach a webhook."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Level
+    what: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`webhook`: what came of the probe, None where it was let through. `pods`: of gpushare's own namespace.
+
+    `policies`: names, None where we may not list them.
+    """
+
+    version: str
+    webhook: str | None
+    policies: tuple[str, ...] | None
+    enforced: str
+    """The Pod Security Standard that gpushare's namespace enforces; empty: none."""
+    pods: tuple[Object, ...]
+    nodes: tuple[Object, ...]
+    gpu_nodes: dict[str, GpuNode]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", nargs="?", metavar="NODE", help="this node alone; default: all nodes with GPUs")
+
+
+async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+    namespace = await kube.find(NAMESPACES, args.system_namespace)
+    labels = (namespace or {"metadata": {}})["metadata"].get("labels") or {}
+    gpu_nodes = [GpuNode.model_validate(item) for item in (await kube.list_all(GPU_NODES))["items"]]
+    ours = await kube.list_all(PODS, args.system_namespace, labelSelector="app.kubernetes.io/name=gpushare")
+    facts = Facts(
+        version=await kube.server_version(),
+        webhook=await _probe_webhook(kube),
+        policies=await _policies(kube),
+        enforced=labels.get("pod-security.kubernetes.io/enforce", ""),
+        pods=tuple(ours.get("items") or ()),
+        nodes=tuple((await kube.list_all(NODES))["items"]),
+        gpu_nodes={node.name: node for node in gpu_nodes},
+    )
+    return check(facts, args.node)
+
+
+async def _probe_webhook(kube: Kube) -> str | None:
+    try:
+        await kube.create(GPU_SHARES, PROBE, dry_run=True)
+    except (KubeError, aiohttp.ClientError, TimeoutError) as error:
+        return str(error)
+    return None
+
+
+async def _policies(kube: Kube) -> tuple[str, ...] | None:
+    try:
+        return tuple(item["metadata"]["name"] for item in (await kube.list_all(POLICIES))["items"])
+    except KubeError:
+        return None
+
+
+def check(facts: Facts, node: str | None) -> Answer:
+    found = [*_cluster(facts), *_nodes(facts, node)]
+    data: list[dict[str, Any]] = [{"level": it.level.value, "what": it.what, "message": it.told} for it in found]
+    rows = [(it.level.value, it.what, it.told) for it in found]
+    code = 1 if any(it.level is Level.FAIL for it in found) else 0
+    return Answer({"checks": data}, [Section("Checks", ("", "WHAT", "TOLD"), rows)], code)
+
+
+def _cluster(facts: Facts) -> Iterator[Finding]:
+    old = _numbers(facts.version)[:2] < OLDEST_KUBERNETES
+    yield Finding(Level.FAIL if old else Level.OK, "Kubernetes", f"{facts.version}; 1.32 or newer is needed")
+    for part in PARTS:
+        yield _part(part, facts.pods)
+    yield _webhook(facts.webhook)
+    yield _policy(facts.policies)
+    if facts.enforced not in ("", "privileged"):
+        told = f'gpushare\'s namespace enforces "{facts.enforced}": agents and MPS pods need "privileged" there'
+        yield Finding(Level.FAIL, "Pod Security", told)
+
+
+def _part(part: str, pods: Iterable[Object]) -> Finding:
+    own = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == part]
+    ready = sum(_is_true(pod, "Ready") for pod in own)
+    level = Level.FAIL if ready == 0 else Level.WARN if ready < len(own) else Level.OK
+    return Finding(level, part, f"{ready} of {len(own)} pods ready")
+
+
+def _webhook(answer: str | None) -> Finding:
+    if answer is None:
+        return Finding(Level.WARN, "admission", "a wrong GpuShare was let through: the webhook was not asked")
+    if FAILED_CALL in answer:
+        return Finding(Level.FAIL, "admission", f"the API server does not reach the webhook: {answer}")
+    if "spec.gpus.products" in answer:
+        return Finding(Level.OK, "admission", "the webhook judges GpuShares")
+    return Finding(Level.WARN, "admission", f"could not be tried: {answer}")
+
+
+def _policy(found: tuple[str, ...] | None) -> Finding:
+    if found is None:
+        return Finding(Level.WARN, "policies", "not known: you may not list ValidatingAdmissionPolicies")
+    ours = [name for name in found if name.startswith("gpushare-")]
+    if not ours:
+        return Finding(Level.WARN, "policies", "none of gpushare's: what its parts may do is bounded by RBAC alone")
+    return Finding(Level.OK, "policies", f"{len(ours)} of gpushare's")
+
+
+def _nodes(facts: Facts, wanted: str | None) -> Iterator[Finding]:
+    known = {node["metadata"]["name"]: node for node in facts.nodes}
+    if wanted is not None and wanted not in known:
+        yield Finding(Level.FAIL, f"node {wanted}", "there is no such node")
+    for name, node in known.items():
+        gpu_node = facts.gpu_nodes.get(name)
+        has_gpus = gpu_node is not None or node["metadata"].get("labels", {}).get("nvidia.com/gpu.present") == "true"
+        if (wanted is None and has_gpus) or name == wanted:
+            problems = list(_node(name, node, gpu_node))
+            yield from problems or [Finding(Level.OK, f"node {name}", _fit(gpu_node))]
+
+
+def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[Finding]:
+    where = f"node {name}"
+    if not _is_true(node, "Ready"):
+        yield Finding(Level.FAIL, where, "is not Ready")
+    runtime = node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+    if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
+        yield Finding(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
+    served = [key for key, amount in (node.get("status", {}).get("allocatable") or {}).items()
+              if key.startswith(NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
+    if served:
+        told = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
+        yield Finding(Level.WARN, where, told + "nvidia.com/gpu.deploy.device-plugin=false to change that")
+    if gpu_node is None:
+        yield Finding(Level.FAIL, where, "no agent tells of it: is the agent's pod there, and its driver?")
+        return
+    for condition in gpu_node.status.conditions:
+        if condition.type.endswith("Reachable") and condition.status != "True":
+            yield Finding(Level.FAIL, where, f"{condition.reason}: {condition.message}")
+    for gpu in gpu_node.status.gpus:
+        if gpu.lost:
+            yield Finding(Level.FAIL, where, f"GPU {gpu.uuid} is lost")
+        elif gpu.mig_enabled:
+            yield Finding(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
+        elif gpu.compute_mode is not ComputeMode.DEFAULT and gpu.original_compute_mode is None:
+            told = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, set by somebody else"
+            yield Finding(Level.WARN, where, f"{told}: nvidia-smi -c DEFAULT frees it")
+
+
+def _fit(gpu_node: GpuNode | None) -> str:
+    if gpu_node is None or not gpu_node.status.gpus:
+        return "its agent runs; it has no GPU"
+    told = gpu_node.status
+    simulated = "simulated " if told.simulated else ""
+    return f"{len(told.gpus)} {simulated}GPUs, driver {told.driver_version}, {told.client_ceiling} MPS clients on each"
+
+
+def _is_true(obj: Object, kind: str) -> bool:
+    conditions = obj.get("status", {}).get("conditions") or []
+    return any(it.get("type") == kind and it.get("status") == "True" for it in conditions)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -1,0 +1,163 @@
+"""`kubectl gpushare plan FILE`: what a GpuShare would take, refused GPUs with reasons, and how far memory would go.
+
+The API server validates the share in a dry run, schema and webhook alike; then the operator's own pure plan is made
+of a snapshot of the live fleet with that share in it. Nothing is written.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
+from gpushare.cli.kubectl.answer import Answer, Row, Section
+from gpushare.controller.gather import nvidia_dra_nodes
+from gpushare.controller.world import World
+from gpushare.fleet import Snapshot
+from gpushare.fleet.assign import fleet_places
+from gpushare.fleet.conditions import verdicts
+from gpushare.fleet.place import Place
+from gpushare.fleet.plan import standing_of
+from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB
+from gpushare.fleet.standing import Standing
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
+
+MANAGER = "kubectl-gpushare"
+
+
+class PlanError(Exception):
+    """The file holds no GpuShare that could be planned; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What the plan means for one GPU. `what`: taken, kept or given back; `note`: how far its memory would go."""
+
+    node: str
+    uuid: str
+    product: str
+    what: str
+    note: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=_text, help="YAML with one GpuShare; - for standard input")
+
+
+def _text(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {name}: {error.strerror}") from None
+
+
+async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+    """Raises PlanError."""
+    wanted = read(args.file)
+    try:
+        accepted = await _dry_run(kube, wanted)
+    except KubeError as error:
+        raise PlanError(f"the API server refuses it: {error}") from None
+    world = World(lambda: None)
+    for resource in (GPU_SHARES, GPU_NODES, NODES):
+        answer = await kube.list_all(resource)
+        world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
+    world.slices_listed(await nvidia_dra_nodes(kube))
+    return plan(world.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
+
+
+async def _dry_run(kube: Kube, wanted: Object) -> Object:
+    """The share as the API server would store it, with its defaults. KubeError: it refuses."""
+    name = wanted["metadata"]["name"]
+    if await kube.find(GPU_SHARES, name) is None:
+        return await kube.create(GPU_SHARES, wanted, dry_run=True)
+    patch = [{"op": "replace", "path": "/spec", "value": wanted.get("spec")}]
+    return await kube.patch(GPU_SHARES, name, patch, manager=MANAGER, kind="json", dry_run=True)
+
+
+def read(text: str) -> Object:
+    """The GpuShare of a YAML document. Raises PlanError."""
+    try:
+        found = [item for item in yaml.safe_load_all(text) if item]
+    except yaml.YAMLError as error:
+        raise PlanError(f"not YAML: {error}") from None
+    shares = [item for item in found if isinstance(item, dict) and item.get("kind") == "GpuShare"]
+    if len(shares) != 1:
+        raise PlanError(f"{len(shares)} GpuShares in {len(found)} documents: give a file with exactly one")
+    share: Object = shares[0]
+    if share.get("apiVersion") != names.API_VERSION or not (share.get("metadata") or {}).get("name"):
+        raise PlanError(f"apiVersion {share.get('apiVersion')!r} or name missing: write {names.API_VERSION} and a name")
+    return {key: share[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in share}
+
+
+def plan(live: Snapshot, share: GpuShare) -> Answer:
+    """`share`: as the API server would store it."""
+    before = {place.key for found in fleet_places(live).values() for place in found if place.holder == share.name}
+    others = tuple(other for other in live.shares if other.name != share.name)
+    standing = standing_of(replace(live, shares=(*others, share)), share.name)
+    fates = [
+        *(_fate(place, "kept" if place.key in before else "taken", _part(share, place)) for place in standing.kept),
+        *(_fate(place, "given back once idle", "") for place in (*standing.draining, *standing.releasing)),
+    ]
+    slots = len(standing.kept) * share.spec.clients.per_gpu
+    return Answer(
+        {
+            "share": share.name,
+            "gpus": [_data(fate) for fate in fates],
+            "refused": [{"reason": it.reason.value, "message": it.message} for it in standing.refused],
+            "slots": slots,
+            "memoryPerGpuMiB": _promised(share),
+        },
+        [
+            Section(f"GpuShare {share.name} would have", ("WHAT", "HOW MUCH"), _summary(share, standing, slots)),
+            Section("GPUs", ("NODE", "GPU", "PRODUCT", "WHAT", "MEMORY GRANTED"), [_row(fate) for fate in fates]),
+            Section("Refused", ("REASON", "WHY"), [(it.reason.value, it.message) for it in standing.refused]),
+        ],
+        code=0 if standing.kept else 1,
+    )
+
+
+def _fate(place: Place, what: str, note: str) -> Fate:
+    return Fate(place.node.name, place.uuid, place.gpu.product if place.gpu else "", what, note)
+
+
+def _part(share: GpuShare, place: Place) -> str:
+    """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit."""
+    memory = place.gpu.memory_mib if place.gpu else 0
+    return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}" if memory else ""
+
+
+def _promised(share: GpuShare) -> int:
+    return share.spec.clients.per_gpu * share.memory_default_mib
+
+
+def _summary(share: GpuShare, standing: Standing, slots: int) -> list[Row]:
+    clients = share.spec.clients
+    threads = clients.per_gpu * clients.threads.default
+    assigned = verdicts(standing)[1]
+    return [
+        ("GPUs", f"{len(standing.kept)} of {standing.matching} that match: {assigned.message}"),
+        ("slots", f"{slots}, {clients.per_gpu} on each GPU"),
+        ("threads", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
+        ("memory", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),
+    ]
+
+
+def _data(fate: Fate) -> dict[str, Any]:
+    return {"node": fate.node, "uuid": fate.uuid, "product": fate.product, "what": fate.what}
+
+
+def _row(fate: Fate) -> Row:
+    return fate.node, fate.uuid, fate.product, fate.what, fate.note
+
+
+def _dated(share: Object) -> Object:
+    """A share that is not there yet would be the youngest."""
+    created = share["metadata"].get("creationTimestamp") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**share, "metadata": {**share["metadata"], "creationTimestamp": created}}

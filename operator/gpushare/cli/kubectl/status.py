@@ -1,0 +1,97 @@
+"""`kubectl gpushare status`: shares and GPUs, and why something is not ready, on one screen. Pure but for `run`."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpushare.api.conditions import ConditionType
+from gpushare.api.gpunode import DaemonStatus, Finding, Gpu, GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.meta import Condition
+from gpushare.cli.kubectl.answer import Answer, Row, Section
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None of its own."""
+
+
+async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+    shares = [GpuShare.model_validate(item) for item in (await kube.list_all(GPU_SHARES))["items"]]
+    nodes = [GpuNode.model_validate(item) for item in (await kube.list_all(GPU_NODES))["items"]]
+    return status(shares, nodes)
+
+
+def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Answer:
+    names = ("NAME", "GPUS", "SLOTS HELD", "THREADS", "MEMORY", "READY", "REASON")
+    gpus = ("NODE", "GPU", "PRODUCT", "SHARE", "STATE", "SLOTS HELD")
+    return Answer(
+        {"shares": [share.wire() for share in shares], "nodes": [node.wire() for node in nodes]},
+        [
+            Section(
+                "GpuShares", names, [_share(share) for share in shares], "none; create one (examples/inference.yaml)"
+            ),
+            Section("GPUs", gpus, [row for node in nodes for row in _gpus(node)], "none that an agent tells of"),
+            Section("What is not as it should be", ("WHERE", "WHAT", "TOLD"), list(_problems(shares, nodes))),
+        ],
+    )
+
+
+def _share(share: GpuShare) -> Row:
+    told, ready = share.status, _ready(share)
+    return (
+        share.name,
+        told.summary or "0/0",
+        f"{told.slots.used}/{told.slots.total}",
+        told.threads,
+        told.memory,
+        ready.status if ready else "Unknown",
+        ready.reason if ready else "",
+    )
+
+
+def _gpus(node: GpuNode) -> Iterator[Row]:
+    daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
+    held = {(holder.uuid, holder.share): len(holder.slots) for holder in node.status.holders}
+    simulated = " (simulated)" if node.status.simulated else ""
+    for gpu in node.status.gpus:
+        daemon = daemons.get(gpu.uuid)
+        yield (
+            node.name,
+            f"{gpu.index} {gpu.uuid}",
+            gpu.product + simulated,
+            daemon.share if daemon else "",
+            _state(gpu, daemon),
+            str(held.get((gpu.uuid, daemon.share), 0)) if daemon else "",
+        )
+
+
+def _state(gpu: Gpu, daemon: DaemonStatus | None) -> str:
+    if gpu.lost:
+        return "Lost"
+    return daemon.reason if daemon else "Free"
+
+
+def _problems(shares: Iterable[GpuShare], nodes: Iterable[GpuNode]) -> Iterator[Row]:
+    for share in shares:
+        ready = _ready(share)
+        if ready is not None and ready.status != "True":
+            yield f"GpuShare {share.name}", ready.reason, ready.message
+        for group in share.status.unavailable:
+            yield f"GpuShare {share.name}", f"{group.count} {group.reason}", group.message
+    for node in nodes:
+        where = f"node {node.name}"
+        for condition in node.status.conditions:
+            if condition.type.endswith("Reachable") and condition.status != "True":
+                yield where, condition.reason, condition.message
+        for daemon in node.status.daemons:
+            if not daemon.ready:
+                yield f"{where}, GPU {daemon.uuid}", daemon.reason, daemon.message
+        yield from (_finding(where, finding) for finding in node.status.findings)
+
+
+def _finding(where: str, finding: Finding) -> Row:
+    return f"{where}, GPU {finding.uuid}", finding.reason, finding.message
+
+
+def _ready(share: GpuShare) -> Condition | None:
+    return next((it for it in share.status.conditions if it.type == ConditionType.READY), None)

@@ -1,0 +1,34 @@
+"""`gpushare uninstall`: whether gpushare may go; what the chart asks before `helm uninstall` removes anything."""
+
+import argparse
+import asyncio
+import logging
+from importlib.metadata import version
+
+LOG = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--delete-shares", action="store_true", help="delete all GpuShares and wait for their clients")
+    parser.add_argument("--timeout", type=int, default=240, help="seconds to wait for what goes; default: 240")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: nothing of gpushare is left on any node; 1: something is, and the log says what to do."""
+    why = asyncio.run(_main(args))
+    if why is None:
+        LOG.info("no GpuShare and no MPS daemon is left: gpushare may be uninstalled")
+        return 0
+    LOG.error("%s", why)
+    return 1
+
+
+async def _main(args: argparse.Namespace) -> str | None:
+    from gpushare.controller.uninstall import prepare
+    from gpushare.kube.client import connect
+
+    kube = await connect(f"gpushare-uninstall/{version('gpushare')}")
+    try:
+        return await prepare(kube, delete=args.delete_shares, seconds=args.timeout)
+    finally:
+        await kube.close()

@@ -1,0 +1,106 @@
+"""Before gpushare is uninstalled: nothing may be left that only its own parts can undo.
+
+A GpuShare that is left behind keeps its finalizer for ever, its GPUs their compute mode and its MPS pods their GPUs. So
+the uninstallation is refused while there are shares, or, where its owner chose that, they are deleted and their clients
+waited for, within bounds. Clients are never ended: a share goes when the last container that holds a slot has ended, or
+by its own maxWait.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
+
+LOG = logging.getLogger(__name__)
+POLL_SECONDS = 2.0
+NAMES_TOLD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What is still there: shares as objects by name, and nodes on which a daemon still runs."""
+
+    shares: dict[str, Object]
+    nodes: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.shares or self.nodes)
+
+
+async def prepare(
+    kube: Kube, *, delete: bool, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> str | None:
+    """None: nothing is left and gpushare may go; else why not, and what to do.
+
+    `delete`: delete the shares and wait `seconds` for them; False: wait only for what goes already. KubeError.
+    """
+    end = clock() + seconds
+    deleted: set[str] = set()
+    while True:
+        try:
+            left = await _left(kube)
+            if not left:
+                return None
+            staying = {name for name, share in left.shares.items() if not share["metadata"].get("deletionTimestamp")}
+            if staying and not delete:
+                return _refusal(sorted(staying))
+            for name in sorted(staying - deleted):
+                LOG.info("deleting GpuShare %s", name)
+                await kube.delete(GPU_SHARES, name)
+                deleted.add(name)
+            why = _waits(left)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = f"the API server cannot be asked: {error}"
+        if clock() + POLL_SECONDS > end:
+            return f"not uninstalled, since after {seconds:.0f} s there is still something to wait for. {why}"
+        LOG.info("waiting: %s", why)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _left(kube: Kube) -> Leftover:
+    shares = {item["metadata"]["name"]: item for item in await _items(kube, GPU_SHARES)}
+    nodes = await _items(kube, GPU_NODES)
+    return Leftover(
+        shares, tuple(sorted(it["metadata"]["name"] for it in nodes if (it.get("status") or {}).get("daemons")))
+    )
+
+
+async def _items(kube: Kube, resource: Resource) -> list[Object]:
+    """None of a kind that the cluster does not know (any more)."""
+    try:
+        items: list[Object] = (await kube.list_all(resource)).get("items") or []
+    except KubeError as error:
+        if error.not_found:
+            return []
+        raise
+    return items
+
+
+def _refusal(shares: list[str]) -> str:
+    return (
+        f"not uninstalled: {len(shares)} GpuShare{'' if len(shares) == 1 else 's'} ({_listed(shares)}) would be left "
+        "with nobody to give GPUs back. Nothing was changed. Delete them first (kubectl delete gpushares --all), which "
+        "waits for their clients, and uninstall again. To keep gpushare, `helm rollback` makes the release whole again"
+    )
+
+
+def _waits(left: Leftover) -> str:
+    told = [f"GpuShare {name}: {_ready_message(share)}" for name, share in sorted(left.shares.items())]
+    if not told:
+        told = [f"MPS daemons still run on {_listed(list(left.nodes))}: look at the agents there"]
+    return "; ".join(told[:NAMES_TOLD])
+
+
+def _ready_message(share: Object) -> str:
+    conditions = (share.get("status") or {}).get("conditions") or []
+    return next((str(it.get("message", "")) for it in conditions if it.get("type") == "Ready"), "") or "no news of it"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return ", ".join(names[:NAMES_TOLD]) + more

@@ -1,0 +1,44 @@
+"""Changes that wait for a GPU's clients: since when, until when, and for whom. Pure.
+
+The clock is in the API: an assignment carries since when it waits, so neither a restart of the operator nor that of an
+agent begins it anew.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from gpushare.api.gpunode import Assignment
+from gpushare.api.gpushare import GpuShare
+from gpushare.fleet.place import Place
+
+NAMES_TOLD = 8
+
+
+def stamp(moment: datetime) -> str:
+    """RFC 3339, whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> datetime:
+    """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where that begins only now."""
+    if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
+        return now
+    try:
+        return datetime.fromisoformat(assignment.waiting_since)
+    except ValueError:
+        return now
+
+
+def deadline(share: GpuShare | None, begun: datetime) -> datetime | None:
+    """When the share's maxWait is over; None: the change waits for ever."""
+    seconds = share.max_wait_seconds if share is not None else None
+    return None if seconds is None else begun + timedelta(seconds=seconds)
+
+
+def for_whom(places: Collection[Place]) -> str:
+    """Such as `pods ml/a, ml/b`; `its container` where no pod is known by name."""
+    pods = sorted({pod for place in places for pod in place.pods})
+    if not pods:
+        return "its container" if sum(len(place.slots) for place in places) == 1 else "their containers"
+    more = f" and {len(pods) - NAMES_TOLD} more" if len(pods) > NAMES_TOLD else ""
+    return f"pod{'' if len(pods) == 1 else 's'} {', '.join(pods[:NAMES_TOLD])}{more}"

@@ -1,0 +1,134 @@
+"""What befell a GPU or its daemon, told once on the GpuNode. Pure: looks are handed in, times in seconds.
+
+Daemon and supervisor count what befalls them; what changed between two looks is told, with the daemon's own line. A
+fault is put down to nobody: server log and Xid name innocents (measured), so the text says "one of". What happened
+while no agent ran is not told.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from gpushare.api import names
+from gpushare.api.conditions import DaemonReason, EventReason
+from gpushare.api.gpunode import Uuid
+from gpushare.kube.announcer import News
+from gpushare.mps.wire import DaemonState
+from gpushare.node.usage import Reading
+from gpushare.node.verdict import Verdict
+from gpushare.nvml.types import Xid
+
+XID_SECONDS = 6.0
+"""So long an Xid waits for the fault that it belongs to: the supervisor looks every 2 s."""
+SUSPECTS_TOLD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One GPU of a share now. `clients`: its pods with clients, as namespace/name."""
+
+    uuid: Uuid
+    restarts: int = 0
+    servers_lost: int = 0
+    faults: int = 0
+    last_failure: str = ""
+    last_fault: str = ""
+    reason: DaemonReason = DaemonReason.READY
+    message: str = ""
+    clients: tuple[str, ...] = ()
+
+
+def look_at(verdict: Verdict, state: DaemonState | None, reading: Reading | None, uuid: Uuid) -> Look:
+    clients = {f"{usage.namespace}/{usage.pod}" for usage in reading.usages if usage.pod} if reading else set()
+    look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)))
+    if state is None:
+        return look
+    return replace(
+        look,
+        restarts=state.restarts,
+        servers_lost=state.servers_lost,
+        faults=state.faults,
+        last_failure=state.last_failure,
+        last_fault=state.last_fault,
+    )
+
+
+@dataclass(slots=True)
+class _Known:
+    look: Look
+    suspects: tuple[str, ...] = ()
+    xids: list[tuple[float, Xid]] = field(default_factory=list)
+
+
+class FaultReports:
+    def __init__(self, node: str) -> None:
+        self._regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node}
+        self._known: dict[Uuid, _Known] = {}
+
+    def xid(self, xid: Xid, now: float) -> None:
+        """NVML told of it. Of a GPU that no share has it is passed over."""
+        if xid.uuid in self._known:
+            self._known[xid.uuid].xids.append((now, xid))
+
+    def look(self, looks: Iterable[Look], now: float) -> list[News]:
+        found: list[News] = []
+        present = {look.uuid: look for look in looks}
+        self._known = {uuid: known for uuid, known in self._known.items() if uuid in present}
+        for uuid, look in present.items():
+            known = self._known.get(uuid)
+            if known is None:
+                self._known[uuid] = _Known(look, look.clients)
+                found += self._states(look, replace(look, reason=DaemonReason.READY))
+                continue
+            found += self._changes(known, look, now)
+            known.look = look
+            known.suspects = look.clients or known.suspects
+        return found
+
+    def _changes(self, known: _Known, look: Look, now: float) -> Iterator[News]:
+        before = known.look
+        if look.faults > before.faults:
+            yield self._news(EventReason.GPU_FAULT, look.uuid, _fault_note(look, known))
+            known.xids.clear()
+        if look.restarts > before.restarts or look.servers_lost > before.servers_lost:
+            note = f"GPU {look.uuid}: {look.last_failure or 'the MPS daemon ended'}; its clients got error 806"
+            yield self._news(EventReason.DAEMON_RESTARTED, look.uuid, note)
+        yield from self._states(look, before)
+        late = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
+        known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
+        if late:
+            note = f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(known.suspects)}"
+            yield self._news(EventReason.GPU_FAULT, look.uuid, note)
+
+    def _states(self, look: Look, before: Look) -> Iterator[News]:
+        for reason, told in _STATES.items():
+            if look.reason is reason and before.reason is not reason:
+                yield self._news(told, look.uuid, f"GPU {look.uuid}: {look.message}")
+
+    def _news(self, reason: EventReason, uuid: Uuid, note: str) -> News:
+        kind: Literal["Normal", "Warning"] = "Warning"
+        return News(self._regarding, kind, reason, "Supervise", note, subject=uuid, happened=True)
+
+
+_STATES: Mapping[DaemonReason, EventReason] = {
+    DaemonReason.GPU_LOST: EventReason.GPU_LOST,
+    DaemonReason.CLIENT_TABLE_FULL: EventReason.CLIENT_TABLE_FULL,
+}
+
+
+def _fault_note(look: Look, known: _Known) -> str:
+    xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
+    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(known.suspects)}"
+
+
+def _xids(xids: list[Xid]) -> str:
+    numbers = ", ".join(dict.fromkeys(str(xid.number) for xid in xids))
+    return f"The driver logged Xid {numbers}"
+
+
+def _suspicion(clients: tuple[str, ...]) -> str:
+    if not clients:
+        return "Which process is to blame is not known: log and Xid may name an innocent one."
+    more = f" and {len(clients) - SUSPECTS_TOLD} more" if len(clients) > SUSPECTS_TOLD else ""
+    told = ", ".join(clients[:SUSPECTS_TOLD])
+    return f"The cause is one of its clients, and log and Xid may name an innocent one: {told}{more}."

@@ -1,0 +1,139 @@
+"""Who uses the shared GPUs, read every few seconds from what NVML showed last.
+
+Guarantees: what cannot be trusted is no reading: an NVML that hangs, a GPU that is lost, pods that are not known yet.
+NVML is not asked again, and of /proc one small file is read for each process that was there before, two for a new one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
+from gpushare.kube.client import Object
+from gpushare.node import processes
+from gpushare.node.inventory import GpuView
+from gpushare.node.lane import Lane
+from gpushare.node.processes import Owner
+from gpushare.node.usage import Listed, Reading, pods_by_cgroup_uid, reading
+from gpushare.nvml.types import GpuProcess
+
+FRESH_SECONDS = 10.0
+"""NVML is asked every 2 s; what is older than five looks is no reading any more."""
+PROC_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A GPU that a share has on this node. `server_pid`: of its MPS server, as its supervisor tells it."""
+
+    share: ShareName
+    server_pid: int | None
+
+
+class Observation:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        ended: Callable[[Uuid, Listed], bool],
+        proc: Path = Path("/proc"),
+    ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds, the one of the views. `ended`: whether the contexts of a process were ended
+        through its GPU's daemon.
+        """
+        self.readings: dict[Uuid, Reading] = {}
+        self._clock = clock
+        self._ended = ended
+        self._proc = proc
+        self._lane = Lane("processes on GPUs", PROC_SECONDS)
+        self._owners: dict[tuple[int, int], tuple[Owner, ...]] = {}
+
+    async def look(
+        self,
+        views: Mapping[Uuid, GpuView],
+        taken: Mapping[Uuid, Taken],
+        pods: Iterable[Object],
+        shares: Mapping[ShareName, GpuShare],
+    ) -> list[Reading]:
+        """The readings that are new since the last look; `readings` has those that are still true.
+
+        HungError: /proc does not answer.
+        """
+        now = self._clock()
+        views = {uuid: view for uuid, view in views.items() if uuid in taken and _is_fresh(view, now)}
+        before = {uuid: old for uuid, old in self.readings.items() if uuid in views and old.share == taken[uuid].share}
+        newer = {
+            uuid: view for uuid, view in views.items() if uuid not in before or before[uuid].taken_at < view.seen_at
+        }
+        self.readings = before
+        listed = await self._lane.call(self._read, newer, taken)
+        known = pods_by_cgroup_uid(pods)
+        found = [
+            reading(
+                uuid,
+                taken[uuid].share,
+                view.seen_at,
+                view.info.memory_mib,
+                listed[uuid],
+                known,
+                shares.get(taken[uuid].share),
+            )
+            for uuid, view in newer.items()
+        ]
+        self.readings = before | {item.uuid: item for item in found}
+        self._forget()
+        return found
+
+    def _read(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, Taken]) -> dict[Uuid, list[Listed]]:
+        """Blocks. Our own servers, and what has ended since NVML saw it, are left out."""
+        found = {}
+        for uuid, view in views.items():
+            clients = [self._listed(uuid, process, True) for process in view.processes.mps_clients]
+            others = [
+                self._listed(uuid, process, False)
+                for process in view.processes.compute
+                if process.pid != taken[uuid].server_pid
+            ]
+            found[uuid] = [item for item in (*clients, *others) if item is not None]
+        return found
+
+    def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> Listed | None:
+        started = processes.read_start_time(process.pid, self._proc)
+        owners = None if started is None else self._read_owners(process.pid, started)
+        if started is None or owners is None:
+            return None
+        found = Listed(
+            process.pid, started, process.memory_mib, mps, owners, bare=not mps and self._is_bare(process.pid)
+        )
+        return replace(found, ended=True) if self._ended(uuid, found) else found
+
+    def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
+        key = (pid, started)
+        if key not in self._owners:
+            try:
+                self._owners[key] = processes.owners_of(processes.text_of(self._proc / str(pid) / "cgroup"))
+            except OSError:
+                return None
+        return self._owners[key]
+
+    def _is_bare(self, pid: int) -> bool:
+        try:
+            mountinfo = processes.text_of(self._proc / str(pid) / "mountinfo")
+        except OSError:
+            return False
+        return not processes.has_mount(mountinfo, names.CLIENT_PIPE_DIR)
+
+    def _forget(self) -> None:
+        """What no reading lists any more."""
+        listed = {
+            (process.pid, process.started)
+            for item in self.readings.values()
+            for usage in item.usages
+            for process in usage.listed
+        }
+        self._owners = {key: owners for key, owners in self._owners.items() if key in listed}
+
+
+def _is_fresh(view: GpuView, now: float) -> bool:
+    return not view.lost and now - view.seen_at <= FRESH_SECONDS

@@ -1,0 +1,32 @@
+"""Shares and nodes as the API server has them, and an answer as a terminal shows it."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from gpushare.api.gpunode import GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.answer import Answer, show
+
+GPU = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
+LIMITS = {"threads": 50, "memoryMib": 8192}
+
+
+def share(name: str = "inference", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> GpuShare:
+    clients = {"perGpu": 8, "threads": {"default": 25, "max": 50}, "memory": {"default": "8Gi"}}
+    return GpuShare.model_validate(
+        {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"clients": clients} | spec}
+    )
+
+
+def gpu_node(*uuids: str, **status: Any) -> GpuNode:
+    gpus = [GPU | {"uuid": uuid, "index": index} for index, uuid in enumerate(uuids)]
+    told = {"observedGeneration": 1, "clientCeiling": 48, "driverVersion": "580.1", "gpus": gpus} | status
+    return GpuNode.model_validate({"metadata": {"name": "n1", "generation": 1}, "status": told})
+
+
+def shown(answer: Answer) -> str:
+    text = io.StringIO()
+    show(answer, "table", Console(file=text, width=200))
+    return text.getvalue()

@@ -1,0 +1,99 @@
+"""What the operator's metrics tell: the shares as planned, and how rounds and writes went."""
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gpushare.controller import gather
+from gpushare.controller.metrics import FAMILIES, FleetSnapshot, OperatorMeters, samples
+from gpushare.controller.reconcile import Reconciler
+from gpushare.controller.settings import Settings
+from gpushare.kube.client import GPU_SHARES
+
+
+def told(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
+    found = [((it.family.name.removeprefix("gpushare_"), *it.labels), float(it.value)) for it in samples(snapshot)]
+    assert len(found) == len(dict(found)), "a series is told twice: Prometheus refuses the whole scrape"
+    assert {it.family for it in samples(snapshot)} <= set(FAMILIES)
+    return dict(found)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def reconciler(kube: Any, settings: Settings, registry: CollectorRegistry) -> Reconciler:
+    reconciler = Reconciler(kube, settings, OperatorMeters(registry))
+    await gather.relist(kube, reconciler.world, settings)
+    return reconciler
+
+
+async def test_a_share_is_told_as_its_status_is(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    await reconciler.once()
+    found = told(FleetSnapshot(True, reconciler.reports))
+    status = kube.live(GPU_SHARES, "a")["status"]
+    assert found["share_gpus_matching", "a"] == status["gpus"]["matching"] == 1
+    assert found["share_gpus_assigned", "a"] == status["gpus"]["assigned"] == 1
+    assert found["share_gpus_ready", "a"] == status["gpus"].get("ready", 0) == 0
+    assert found["share_condition", "a", "GpusAssigned"] == 1
+    assert found["share_condition", "a", "Ready"] == 0
+    assert found["share_reason", "a", "DaemonNotReady"] == 1
+    assert found["operator_leader",] == 1
+
+
+async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: Any, reconciler: Reconciler) -> None:
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "gpus": {"products": ["NVIDIA B200"]}}})
+    clients = {"perGpu": 60, "processes": 1, "memory": {"default": "16Gi"}}
+    kube.put(
+        GPU_SHARES,
+        {"metadata": {"name": "b", "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"clients": clients}},
+    )
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await reconciler.once()
+    found = told(FleetSnapshot(True, reconciler.reports))
+    assert found["share_gpus_unavailable", "b", "ClientCeiling"] == 1
+    assert found["share_gpus_assigned", "a"] == 0
+
+
+async def test_a_share_that_goes_takes_its_series_with_it(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    del kube.objects["gpushares", "a"]
+    kube.version += 1000
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await reconciler.once()
+    assert told(FleetSnapshot(True, reconciler.reports)) == {("operator_leader",): 1}
+
+
+def test_a_replica_that_waits_tells_that_it_does_not_lead_and_nothing_of_shares() -> None:
+    assert told(FleetSnapshot(False, {})) == {("operator_leader",): 0}
+
+
+async def test_rounds_writes_and_refusals_are_counted(
+    kube: Any, reconciler: Reconciler, registry: CollectorRegistry
+) -> None:
+    kube.refused = {"patch nodes/n1"}
+    await reconciler.once()
+    await reconciler.once()
+
+    def count(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"gpushare_{name}", labels)
+
+    assert count("reconcile_duration_seconds_count") == 2
+    assert count("writes_total", resource="gpushares/status", verb="apply", result="ok") == 1
+    assert count("writes_total", resource="nodes", verb="merge", result="failed") == 1, "the second waits its turn"
+    assert count("reconcile_errors_total") == 0
+
+
+async def test_a_fleet_that_cannot_be_read_is_an_error(
+    kube: Any, reconciler: Reconciler, registry: CollectorRegistry
+) -> None:
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "enforcement": "FromTheFuture"}})
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await reconciler.once()
+    assert registry.get_sample_value("gpushare_reconcile_errors_total") == 1

@@ -1,0 +1,116 @@
+"""Alerts and dashboard: they ask for what is exported, and each alert has the page that it points to."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.paths import REPOSITORY
+from tests.unit.docs.exported import exposed
+from tests.unit.docs.promql import PromqlError, Query, parse
+
+CHART = REPOSITORY / "charts" / "gpushare"
+RUNBOOKS = REPOSITORY / "docs" / "runbooks"
+GROUPS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+ALERTS: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+DASHBOARD = json.loads((CHART / "files" / "dashboards" / "gpushare.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+TARGET = {"job", "instance", "node", "namespace", "pod", "container"}
+"""Labels that Prometheus puts on every series of a scraped pod (charts/gpushare/templates/metrics/podmonitor.yaml)."""
+SERIES = {"up": TARGET} | {
+    name: {*found.labels, *TARGET} | ({"le"} if name.endswith("_bucket") else set())
+    for found in exposed()
+    for name in found.series
+}
+by_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
+
+
+def check(query: Query) -> None:
+    assert query.selectors
+    for metric, labels in query.selectors:
+        assert metric in SERIES, f"{metric} is not exported"
+        assert set(labels) <= SERIES[metric], f"{metric} has no label {set(labels) - SERIES[metric]}"
+    assert query.labels <= {label for metric, _ in query.selectors for label in SERIES[metric]}
+
+
+@by_alert
+def test_an_alert_asks_for_series_and_labels_that_are_exported(alert: dict[str, Any]) -> None:
+    check(parse(alert["expr"]))
+
+
+@by_alert
+def test_an_alert_says_how_bad_it_is_what_with_figures_and_where_to_read_on(alert: dict[str, Any]) -> None:
+    annotations = alert["annotations"]
+    assert alert["labels"]["severity"] in ("info", "warning", "critical")
+    assert annotations.keys() == {"summary", "description", "runbook_url"}
+    assert annotations["runbook_url"] == f"RUNBOOKS/{alert['alert']}.md"
+    used = set(re.findall(r"\{\{ \$labels\.(\w+) }}", annotations["description"]))
+    query = parse(alert["expr"])
+    known = query.labels | {label for metric, _ in query.selectors for label in SERIES[metric]}
+    assert used <= known
+    without_figures = re.sub(
+        r"\{\{ \$(labels\.\w+|value)( \| humanize(1024|Duration|Percentage)?)? }}", "", str(annotations)
+    )
+    assert "{" not in without_figures[1:-1], "a template that Prometheus would not understand"
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    names = [alert["alert"] for alert in ALERTS]
+    assert len(names) == len(set(names))
+    assert sorted(path.stem for path in RUNBOOKS.glob("*.md")) == sorted(names)
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_tells_meaning_impact_diagnosis_and_mitigation(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith(f"# {page.stem}\n")
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+    assert "```sh\n" in text.partition("## Diagnosis")[2], "a diagnosis is commands"
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
+def test_a_panel_asks_for_series_that_are_exported_and_says_its_unit(panel: dict[str, Any]) -> None:
+    assert panel["description"]
+    assert panel["fieldConfig"]["defaults"].get("unit")
+    for target in panel["targets"]:
+        text = target["expr"].replace("$__rate_interval", "5m")
+        check(parse(re.sub(r"\$\w+", "x", text)))
+
+
+def test_no_two_panels_stand_in_the_same_place() -> None:
+    taken = [
+        (x, y)
+        for panel in DASHBOARD["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("sum(rate(a[5m])) / 2", None),
+        ('a > on (x, y) group_left () b unless on (x) c{d=~"e|f"}', None),
+        ("rate(a)", "a range vector is missing"),
+        ("sum(a[5m])", "where none belongs"),
+        ("a[5m] > 1", "an operator on a range vector"),
+        ("a{b=c}", "not label="),
+        ("a and", "ends too early"),
+        ("sum(a", "where ',' belongs"),
+        ("a b", "after the end"),
+        ("foo(a)", "no function"),
+        ("a[5]", "no duration"),
+    ],
+)
+def test_the_grammar_refuses_what_prometheus_would_refuse(text: str, problem: str | None) -> None:
+    if problem is None:
+        parse(text)
+    else:
+        with pytest.raises(PromqlError, match=problem):
+            parse(text)

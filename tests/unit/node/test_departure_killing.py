@@ -1,0 +1,180 @@
+"""Terminations that the kubelet decides by itself: what its events say, whom they concern, and for how long."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.node.departing import Departing, Departures, departure_of
+from gpushare.node.killing import Killing, grace_seconds, killing_of
+from gpushare.node.processes import Owner
+from tests.unit.node.departing_pods import CONTAINER, pod, uid
+
+WALL = 1767225600.0
+"""2026-01-01T00:00:00Z, when the events of these tests happened."""
+OTHER = "cd" * 32
+APP, SIDE = Owner(uid(1), CONTAINER), Owner(uid(1), OTHER)
+LIVENESS = "Container app failed liveness probe, will be restarted"
+
+
+def event(**changes: Any) -> Any:
+    about = {"kind": "Pod", "namespace": "team", "name": "pod-1", "uid": uid(1), "fieldPath": "spec.containers{app}"}
+    return {
+        "metadata": {"name": "pod-1.1", "namespace": "team", "uid": "e"},
+        "source": {"component": "kubelet", "host": "here"},
+        "involvedObject": about | changes.pop("about", {}),
+        "reason": "Killing",
+        "message": "Stopping container app",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        **changes,
+    }
+
+
+def killing(**changes: Any) -> Killing:
+    found = killing_of(event(**changes), "here")
+    assert found is not None
+    return found
+
+
+EVICTED = {"reason": "Evicted", "message": "The node was low on resource: memory. ", "about": {"fieldPath": ""}}
+
+
+@pytest.mark.parametrize(
+    ("found", "container"),
+    [
+        (event(), "app"),
+        (event(about={"fieldPath": "spec.initContainers{side}"}), "side"),
+        (event(**EVICTED), ""),
+    ],
+    ids=["a container", "a sidecar", "an eviction is of the whole pod"],
+)
+def test_the_kubelets_word_for_an_end(found: Any, container: str) -> None:
+    told = killing_of(found, "here")
+    assert told is not None
+    assert (told.pod_uid, told.namespace, told.pod, told.container) == (uid(1), "team", "pod-1", container)
+    assert told.at == WALL
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        event(reason="Started"),
+        event(source={"component": "kubelet", "host": "elsewhere"}),
+        event(source={"component": "my-controller", "host": "here"}),
+        event(about={"kind": "Node"}),
+        event(about={"fieldPath": ""}),
+    ],
+    ids=["another reason", "another node", "another reporter", "another kind", "no container"],
+)
+def test_what_is_no_end_of_a_container_of_this_node(found: Any) -> None:
+    assert killing_of(found, "here") is None
+
+
+def with_probes(**probes: Any) -> Any:
+    found = pod()
+    found["spec"]["terminationGracePeriodSeconds"] = 40
+    found["spec"]["containers"][0] |= probes
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "found", "seconds"),
+    [
+        pytest.param(killing(), with_probes(), 40, id="the pod's grace period"),
+        pytest.param(killing(), pod(), 30, id="Kubernetes' default"),
+        pytest.param(killing(**EVICTED), with_probes(), 1, id="an eviction for pressure has one second"),
+        pytest.param(
+            killing(message=LIVENESS),
+            with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}),
+            5,
+            id="a probe's own grace period",
+        ),
+        pytest.param(killing(message=LIVENESS), with_probes(livenessProbe={}), 40, id="a probe without one"),
+        pytest.param(
+            killing(), with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}), 40, id="not for its probe"
+        ),
+    ],
+)
+def test_how_long_a_container_has(told: Killing, found: Any, seconds: float) -> None:
+    assert grace_seconds(told, found) == seconds
+
+
+def look(departures: Departures, found: Any, now: float = 0.0) -> tuple[Departing, ...]:
+    return departures.look({uid(1): found}, now, WALL).get(uid(1), ())
+
+
+def test_only_the_container_that_is_killed_departs() -> None:
+    departures, found = Departures(), pod()
+    assert departures.kill(killing(message=LIVENESS), {uid(1): found}, 100.0, WALL)
+    leaving = look(departures, found, now=100.0)
+    departure = departure_of(leaving, APP)
+    assert departure is not None
+    assert departure.kill_at == 130.0
+    assert departure.why == f"loses container app, which the kubelet ends ({LIVENESS})"
+    assert departure_of(leaving, SIDE) is None
+
+
+def test_an_evicted_pod_departs_with_all_its_containers() -> None:
+    departures, found = Departures(), pod()
+    departures.kill(killing(**EVICTED), {uid(1): found}, 100.0, WALL)
+    leaving = look(departures, found, now=100.0)
+    assert [departure_of(leaving, owner) is not None for owner in (APP, SIDE)] == [True, True]
+    assert leaving[0].why == "is evicted by the kubelet (The node was low on resource: memory)"
+
+
+def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> None:
+    departures, found = Departures(), pod()
+    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
+    successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}"}])
+    assert departure_of(look(departures, successor, now=105.0), SIDE) is None
+
+
+def test_an_event_that_comes_after_the_container_was_started_again_is_late_and_counts_no_more() -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:09Z"}}
+    successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}", "state": running}])
+    assert not Departures().kill(killing(), {uid(1): successor}, 100.0, WALL + 15)
+
+
+def test_an_event_that_comes_late_leaves_less_time() -> None:
+    departures, found = Departures(), pod()
+    departures.kill(killing(), {uid(1): found}, 100.0, WALL + 12)
+    assert look(departures, found, now=100.0)[0].kill_at == 118.0
+    assert not Departures().kill(killing(), {uid(1): found}, 100.0, WALL + 60)
+
+
+def test_the_status_may_not_know_the_container_yet() -> None:
+    departures, found = Departures(), pod(containerStatuses=[])
+    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
+    assert departure_of(look(departures, found, now=100.0), APP) is not None
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (pod(2), "another pod"),
+        (pod(phase="Failed"), "a pod that has ended"),
+        ({**pod(), "spec": {"containers": [{"name": "app"}]}}, "a pod without a GPU"),
+        ({**pod(), "metadata": {**pod()["metadata"], "namespace": "victim"}}, "a pod of another namespace"),
+        ({**pod(), "metadata": {**pod()["metadata"], "name": "other"}}, "a uid that is another pod's"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_whom_an_event_does_not_concern(found: Any, why: str) -> None:
+    assert not Departures().kill(killing(), {uid(1): found}, 0.0, WALL), why
+
+
+def test_a_deleted_pod_has_the_time_of_its_deletion_and_an_evicted_one_has_not() -> None:
+    departures, deleted = Departures(), pod(grace=3600)
+    look(departures, pod(), now=100.0)
+    departures.kill(killing(), {uid(1): deleted}, 100.0, WALL)
+    assert [item.kill_at for item in look(departures, deleted, now=100.0)] == [3700.0]
+    departures.kill(killing(**EVICTED), {uid(1): deleted}, 200.0, WALL)
+    departure = departure_of(look(departures, deleted, now=200.0), APP)
+    assert departure is not None
+    assert departure.kill_at == 201.0
+
+
+def test_a_killed_container_is_forgotten_once_its_time_is_well_over() -> None:
+    departures, found = Departures(), pod()
+    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
+    assert look(departures, found, now=139.0)
+    assert not look(departures, found, now=141.0)

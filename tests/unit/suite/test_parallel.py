@@ -1,0 +1,35 @@
+"""How many clusters a machine carries, what they are called, and who shares one."""
+
+import pytest
+
+from localcluster.paths import REPOSITORY, state_dir
+from tests.cluster import parallel
+
+
+@pytest.mark.parametrize(
+    ("cores", "available_mib", "workers"),
+    [(2, 16_000, 2), (1, 16_000, 1), (64, 200_000, 8), (8, 8_000, 4), (2, 4_000, 1), (2, 500, 1)],
+)
+def test_there_are_as_many_clusters_as_cores_and_memory_carry(cores: int, available_mib: int, workers: int) -> None:
+    assert parallel.workers(cores, available_mib) == workers
+
+
+def test_memory_is_read_as_the_kernel_tells_it() -> None:
+    assert parallel.available_mib("MemTotal: 9 kB\nMemAvailable:   2097152 kB\n") == 2048
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "test"),
+        ({"PYTEST_XDIST_WORKER": "gw3"}, "test-gw3"),
+        ({"GPUSHARE_TEST_CLUSTER": "mine", "PYTEST_XDIST_WORKER": "gw0"}, "mine-gw0"),
+    ],
+)
+def test_each_worker_has_a_cluster_of_its_own(environment: dict[str, str], name: str) -> None:
+    assert parallel.cluster_name(environment) == name
+    state_dir(f"{name}-chart")  # the longest name that is made of it is a legal one
+
+
+def test_the_files_that_stay_together_exist() -> None:
+    assert [file for file in parallel.TOGETHER if not (REPOSITORY / file).exists()] == []
