@@ -6,6 +6,10 @@ SHELL := /bin/bash
 PY    ?= python3
 CACHE := $(if $(GPUSHARE_CACHE),$(GPUSHARE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/gpushare)
 NAME  ?= test
+# The tests wait more than they compute, so more of them than cores run at once.
+JOBS     ?= 4
+CLUSTERS ?= auto
+CYCLES   ?= 100
 # One environment per clone (it is an editable install) and lock file.
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)
 BIN   := $(VENV)/bin
@@ -61,9 +65,10 @@ demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBEC
 down: ## end the clusters of demo and tests, and remove their traces
 	@$(LOCAL) down --name demo
 	@$(LOCAL) down --name test
+	@$(LOCAL) down --name 'test-*'
 
 .PHONY: test
-test: lint unit cluster-test ## everything: lint, types, layers, unit tests, tests on a real cluster
+test: lint cluster-build unit cluster-test ## everything: lint, types, layers, unit tests, tests on a real cluster
 
 .PHONY: lint
 lint: venv ## formatting, lint, types, layers
@@ -73,12 +78,22 @@ lint: venv ## formatting, lint, types, layers
 	@$(BIN)/lint-imports
 
 .PHONY: unit
-unit: venv ## the tests that need no cluster
-	@$(BIN)/python -m pytest tests/unit tests/contract
+unit: venv ## the tests that need no cluster, JOBS=4 at once
+	@$(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --durations=10
 
 .PHONY: cluster-test
-cluster-test: venv ## the tests on a real cluster (root)
-	@$(BIN)/python -m pytest tests/cluster
+cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster -v -n $(CLUSTERS) --durations=20
+
+.PHONY: soak
+soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
+
+.PHONY: cert-manager-test
+cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
+	@$(BIN)/python -m pytest tests/cluster/test_cert_manager.py -v --cert-manager
 
 .PHONY: format
 format: venv ## format and fix what can be fixed
@@ -93,9 +108,10 @@ crds: venv ## generate crds/ and docs/api.md from the API models
 lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python
 	@$(PY) -m venv --clear $(CACHE)/uv
 	@$(CACHE)/uv/bin/pip install --quiet $(UV)
-	@$(COMPILE) $(addprefix --extra ,operator webhook agent workload demo test lint) -o requirements.lock pyproject.toml
+	@$(COMPILE) $(addprefix --extra ,operator webhook agent workload report demo test lint) -o requirements.lock pyproject.toml
 	@$(COMPILE) $(addprefix --extra ,operator webhook agent) -c requirements.lock -o requirements/operator.lock pyproject.toml
-	@$(COMPILE) --extra workload -c requirements.lock -o requirements/workload.lock pyproject.toml
-	@echo 'cupy-cuda12x[ctk]' | $(COMPILE) --extra workload --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml -
-	@echo 'cupy-cuda13x[ctk]' | $(COMPILE) --extra workload --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml -
+	@$(COMPILE) --extra workload --extra report -c requirements.lock -o requirements/workload.lock pyproject.toml
+	@echo 'cupy-cuda12x[ctk]' | $(COMPILE) --extra workload --extra report --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml -
+	@echo 'cupy-cuda13x[ctk]' | $(COMPILE) --extra workload --extra report --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml -
+	@$(COMPILE) --extra workload --extra torch -c requirements.lock -o requirements/torch.lock pyproject.toml
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -

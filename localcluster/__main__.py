@@ -45,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     add("packages", _packages, "install the Debian packages that are missing")
     add("build", _build, "build and cache Kubernetes, containerd and Helm")
     add("up", _up, "start a cluster, building it first if need be", [named])
-    add("down", _down, "end a cluster and remove its traces", [named])
+    down = add("down", _down, "end a cluster and remove its traces", [named])
+    down.epilog = "--name takes a pattern here: --name 'test*' ends test, test-gw0 and so on."
     add("env", _env, 'print the exports for a shell: eval "$(… env)"', [named])
     status = add("status", _status, "list the processes with PID and memory", [named])
     status.add_argument("--json", action="store_true", help="the components only, as JSON")
@@ -84,7 +85,8 @@ def _up(arguments: argparse.Namespace) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> None:
-    cluster.down(arguments.name)
+    for name in cluster.names_matching(arguments.name):
+        cluster.down(name)
 
 
 def _env(arguments: argparse.Namespace) -> None:

@@ -101,6 +101,12 @@ HELM = Component(
     ),
 )
 
+CERT_MANAGER = Component(
+    "certmanager",
+    "cert-manager's controllers (for one test)",
+    (GoBuild(("-ldflags", "-s -w"), (".",)),),
+)
+
 
 @dataclass(frozen=True)
 class Binaries:
@@ -129,6 +135,27 @@ def build(cache: Path) -> Binaries:
     for component in (RUNTIME, KUBE, HELM):
         build_once(component.entry(cache), lambda directory, c=component: _build_go(c, directory, cache))  # type: ignore[misc]
     return wanted
+
+
+def build_cert_manager(cache: Path) -> Path:
+    """A directory with the program `certmanager` and its definitions in `crds`. No cluster needs it: only the test of
+    the chart's certificates mode CertManager does."""
+    return build_once(CERT_MANAGER.entry(cache), lambda directory: _build_cert_manager(directory, cache))
+
+
+def _build_cert_manager(directory: Path, cache: Path) -> None:
+    _build_go(CERT_MANAGER, directory, cache)
+    question: list[str | Path] = [
+        find_go(cache),
+        "list",
+        "-m",
+        "-f",
+        "{{.Dir}}",
+        "github.com/cert-manager/cert-manager",
+    ]
+    source = SOURCES / CERT_MANAGER.name
+    answer = subprocess.run(question, check=True, capture_output=True, text=True, cwd=source, timeout=60)
+    shutil.copytree(Path(answer.stdout.strip()) / "deploy" / "crds", directory / "crds")
 
 
 def _build_go(component: Component, directory: Path, cache: Path) -> None:

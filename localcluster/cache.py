@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,9 +70,21 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
     return entry
 
 
-def keep_newest(entries: Iterable[Path], count: int) -> list[Path]:
-    """Removes all but the `count` last used entries (by modification time); returns the removed ones."""
-    ordered = sorted(entries, key=lambda entry: entry.stat().st_mtime, reverse=True)
-    for entry in ordered[count:]:
+def keep_newest(entries: Iterable[Path], count: int, idle_s: float = 0.0) -> list[Path]:
+    """Removes all but the `count` last used entries (by modification time); returns the removed ones.
+
+    One that was used within the last `idle_s` seconds stays: another process may just be reading it.
+    """
+    ordered = sorted(((_used_at(entry), entry) for entry in entries), reverse=True)
+    removed = [entry for used, entry in ordered[count:] if time.time() - used >= idle_s]
+    for entry in removed:
         shutil.rmtree(entry, ignore_errors=True)
-    return ordered[count:]
+    return removed
+
+
+def _used_at(entry: Path) -> float:
+    """0 for what another process has just removed."""
+    try:
+        return entry.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,5 +1,7 @@
 """Bringing a cluster up and down, and reaching into it. Both are idempotent: repeated, they find nothing to do."""
 
+import fnmatch
+import glob
 import os
 import shlex
 import shutil
@@ -174,6 +176,11 @@ def running(name: str) -> Layout:
 def names_running() -> list[str]:
     layouts = [load(name) for name in _names_recorded()]
     return [layout.name for layout in layouts if layout and processes.init(layout)]
+
+
+def names_matching(pattern: str) -> list[str]:
+    """Clusters by a shell pattern such as `test*`; a plain name is itself, whether there is such a cluster or not."""
+    return fnmatch.filter(_names_recorded(), pattern) if glob.has_magic(pattern) else [pattern]
 
 
 def _names_recorded() -> list[str]:

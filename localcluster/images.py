@@ -22,6 +22,8 @@ from localcluster.rootfs import base_archive
 
 TARGETS = ("operator", "workload")
 _KEPT_SETS = 3
+# Several clones and clusters share the cache: what one of them is just loading is not old.
+_IDLE_S = 900.0
 # Pruning also takes the layers of dependencies that a later build would use again, so it is done rarely.
 _STORAGE_MAX_BYTES = 6 << 30
 
@@ -133,7 +135,7 @@ class _Buildah:
 
 def _forget_old(cache: Path) -> None:
     entries = [path for path in cache.glob("images-*") if path.is_dir() and not path.name.endswith(".tmp")]
-    if removed := keep_newest(entries, _KEPT_SETS):
+    if removed := keep_newest(entries, _KEPT_SETS, _IDLE_S):
         _Buildah(cache).forget([path.name.removeprefix("images-") for path in removed])
 
 

@@ -6,7 +6,7 @@ Every call has a time limit. JSON in, JSON out; errors carry the program's own w
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localcluster.errors import LocalClusterError
@@ -32,10 +32,10 @@ class Kubectl:
     """Arguments for every call, such as --as=…"""
 
     def within(self, namespace: str) -> "Kubectl":
-        return Kubectl(self.environment, namespace, self.extra)
+        return replace(self, namespace=namespace)
 
     def acting_as(self, *arguments: str) -> "Kubectl":
-        return Kubectl(self.environment, self.namespace, arguments)
+        return replace(self, extra=arguments)
 
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
         """Standard output. Raises CommandError where kubectl exits non-zero or takes longer than `seconds`."""
@@ -54,6 +54,9 @@ class Kubectl:
         """The object, or None where there is none."""
         text = self("get", *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(text) if text.strip() else None
+
+    def logs(self, pod: str) -> str:
+        return self("logs", pod)
 
     def apply(self, *objects: Object) -> str:
         return self("apply", "-f", "-", stdin=as_list(objects))

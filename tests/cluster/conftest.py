@@ -1,5 +1,6 @@
 """The real cluster of the tests: a real apiserver, scheduler, kubelet and containerd; only the GPUs are simulated."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -7,14 +8,36 @@ import pytest
 from localcluster import cluster
 from localcluster.paths import REPOSITORY
 from localcluster.stack import embedded, install
+from tests.cluster import parallel
 from tests.cluster.harness import Harness
 
-CLUSTER = "test"
+CLUSTER = parallel.cluster_name(os.environ)
 LOGS = REPOSITORY / "build" / "cluster-tests"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the cluster up; the next run uses it again")
+    parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
+    parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
+    parser.addoption("--seed", type=int, help="of the random cycles (default: a new one, which is printed)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "takes(seconds): a long test; with several clusters it is started before others")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means for these tests."""
+    return parallel.workers_here()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> parallel.Scheduling:
+    config.option.loadscopereorder = False  # which would put the files with the most tests first
+    return parallel.Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = parallel.longest_first(items)
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +49,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
         harness = Harness(stack)
         yield harness
         if request.session.testsfailed:
-            harness.dump(LOGS)
+            harness.dump(LOGS / CLUSTER)
     finally:
         if not keep:
             cluster.down(CLUSTER)

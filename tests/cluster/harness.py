@@ -1,6 +1,7 @@
 """What the cluster tests say in words of the domain: shares, clients, slots, and waiting with a reason."""
 
 import json
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from localcluster import cluster, processes
 from localcluster.kubectl import CommandError, Kubectl, Object
 from localcluster.layout import Layout
 from localcluster.stack import NAMESPACE, Stack, prepare_namespace
+from tests.cluster.reads import Api, ReadingKubectl
 
 T = TypeVar("T")
 NODE = "node1"
@@ -21,8 +23,8 @@ POLL = 0.25
 class Harness:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.kubectl = stack.kubectl
-        self.system = stack.kubectl.within(NAMESPACE)
+        self.kubectl: Kubectl = ReadingKubectl(stack.environment, api=Api(self.layout))
+        self.system = self.kubectl.within(NAMESPACE)
 
     # -- the embedded cluster
 
@@ -92,9 +94,15 @@ class Harness:
         node = self.kubectl.get("node", NODE)
         return int(node["status"]["allocatable"].get(f"gpushare.dev/{share}", "0"))
 
+    def held_by_gpu(self, share: str) -> dict[str, int]:
+        """Slots that containers hold, as the agent reports them; by UUID."""
+        holders = self.gpu_node().get("status", {}).get("holders", [])
+        return {it["uuid"]: len(it["slots"]) for it in holders if it["share"] == share}
+
     def dump(self, directory: Path) -> None:
         """Everything that helps to understand a failure, into `directory`."""
-        directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
         wanted = {
             "objects.yaml": ("get", "gpushares,gpunodes,nodes", "-o", "yaml"),
             "pods.yaml": ("get", "pods", "--all-namespaces", "-o", "yaml"),
@@ -188,7 +196,7 @@ class Tenant:
     def log(self, name: str) -> list[dict[str, Any]]:
         """The JSON lines of a client's current container; empty before it runs."""
         try:
-            text = self.kubectl("logs", name)
+            text = self.kubectl.logs(name)
         except CommandError:
             return []
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -203,6 +211,10 @@ class Tenant:
 
     def checks(self, name: str) -> int:
         return max((line["checks"] for line in self.log(name) if "checks" in line), default=0)
+
+    def wait_checks(self, name: str, above: int, seconds: float = 30) -> None:
+        """Until the client has checked more of its results than that: it lives, and the GPU works for it."""
+        wait_until(f"{name} goes on", lambda: self.checks(name) > above, seconds, lambda: self.explain(name))
 
     def explain(self, name: str) -> str:
         pod = self.kubectl.find("pod", name) or {}
@@ -265,6 +277,10 @@ def client_pod(
 
 def condition(obj: Object, kind: str) -> dict[str, Any]:
     return next((it for it in obj.get("status", {}).get("conditions", []) if it["type"] == kind), {})
+
+
+def has_container(pod: Object) -> bool:
+    return any("running" in it.get("state", {}) for it in pod["status"].get("containerStatuses", []))
 
 
 def is_ready(pod: Object) -> bool:

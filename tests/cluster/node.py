@@ -15,6 +15,13 @@ def signal_in_node(harness: Harness, pid: int, name: str) -> None:
     subprocess.run(command, check=True, timeout=10)
 
 
+def kill_if_there(harness: Harness, pid: int) -> None:
+    """SIGKILL; a process that has just ended by itself is no error."""
+    init = str(processes.init(harness.layout))
+    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -KILL {pid} || true"]
+    subprocess.run(command, check=True, timeout=10, stderr=subprocess.DEVNULL)
+
+
 def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:
     """state.json of the share's first daemon, as its supervisor wrote it."""
     states = [json.loads((path / "state.json").read_text()) for path in harness.gpu_dirs().values()]

@@ -1,6 +1,5 @@
 """Installing in either order, upgrading with clients running, uninstalling: as an administrator does it."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +8,12 @@ from localcluster import cluster
 from localcluster.kubectl import CommandError
 from localcluster.paths import REPOSITORY
 from localcluster.stack import NAMESPACE, RELEASE, embedded, install
+from tests.cluster import conftest
 from tests.cluster.harness import Harness, gpu_share, is_ready, wait_until
 
-CLUSTER = "test-chart"
+pytestmark = pytest.mark.takes(90)
+DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
+CLUSTER = f"{conftest.CLUSTER}-chart"
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +41,13 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness) -
         names = tenant.neighbours("early", 2)
         before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.pods()}
         daemons = mps_uids(fresh)
-        checks = {name: tenant.checks(name) for name in names}
         install(
             fresh.stack, "--set=agent.logLevel=DEBUG", "--set=operator.logLevel=DEBUG", "--set=mps.drainSeconds=1800"
         )
-        time.sleep(2)
-        assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.running()} == before
+        checks = {name: tenant.checks(name) for name in names}
         for name in names:
-            assert tenant.checks(name) > checks[name]
+            tenant.wait_checks(name, above=checks[name])
+        assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.running()} == before
         assert mps_uids(fresh) == daemons, "an upgrade must not replace an MPS pod"
 
 
@@ -61,9 +62,27 @@ def test_explain_tells_units_and_meaning(fresh: Harness) -> None:
     assert "overcommit" in text
 
 
+def uninstall(harness: Harness, *options: str) -> None:
+    harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", *options)
+
+
+def test_an_uninstallation_while_there_is_a_share_is_refused_and_changes_nothing(fresh: Harness) -> None:
+    with fresh.namespace() as tenant:
+        (name,) = tenant.neighbours("early", 1)
+        daemons = mps_uids(fresh)
+        with pytest.raises(CommandError, match=r"1 GpuShare \(early\) would be left"):
+            uninstall(fresh)
+        checks = tenant.checks(name)
+        wait_until("the client goes on", lambda: tenant.checks(name) > checks)
+        assert mps_uids(fresh) == daemons
+        assert is_ready(fresh.kubectl.get("gpushare", "early"))
+        fresh.stack.helm("rollback", RELEASE, "--namespace", NAMESPACE)
+        install(fresh.stack)
+
+
 def test_uninstalled_after_its_shares_the_node_is_as_before_and_the_definitions_stay(fresh: Harness) -> None:
     fresh.kubectl.delete("gpushare", "early")
-    fresh.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+    uninstall(fresh)
     assert fresh.kubectl.items("gpushares") == []
     assert fresh.gpu_dirs() == {}
     assert not list(fresh.in_node("/var/run/cdi").glob("*gpushare*"))
@@ -76,3 +95,31 @@ def test_the_chart_alone_brings_its_definitions(fresh: Harness) -> None:
     install(fresh.stack)
     with fresh.share("late", per_node=1) as share:
         share.wait_capacity(8)
+
+
+def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh: Harness) -> None:
+    """As after `helm uninstall --no-hooks`: operator and agent are gone while the share is deleted."""
+    with fresh.share("stranded", per_node=1) as share:
+        uninstall(fresh, "--no-hooks")
+        share.delete(wait=False)
+        assert fresh.gpu_dirs(), "nobody is there to give the GPU back"
+        assert "gpushare.dev/drain" in share.get()["metadata"]["finalizers"]
+        install(fresh.stack, *DELETING)
+        wait_until("the share is gone", lambda: not fresh.kubectl.find("gpushare", "stranded"), 90)
+        assert fresh.gpu_dirs() == {}
+        assert {gpu["computeMode"] for gpu in fresh.gpu_node()["status"]["gpus"]} == {"Default"}
+        wait_until("its MPS pod has ended", lambda: not mps_uids(fresh))
+
+
+def test_where_it_was_chosen_an_uninstallation_deletes_the_shares_and_waits_for_their_clients(fresh: Harness) -> None:
+    install(fresh.stack, *DELETING)
+    with fresh.share("chosen", per_node=1) as share, fresh.namespace() as tenant:
+        (name,) = tenant.neighbours("chosen", 1)
+        with pytest.raises(CommandError, match=rf"waiting for pod {tenant.name}/{name} to end"):
+            uninstall(fresh)
+        checks = tenant.checks(name)
+        wait_until("the client goes on", lambda: tenant.checks(name) > checks)
+        tenant.delete_pods()
+        wait_until("the share is gone", lambda: not fresh.kubectl.find("gpushare", share.name), 60)
+        uninstall(fresh)
+        assert fresh.gpu_dirs() == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from localcluster.kubectl import CommandError
-from tests.cluster.harness import NODE, Harness, wait_until
+from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
 
 def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness: Harness) -> None:
@@ -14,8 +14,7 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
                    lambda: share.condition())  # fmt: skip
         with pytest.raises(CommandError, match="being deleted"):
             tenant.start(tenant.pod("late", "leaving", "limits"))
-        checks = tenant.checks(name)
-        wait_until("the client goes on", lambda: tenant.checks(name) > checks)
+        tenant.wait_checks(name, above=tenant.checks(name))
 
         tenant.delete_pods(name)
         wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "leaving"), 60)
@@ -28,6 +27,39 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
         labels = harness.kubectl.get("node", NODE)["metadata"]["labels"]
         assert not [label for label in labels if label.startswith("share.gpushare.dev/")]
         assert harness.capacity("leaving") == 0
+
+
+def test_a_share_with_maxwait_that_is_deleted_ends_its_clients_in_order_and_goes(harness: Harness) -> None:
+    with harness.share("hasty", maxWait="5s") as share, harness.namespace() as tenant:
+        names = tenant.neighbours("hasty", 2)
+        share.delete(wait=False)
+        for name in names:
+            assert tenant.wait_event(name, "gpu-error")["code"] == 810
+            wait_until("it is told before and after", lambda name=name: told(tenant, name))  # type: ignore[misc]
+        wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "hasty"), 60)
+        assert harness.gpu_dirs() == {}
+
+
+def told(tenant: Tenant, name: str) -> bool:
+    return {"MaxWaitExpired", "ClientTerminated"} <= {it["reason"] for it in tenant.kubernetes_events(name)}
+
+
+def test_an_agent_that_was_away_during_the_deletion_gives_the_gpus_back_when_it_returns(harness: Harness) -> None:
+    with harness.share("unattended") as share:
+        away = '{"spec":{"template":{"spec":{"nodeSelector":{"gpushare-test":"%s"}}}}}'
+        harness.system("patch", "daemonset", "gpushare-agent", "--type=merge", f"-p={away % 'away'}")
+        try:
+            wait_until("no agent", lambda: not harness.component_ready("agent"), 40)
+            share.delete(wait=False)
+            wait_until("it is told", lambda: "waiting for the agent" in share.condition()["message"], 20)
+            assert harness.gpu_dirs()
+        finally:
+            back = away.replace('{"gpushare-test":"%s"}', "null")
+            harness.system("patch", "daemonset", "gpushare-agent", "--type=merge", f"-p={back}")
+        wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "unattended"), 60)
+        assert harness.gpu_dirs() == {}
+        assert {gpu["computeMode"] for gpu in harness.gpu_node()["status"]["gpus"]} == {"Default"}
+        assert harness.capacity("unattended") == 0
 
 
 def test_deleting_a_share_without_clients_takes_seconds(harness: Harness) -> None:

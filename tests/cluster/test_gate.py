@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.cluster.harness import Harness, Share, Tenant, holds_for, wait_until
+import pytest
+
+from tests.cluster.harness import Harness, Share, Tenant, has_container, holds_for, wait_until
 from tests.cluster.node import daemon_of, parent_of, processes_of_pod, signal_in_node
 
 DOWN_SECONDS = 40
@@ -23,6 +25,7 @@ def daemon_down(harness: Harness, share: Share) -> Iterator[None]:
         signal_in_node(harness, supervisor, "CONT")
 
 
+@pytest.mark.takes(52)
 def test_a_daemon_that_takes_40_s_keeps_only_its_own_clients_waiting(harness: Harness) -> None:
     with harness.share("slow", per_node=1) as share, harness.namespace() as tenant:
         tenant.start(tenant.pod("restarting", "slow", "limits", "--hold", "3600", restart="Always"))
@@ -54,8 +57,4 @@ def phase(tenant: Tenant, name: str) -> str:
 
 
 def running(tenant: Tenant) -> list[str]:
-    return [
-        pod["metadata"]["name"]
-        for pod in tenant.pods()
-        if any("running" in it.get("state", {}) for it in pod["status"].get("containerStatuses", []))
-    ]
+    return [pod["metadata"]["name"] for pod in tenant.pods() if has_container(pod)]

@@ -3,6 +3,8 @@
 import time
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.cluster.harness import Harness
 
 IDLE_SECONDS = 120
@@ -10,6 +12,7 @@ SETTLE_SECONDS = 12
 """The agent may write its last observation up to ten seconds after a change."""
 
 
+@pytest.mark.takes(145)
 def test_idle_for_two_minutes_no_part_of_ours_writes_to_the_api(harness: Harness) -> None:
     """The operator's Lease is the one exception: holding it is what renewing means."""
     with harness.share("still") as share, harness.namespace() as tenant:

@@ -154,6 +154,15 @@ def test_the_operator_changes_and_deletes_no_daemonset_but_its_own(harness: Harn
     assert "gpushare-mps-<share>" in refusal(operator, "delete", "daemonset", "gpushare-agent")
 
 
+def test_the_operator_deletes_no_pod_but_mps_pods(harness: Harness) -> None:
+    operator = acting_as(harness, OPERATOR).within(NAMESPACE)
+    (agent, *_) = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+    assert "pods of DaemonSets gpushare-mps-<share>" in refusal(operator, "delete", "pod", agent["metadata"]["name"])
+    with harness.share("policed", per_node=1):
+        (mps,) = harness.system.items("pods", "--selector=app.kubernetes.io/component=mps")
+        operator("delete", "pod", mps["metadata"]["name"], "--dry-run=server")
+
+
 def test_the_operator_labels_nodes_for_shares(harness: Harness) -> None:
     operator = acting_as(harness, OPERATOR)
     operator("label", "node", NODE, "share.gpushare.dev/a=true", "--dry-run=server")
@@ -186,3 +195,28 @@ def test_the_internal_resource_is_refused_outside_our_namespace(harness: Harness
         pod["spec"] |= {"containers": [container | {"resources": {}}]} | {kind: [thief]}
         message = refusal(tenant.kubectl, "create", "-f", "-", body=pod)
         assert "ask for gpushare.dev/<share> instead" in message
+
+
+def kubelet_event(**fields: Any) -> Object:
+    about = {"kind": "Pod", "namespace": "default", "name": "victim", "uid": "0", "fieldPath": "spec.containers{app}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "forged", "namespace": "default"},
+        "involvedObject": about,
+        "source": {"component": "kubelet", "host": NODE},
+        "reason": "Killing",
+        "message": "Stopping container app",
+        "type": "Normal",
+        **fields,
+    }
+
+
+def test_nobody_but_a_node_says_that_the_kubelet_ends_a_pod(harness: Harness) -> None:
+    """The agent ends the clients of such a container: it would be a way to end those of others."""
+    create = ("create", "-f", "-")
+    assert "for nodes to write" in refusal(harness.kubectl, *create, body=kubelet_event())
+    assert "for nodes to write" in refusal(harness.kubectl, *create, body=kubelet_event(reason="Evicted"))
+    node = harness.kubectl.acting_as(f"--as=system:node:{NODE}", "--as-group=system:nodes")
+    node(*create, "--dry-run=server", stdin=json.dumps(kubelet_event()))
+    harness.kubectl(*create, "--dry-run=server", stdin=json.dumps(kubelet_event(reason="Started")))

@@ -3,8 +3,9 @@
 import time
 from collections import Counter
 
-from localcluster.kubectl import Object
-from tests.cluster.harness import Harness, Tenant, wait_until
+import pytest
+
+from tests.cluster.harness import Harness, Tenant, has_container, wait_until
 
 GPUS = 2
 
@@ -29,11 +30,10 @@ def test_eight_pods_start_on_one_gpu_and_the_ninth_waits_for_a_slot(harness: Har
         assert "Insufficient gpushare.dev/one" in message
 
         tenant.delete_pods(names[0])
-        began = time.monotonic()
         tenant.wait_event("ninth", "started", seconds=20)
-        assert time.monotonic() - began < 5
 
 
+@pytest.mark.takes(46)
 def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_one_gpu(harness: Harness) -> None:
     with harness.share("burst", per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8 * GPUS)
@@ -52,7 +52,7 @@ def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, sl
         running = [pod for pod in listed if has_container(pod)]
         most = max(most, len(running))
         assert len(running) <= slots
-        assert max(held_by_gpu(harness, share).values(), default=0) <= slots // GPUS
+        assert max(harness.held_by_gpu(share).values(), default=0) <= slots // GPUS
         failed = [pod["metadata"]["name"] for pod in listed if pod["status"].get("phase") == "Failed"]
         assert not failed, tenant.explain(failed[0])
         done = sum(pod["status"].get("phase") == "Succeeded" for pod in listed)
@@ -60,15 +60,6 @@ def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, sl
             return most, done
         assert time.monotonic() < end, f"{done} of {pods} done"
         time.sleep(0.3)
-
-
-def has_container(pod: Object) -> bool:
-    return any("running" in it.get("state", {}) for it in pod["status"].get("containerStatuses", []))
-
-
-def held_by_gpu(harness: Harness, share: str) -> dict[str, int]:
-    holders = harness.gpu_node().get("status", {}).get("holders", [])
-    return {it["uuid"]: len(it["slots"]) for it in holders if it["share"] == share}
 
 
 def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_ones(harness: Harness) -> None:

@@ -1,0 +1,62 @@
+"""How the cluster tests share one machine: how many clusters, which tests first, which name for whose cluster.
+
+A worker for each core: most of their time is waiting (for a Lease, a kubelet, two idle minutes), but with two for each
+the clusters' own work makes short waits long.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+WORKERS_PER_CORE = 1
+TOGETHER = frozenset(
+    {"tests/cluster/test_admission.py", "tests/cluster/test_chart.py", "tests/cluster/test_policies.py"}
+)
+"""Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All
+other tests are handed out one by one."""
+MOST_WORKERS = 8
+CLUSTER_MIB = 1536
+"""Memory of a cluster with gpushare and a dozen clients."""
+
+
+def workers(cores: int, available_mib: int) -> int:
+    """Clusters that a machine carries at once; one cluster more than this may run, for the tests of the chart."""
+    by_memory = available_mib // CLUSTER_MIB - 1
+    return max(1, min(WORKERS_PER_CORE * cores, by_memory, MOST_WORKERS))
+
+
+def available_mib(meminfo: str) -> int:
+    """From the text of /proc/meminfo."""
+    line = next(line for line in meminfo.splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) // 1024
+
+
+def workers_here() -> int:
+    return workers(os.cpu_count() or 1, available_mib(Path("/proc/meminfo").read_text()))
+
+
+def cluster_name(environment: Mapping[str, str]) -> str:
+    """Each worker has a cluster of its own: `test`, or `test-gw0`, `test-gw1`, … where there are several."""
+    base, worker = environment.get("GPUSHARE_TEST_CLUSTER", "test"), environment.get("PYTEST_XDIST_WORKER")
+    return f"{base}-{worker}" if worker else base
+
+
+def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Tests marked `takes(seconds)` before all others, so that none of them is started last and waited for alone."""
+    return sorted(items, key=lambda item: -_seconds(item))
+
+
+def _seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("takes")
+    return float(marker.args[0]) if marker else 0.0
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out tests in the order of `longest_first`, and the files of TOGETHER whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file in TOGETHER else nodeid

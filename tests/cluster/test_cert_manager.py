@@ -1,0 +1,75 @@
+"""The chart's certificates mode CertManager, with cert-manager's own controllers and CA injector beside the cluster.
+
+Opt-in (`make cert-manager-test`), because building them takes minutes that say little new on every run.
+"""
+
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localcluster import cluster
+from localcluster.build import build_cert_manager
+from localcluster.paths import cache_root
+from localcluster.stack import embedded, install
+from tests.cluster import conftest
+from tests.cluster.harness import Harness, wait_until
+
+CLUSTER = f"{conftest.CLUSTER}-certs"
+SECRET = "gpushare-webhook-tls"
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+
+
+@pytest.fixture(scope="module")
+def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    if not request.config.getoption("--cert-manager"):
+        pytest.skip("builds cert-manager: make cert-manager-test")
+    built = build_cert_manager(cache_root())
+    stack = embedded(CLUSTER)
+    try:
+        harness = Harness(stack)
+        harness.kubectl("apply", "--server-side", "-f", str(built / "crds"))
+        harness.kubectl("wait", "--for=condition=Established", "crd/certificates.cert-manager.io")
+        with running(built / "certmanager", stack.environment, harness.layout.logs / "certmanager.log"):
+            install(stack, "--set=certificates.mode=CertManager")
+            yield harness
+    finally:
+        cluster.down(CLUSTER)
+
+
+@contextmanager
+def running(program: Path, environment: Mapping[str, str], log: Path) -> Iterator[None]:
+    with log.open("w") as output:
+        process = subprocess.Popen([program], env=dict(environment), stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+
+
+def authority(harness: Harness) -> bytes:
+    """The CA certificate of the webhook's Secret, as PEM."""
+    secret = harness.system.get("secret", SECRET)
+    return b64decode(secret["data"]["ca.crt"])
+
+
+def injected(harness: Harness) -> set[bytes]:
+    """What the API server trusts the webhook by."""
+    found = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
+    return {b64decode(hook["clientConfig"].get("caBundle", "")) for it in found for hook in it["webhooks"]}
+
+
+def test_a_client_is_admitted_and_limited_with_cert_managers_certificate(fresh: Harness) -> None:
+    wait_until("it is trusted", lambda: injected(fresh) == {authority(fresh)}, 30, lambda: log_of(fresh))
+    assert fresh.system.find("secret", "gpushare-webhook-ca") is None, "the operator must leave certificates alone"
+    with fresh.share("certified", per_node=1), fresh.namespace() as tenant:
+        tenant.start(tenant.pod("client", "certified", "limits"))
+        assert tenant.wait_event("client", "limits")["problems"] == []
+
+
+def log_of(harness: Harness) -> str:
+    return (harness.layout.logs / "certmanager.log").read_text()[-3000:]

@@ -1,0 +1,179 @@
+"""Changes that need new MPS daemons wait for clients, roll when idle, stop at what fails; the others act at once."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from localcluster.kubectl import Object
+from localcluster.stack import install
+from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, wait_until
+
+OPERATOR = "deployment/gpushare-operator"
+POLICY = "gpushare-operator-daemonsets"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_installed(harness: Harness) -> Iterator[None]:
+    yield
+    install(harness.stack)
+
+
+def mps_pod(harness: Harness, share: Share) -> Object | None:
+    pods = harness.system.items("pods", f"--selector=gpushare.dev/share={share.name}")
+    return next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+
+
+def uid(harness: Harness, share: Share) -> str:
+    pod = mps_pod(harness, share)
+    return str(pod["metadata"]["uid"]) if pod else ""
+
+
+def wait_condition(share: Share, reason: str, seconds: float = 60) -> dict[str, Any]:
+    def shown() -> dict[str, Any]:
+        current = share.condition("DaemonsCurrent")
+        return current if current.get("reason") == reason else {}
+
+    return wait_until(f"DaemonsCurrent {reason}", shown, seconds, lambda: share.condition("DaemonsCurrent"))
+
+
+def share_events(harness: Harness, share: Share, reason: str) -> list[str]:
+    fields = f"involvedObject.name={share.name},reason={reason}"
+    return [
+        it["message"] for it in harness.kubectl.items("events", "--namespace", "default", "--field-selector", fields)
+    ]
+
+
+def restarts(tenant: Tenant) -> set[int]:
+    return {it["restartCount"] for pod in tenant.pods() for it in pod["status"].get("containerStatuses", [])}
+
+
+def test_a_change_of_settings_waits_for_clients_names_them_and_rolls_when_they_are_gone(harness: Harness) -> None:
+    with harness.share("change", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("change", 2)
+        before = uid(harness, share)
+        install(harness.stack, "--set=mps.resources.cpu=200m")
+        told = wait_condition(share, "WaitingForClients")
+        assert "since the share has no maxWait" in told["message"]
+        for name in names:
+            assert f"{tenant.name}/{name}" in told["message"]
+        assert share.condition()["status"] == "True", "it serves as before"
+        waiting = wait_until("the node says so", lambda: node_condition(harness), 20)
+        assert f"pods {tenant.name}/{names[0]}, {tenant.name}/{names[1]}" in waiting["message"]
+        tenant.start(tenant.pod("later", "change", "limits"))
+        assert tenant.wait_event("later", "limits")["problems"] == [], "a busy GPU goes on taking pods"
+        checks = {name: tenant.checks(name) for name in names}
+        for name in names:
+            wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > checks[name])  # type: ignore[misc]
+        assert (uid(harness, share), restarts(tenant)) == (before, {0})
+
+        tenant.delete_pods()
+        wait_until("a new MPS pod", lambda: uid(harness, share) not in ("", before), 60, lambda: share.get())
+        wait_condition(share, "DaemonsCurrent")
+        share.wait_ready()
+        share.wait_capacity(8)
+        container = (mps_pod(harness, share) or {})["spec"]["containers"][0]
+        assert container["resources"]["limits"]["cpu"] == "200m"
+        tenant.start(tenant.pod("new", "change", "limits"))
+        assert tenant.wait_event("new", "limits")["problems"] == []
+        assert share_events(harness, share, "DaemonReplaced")
+
+
+def node_condition(harness: Harness) -> dict[str, Any]:
+    waiting = condition(harness.gpu_node(), "WaitingForClients")
+    return waiting if waiting.get("status") == "True" and "pods " in waiting["message"] else {}
+
+
+def test_once_maxwait_is_over_clients_are_ended_in_order_and_start_again_on_the_new_daemon(harness: Harness) -> None:
+    with harness.share("hurried", per_node=1, maxWait="8s") as share, harness.namespace() as tenant:
+        names = tenant.neighbours("hurried", 2, restart="Always")
+        before = uid(harness, share)
+        install(harness.stack, "--set=mps.resources.cpu=210m")
+        assert "at most, for pods" in wait_condition(share, "WaitingForClients")["message"]
+        wait_until("a new MPS pod", lambda: uid(harness, share) not in ("", before), 60, lambda: share.get())
+        wait_condition(share, "DaemonsCurrent")
+        assert share_events(harness, share, "MaxWaitExpired")
+        for name in names:
+            told = {it["reason"] for it in tenant.kubernetes_events(name)}
+            assert {"MaxWaitExpired", "ClientTerminated"} <= told
+            wait_until(f"{name} runs again", lambda name=name: started_again(tenant, name), 60,
+                       lambda name=name: tenant.explain(name))  # type: ignore[misc]  # fmt: skip
+            errors = [line for line in previous(tenant, name) if line["event"] == "gpu-error"]
+            assert [line["code"] for line in errors] == [810], "ended through the daemon, not by its death"
+
+
+def started_again(tenant: Tenant, name: str) -> bool:
+    statuses = tenant.kubectl.get("pod", name)["status"]["containerStatuses"]
+    return statuses[0]["restartCount"] >= 1 and bool(tenant.events_of(name, "progress"))
+
+
+def previous(tenant: Tenant, name: str) -> list[dict[str, Any]]:
+    lines = tenant.kubectl("logs", name, "--previous").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+@contextmanager
+def image_of_mps_pods(harness: Harness, image: str) -> Iterator[None]:
+    """What the chart does with another image, for MPS pods alone: the operator's setting, and the policy's pin."""
+    good = harness.stack.operator_image
+    name_image(harness, good, image)
+    try:
+        yield
+    finally:
+        name_image(harness, image, good)
+
+
+def name_image(harness: Harness, old: str, new: str) -> None:
+    pin(harness, old, new)
+    harness.system("set", "env", OPERATOR, f"GPUSHARE_IMAGE={new}")
+    harness.system("rollout", "status", OPERATOR, "--timeout=60s", seconds=70)
+
+
+def pin(harness: Harness, old: str, new: str) -> None:
+    policy = harness.kubectl("get", "validatingadmissionpolicy", POLICY, "-o", "json")
+    harness.kubectl("replace", "-f", "-", stdin=policy.replace(old, new))
+
+
+def test_an_image_that_cannot_be_pulled_stops_the_roll_out_and_the_last_one_resumes_it(harness: Harness) -> None:
+    failing, busy = harness.share("failing", per_node=1), harness.share("busy", per_node=1)
+    with failing as share, busy as neighbour, harness.namespace() as tenant:
+        (name,) = tenant.neighbours("busy", 1)
+        untouched = uid(harness, neighbour)
+        with image_of_mps_pods(harness, "localhost/gpushare-operator:none"):
+            told = wait_condition(share, "RolloutStopped", 90)
+            assert "ImagePullBackOff" in told["message"]
+            assert f"node {NODE}" in told["message"]
+            assert share_events(harness, share, "RolloutStopped")
+            wait_condition(neighbour, "WaitingForClients")
+            assert uid(harness, neighbour) == untouched
+        wait_condition(share, "DaemonsCurrent")
+        share.wait_ready()
+        wait_condition(neighbour, "DaemonsCurrent")
+        assert uid(harness, neighbour) == untouched, "back at the image that it has, nothing is to be replaced"
+        checks = tenant.checks(name)
+        wait_until("its client goes on", lambda: tenant.checks(name) > checks)
+
+
+def test_priority_and_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> None:
+    with harness.share("live", per_node=1) as share, harness.namespace() as tenant:
+        (name,) = tenant.neighbours("live", 1)
+        before = uid(harness, share)
+        clients = {"perGpu": 8, "threads": {"default": 10, "max": 20}, "memory": {"default": "4Gi"}}
+        share.apply(per_node=1, clients=clients | {"priority": "BelowNormal"})
+        share.wait_ready()
+        assert (
+            "20% of the SMs and 4096Mi per process, priority BelowNormal"
+            in share.condition("LimitsEnforced")["message"]
+        )
+        daemon = next(it for it in harness.gpu_node()["status"]["daemons"] if it["share"] == "live")
+        assert daemon["inForce"] == {"threads": 20, "memoryMib": 4096, "priority": 1}
+        tenant.start(tenant.pod("new", "live", "limits"))
+        seen = tenant.wait_event("new", "limits")
+        assert (seen["problems"], seen["granted"]["threads"]) == ([], 10)
+        environment = tenant.kubectl.get("pod", "new")["spec"]["containers"][0]["env"]
+        assert {"name": "CUDA_MPS_CLIENT_PRIORITY", "value": "1"} in environment
+        checks = tenant.checks(name)
+        wait_until("the old client goes on", lambda: tenant.checks(name) > checks)
+        assert (uid(harness, share), share.condition("DaemonsCurrent")["status"]) == (before, "True")

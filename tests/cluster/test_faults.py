@@ -1,0 +1,198 @@
+"""Faults of GPU and daemon: who is hurt is what the design says, everybody is told, and the GPU serves again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gpushare.simulation.nvml import DriverChannel
+from tests.cluster.harness import NODE, Harness, Tenant, wait_until
+from tests.cluster.node import daemon_of, signal_in_node
+
+LINGER = """
+import sys, time
+from gpushare.simulation.client import CudaError, SimulatedContext
+context = SimulatedContext.create()
+print('{"event": "up"}', flush=True)
+try:
+    while True:
+        context.launch(1)
+        context.synchronize()
+        time.sleep(0.1)
+except CudaError as error:
+    print('{"event": "gpu-error", "code": %d}' % error.code, flush=True)
+    time.sleep(3600)
+"""
+"""A notebook: it lives on whatever became of its GPU."""
+CULPRIT = """
+import sys, time
+from gpushare.simulation.client import SimulatedContext
+context = SimulatedContext.create()
+print('{"event": "up"}', flush=True)
+time.sleep(float(sys.argv[1]))
+context.fault("illegal_address")
+context.synchronize()
+"""
+CROWD = """
+import time
+from gpushare.simulation.client import SimulatedContext
+contexts = [SimulatedContext.create() for _ in range(46)]
+print('{"event": "up"}', flush=True)
+time.sleep(3600)
+"""
+
+
+def program(tenant: Tenant, share: str, name: str, text: str, *arguments: str, **options: Any) -> dict[str, Any]:
+    return tenant.pod(name, share, command=["python3", "-c", text, *arguments], **options)
+
+
+def start(tenant: Tenant, *pods: dict[str, Any]) -> None:
+    tenant.start(*pods)
+    for pod in pods:
+        tenant.wait_event(pod["metadata"]["name"], "up")
+
+
+def node_events(harness: Harness, reason: str) -> list[str]:
+    selector = f"involvedObject.kind=GpuNode,involvedObject.name={NODE},reason={reason}"
+    found = harness.kubectl.within("default").items("events", "--field-selector", selector)
+    return [event["message"] for event in found]
+
+
+def wait_told(harness: Harness, reason: str, words: str, seconds: float = 30) -> str:
+    """The event of the GpuNode that has these words."""
+    found = wait_until(
+        f"{reason}: {words}",
+        lambda: [message for message in node_events(harness, reason) if words in message],
+        seconds,
+        lambda: node_events(harness, reason),
+    )
+    return found[0]
+
+
+def pod_reasons(tenant: Tenant, name: str) -> set[str]:
+    return {event["reason"] for event in tenant.kubernetes_events(name)}
+
+
+@contextmanager
+def driver(harness: Harness) -> Iterator[DriverChannel]:
+    """The simulated driver's channel for tests."""
+    channel = DriverChannel(harness.in_node("/run/gpushare-simulation"))
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+def test_an_idle_client_that_outlives_a_fault_is_ended_after_fault_timeout_and_the_gpu_serves_again(
+    harness: Harness,
+) -> None:
+    """It is told before and after; it has the timeout; nobody may start on the GPU in between."""
+    with harness.share("faulty", per_node=1, faultTimeout="15s") as share, harness.namespace() as tenant:
+        start(tenant, program(tenant, "faulty", "notebook", LINGER, grace=2))
+        server = daemon_of(harness, share)["serverPid"]
+        tenant.start(program(tenant, "faulty", "culprit", CULPRIT, "0"))
+        assert tenant.wait_event("notebook", "gpu-error")["code"] == 700
+        wait_until("Faulted", lambda: "Faulted" in share.condition("DaemonsReady")["message"], 30, share.condition)
+        note = wait_told(harness, "GpuFault", f"{tenant.name}/notebook")
+        assert daemon_of(harness, share)["uuid"] in note
+        assert "encountered a fatal GPU error" in note
+        assert "one of its clients" in note
+        wait_until("the warning", lambda: "ClientFaulted" in pod_reasons(tenant, "notebook"))
+        since = daemon_of(harness, share)["faultSince"]
+
+        tenant.start(tenant.pod("next", "faulty", "limits"))
+        assert tenant.wait_event("next", "limits", seconds=90)["problems"] == []
+
+        assert daemon_of(harness, share)["heartbeat"] - since > 15
+        assert "ProcessEnded" in pod_reasons(tenant, "notebook")
+        assert daemon_of(harness, share)["serverPid"] != server
+        wait_told(harness, "FaultedClientsEnded", daemon_of(harness, share)["uuid"])
+
+
+def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_holds_the_gpu(harness: Harness) -> None:
+    with harness.share("brief", per_node=1) as share, harness.namespace() as tenant:
+        server = daemon_of(harness, share)["serverPid"]
+        tenant.start(program(tenant, "brief", "culprit", CULPRIT, "1"))
+        tenant.wait_event("culprit", "up")
+        wait_until("another server", lambda: daemon_of(harness, share).get("serverPid") not in (server, None))
+        share.wait_ready()
+        uuid = daemon_of(harness, share)["uuid"]
+        with driver(harness) as nvml:
+            compute = [pid for pid, _ in nvml.ask("processes", uuid=uuid)["compute"]]
+        assert len(compute) == 1
+        tenant.start(tenant.pod("next", "brief", "limits"))
+        assert tenant.wait_event("next", "limits")["problems"] == []
+        wait_told(harness, "GpuFault", uuid)
+
+
+def test_a_daemon_that_keeps_dying_is_started_ever_more_slowly_and_told_with_its_end(harness: Harness) -> None:
+    with harness.share("dying", per_node=1) as share:
+        for restarts in range(1, 4):
+            signal_in_node(harness, daemon_of(harness, share)["controlPid"], "KILL")
+            wait_until("the next daemon", lambda n=restarts: daemon_of(harness, share)["restarts"] == n, 30)
+            wait_until("it serves", lambda: daemon_of(harness, share)["reason"] == "Ready", 30)
+        note = wait_told(harness, "DaemonRestarted", "the control daemon was ended by SIGKILL")
+        assert daemon_of(harness, share)["uuid"] in note
+        share.wait_ready()
+
+
+def test_a_wedged_server_is_told_and_its_gpu_takes_nobody_until_it_answers_again(harness: Harness) -> None:
+    with harness.share("wedged", per_node=1) as share, harness.namespace() as tenant:
+        server = daemon_of(harness, share)["serverPid"]
+        signal_in_node(harness, server, "STOP")
+        try:
+            wait_until("told", lambda: "ControlTimeout" in share.condition("DaemonsReady")["message"], 40)
+            share.wait_capacity(0)
+        finally:
+            signal_in_node(harness, server, "CONT")
+        share.wait_ready()
+        assert daemon_of(harness, share)["serverPid"] == server, "nobody needed to die"
+        tenant.start(tenant.pod("next", "wedged", "limits"))
+        assert tenant.wait_event("next", "limits")["problems"] == []
+
+
+def test_a_full_client_table_withdraws_free_slots_and_hurts_no_running_client(harness: Harness) -> None:
+    with harness.share("crowded", per_node=1, memory={"default": "512Mi"}) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("crowded", 2)
+        start(tenant, program(tenant, "crowded", "crowd", CROWD, annotations={"gpushare.dev/threads": "5"}))
+        uuid = daemon_of(harness, share)["uuid"]
+        assert "48 of 48 client contexts are taken" in wait_told(harness, "ClientTableFull", uuid)
+        share.wait_capacity(3)
+        assert share.condition()["status"] == "True", "it serves"
+        wait_until("told", lambda: "ClientTableFull" in share.condition("DaemonsReady")["message"], 30, share.condition)
+        before = {name: tenant.checks(name) for name in names}
+        tenant.delete_pods("crowd")
+        share.wait_capacity(8)
+        for name in names:
+            wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > before[name])
+
+
+@pytest.fixture
+def lost(harness: Harness) -> Iterator[Any]:
+    """Loses a GPU, and has it back in the end."""
+    gone: list[str] = []
+
+    def lose(uuid: str) -> None:
+        with driver(harness) as channel:
+            channel.ask("lose", uuid=uuid)
+        gone.append(uuid)
+
+    yield lose
+    with driver(harness) as channel:
+        for uuid in gone:
+            channel.ask("recover", uuid=uuid)
+
+
+def test_a_lost_gpu_is_told_with_its_xid_and_offered_again_once_it_is_back(harness: Harness, lost: Any) -> None:
+    with harness.share("lossy", per_node=1) as share:
+        uuid = daemon_of(harness, share)["uuid"]
+        lost(uuid)
+        wait_told(harness, "GpuLost", uuid)
+        wait_told(harness, "GpuFault", "Xid 79")
+        wait_until("GpuLost", lambda: "GpuLost" in share.condition("DaemonsReady")["message"], 30, share.condition)
+        share.wait_capacity(0)
+        with driver(harness) as channel:
+            channel.ask("recover", uuid=uuid)
+        share.wait_ready(seconds=90)
+        share.wait_capacity(8)

@@ -1,0 +1,110 @@
+"""What Prometheus would scrape agrees with what kubectl shows, and is gone when its pods are."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from localcluster.kubectl import CommandError
+from localcluster.stack import NAMESPACE
+from tests.cluster.harness import Harness, wait_until
+
+PORT = 9408
+
+
+class Scraped:
+    """The series of all pods of a component, as they are now."""
+
+    def __init__(self, harness: Harness, component: str) -> None:
+        pods = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+        assert pods, component
+        self.samples = [sample for pod in pods for sample in scrape(harness, pod["metadata"]["name"])]
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        return [it.value for it in self.samples if it.name == name and labels.items() <= it.labels.items()]
+
+    def value(self, name: str, **labels: str) -> float:
+        (found,) = self.values(name, **labels) or [-1.0]
+        return found
+
+    def names(self, **labels: str) -> set[str]:
+        return {it.name for it in self.samples if labels.items() <= it.labels.items()}
+
+
+def scrape(harness: Harness, pod: str) -> Iterator[Any]:
+    """Through the API server's pod proxy, as nobody outside of the cluster reaches a pod."""
+    text = harness.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{PORT}/proxy/metrics")
+    for family in text_string_to_metric_families(text):
+        yield from family.samples
+
+
+def test_scraped_figures_are_those_that_kubectl_shows_and_go_with_their_pods(harness: Harness) -> None:
+    with harness.share("seen", per_node=1, per_gpu=4) as share, harness.namespace() as tenant:
+        share.wait_capacity(4)
+        names = tenant.neighbours("seen", 2, annotations={"gpushare.dev/memory": "4Gi"})
+        wait_until("two slots are told as used", lambda: share.get()["status"]["slots"].get("used") == 2)
+
+        agent = wait_until("the agent has seen both clients", lambda: both_clients(harness), 20)
+        assert agent.value("gpushare_slots", share="seen") == 4
+        assert agent.value("gpushare_slots_offered", share="seen") == harness.capacity("seen") == 4
+        assert agent.value("gpushare_slots_held", share="seen") == 2
+        assert agent.value("gpushare_daemon_ready", share="seen") == 1
+        assert agent.value("gpushare_bypassing_processes", share="seen") == 0
+        assert agent.value("gpushare_nvml_up") == agent.value("gpushare_kubelet_up") == 1
+        assert agent.value("gpushare_allocation_ready_seconds_count") >= 2
+        for name in names:
+            seen = tenant.events_of(name, "limits")[0]
+            of_pod = {"namespace": tenant.name, "pod": name, "container": "app", "share": "seen"}
+            assert agent.value("gpushare_container_memory_granted_bytes", **of_pod) == seen["granted"]["memory"]
+            assert agent.value("gpushare_container_threads_granted_ratio", **of_pod) == 0.25
+            assert 0 < agent.value("gpushare_container_memory_used_bytes", **of_pod) <= seen["granted"]["memory"]
+
+        operator, status = Scraped(harness, "operator"), share.get()["status"]
+        assert operator.values("gpushare_operator_leader").count(1) == 1
+        assert operator.value("gpushare_share_condition", share="seen", condition="Ready") == 1
+        assert operator.value("gpushare_share_gpus_ready", share="seen") == status["gpus"]["ready"] == 1
+        assert operator.value("gpushare_share_slots", share="seen") == status["slots"]["total"]
+        assert operator.value("gpushare_share_slots_held", share="seen") == status["slots"]["used"]
+
+        ended = agent.value("gpushare_clients_ended_total", cause="departure")
+        tenant.delete_pods(*names)
+        wait_until("the pods' series are gone", lambda: not Scraped(harness, "agent").names(namespace=tenant.name))
+        assert Scraped(harness, "agent").value("gpushare_clients_ended_total", cause="departure") >= ended
+    wait_until("the share's series are gone", lambda: not Scraped(harness, "agent").names(share="seen"))
+    wait_until("the share's series are gone", lambda: not Scraped(harness, "operator").names(share="seen"))
+
+
+def both_clients(harness: Harness) -> Scraped | None:
+    agent = Scraped(harness, "agent")
+    return agent if agent.value("gpushare_mps_clients", share="seen") == 2 else None
+
+
+def test_refused_pods_are_counted_by_what_was_wrong(harness: Harness) -> None:
+    def refusals() -> float:
+        name = "gpushare_admission_refusals_total"
+        return sum(Scraped(harness, "webhook").values(name, endpoint="mutate-pods", reason="Share"))
+
+    with harness.namespace() as tenant:
+        before = refusals()
+        with pytest.raises(CommandError, match='no GpuShare "nowhere"'):
+            tenant.start(tenant.pod("lost", "nowhere", "depart"))
+        assert refusals() == before + 1
+    expiry = Scraped(harness, "webhook").values("gpushare_webhook_certificate_expiry_timestamp_seconds")
+    assert len(expiry) == 2, "every replica tells of its own certificate"
+    assert min(expiry) > 1.7e9
+
+
+def test_of_two_operators_one_leads_and_it_alone_tells_of_shares(harness: Harness) -> None:
+    def leaders() -> list[float]:
+        return sorted(Scraped(harness, "operator").values("gpushare_operator_leader"))
+
+    with harness.share("led", per_node=1):
+        try:
+            harness.system("scale", "deployment", "gpushare-operator", "--replicas=2")
+            wait_until("one leads, one waits", lambda: leaders() == [0, 1], 60, leaders)
+            told = Scraped(harness, "operator").values("gpushare_share_condition", share="led", condition="Ready")
+            assert told == [1]
+        finally:
+            harness.system("scale", "deployment", "gpushare-operator", "--replicas=1")
+        wait_until("one is left and leads", lambda: leaders() == [1], 90, leaders)

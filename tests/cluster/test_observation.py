@@ -1,0 +1,167 @@
+"""Granted against observed: who uses more of a GPU than granted is told, and ended where the share says so."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.simulation.nvml import DriverChannel
+from tests.cluster.harness import Harness, Tenant, condition, holds_for, wait_until
+from tests.cluster.node import processes_of_pod
+
+PROGRAM = (Path(__file__).parent / "offender.py").read_text()
+GRANTED_MIB = 8192
+FOUND_SECONDS = 30
+"""Two readings two seconds apart, of an NVML asked every two, and a status that waits up to ten for its turn."""
+
+
+def start_offender(
+    tenant: Tenant, name: str, share: str, mib: int = 12_000, processes: int = 1, finally_do: str = "exit"
+) -> None:
+    command = ["python3", "-c", PROGRAM, str(mib), str(processes), finally_do]
+    tenant.start(tenant.pod(name, share, command=command, env=[{"name": "PROGRAM", "value": PROGRAM}]))
+    wait_until(
+        f"{processes} processes of {name}",
+        lambda: len(tenant.events_of(name, "started")) == processes,
+        60,
+        lambda: tenant.explain(name),
+    )
+
+
+def findings(harness: Harness, pod: str) -> list[dict[str, Any]]:
+    return [it for it in harness.gpu_node().get("status", {}).get("findings", []) if it.get("pod") == pod]
+
+
+def wait_finding(harness: Harness, pod: str) -> dict[str, Any]:
+    return wait_until(f"a finding about {pod}", lambda: findings(harness, pod), FOUND_SECONDS)[0]
+
+
+def events(tenant: Tenant, pod: str, reason: str) -> list[Any]:
+    return [it for it in tenant.kubernetes_events(pod) if it["reason"] == reason]
+
+
+def restart_agent(harness: Harness) -> None:
+    harness.restart_pods("agent")
+    harness.wait_component("agent")
+
+
+def nobody_is_hurt(tenant: Tenant, names: list[str]) -> None:
+    """Each neighbour goes on and has found no wrong result."""
+    before = {name: tenant.checks(name) for name in names}
+    for name in names:
+        wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > before[name], 20)
+        assert not tenant.events_of(name, "wrong")
+        assert not tenant.events_of(name, "gpu-error")
+
+
+def test_audit_tells_who_lost_its_memory_limit_with_both_figures_and_ends_nobody(harness: Harness) -> None:
+    with harness.share("audited", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("audited", 2)
+        start_offender(tenant, "hog", "audited")
+        finding = wait_finding(harness, "hog")
+        assert (finding["reason"], finding["granted"]) == ("MemoryAboveGrant", GRANTED_MIB)
+        assert finding["observed"] > 12_000
+        figures = (f"{finding['observed']} MiB", f"{GRANTED_MIB} MiB")
+
+        def told() -> dict[str, Any]:
+            return share.condition("LimitsEnforced")
+
+        wait_until("the share says so", lambda: told().get("reason") == "GrantsExceeded", 20, told)
+        within = condition(harness.gpu_node(), "WithinGrants")
+        (event,) = events(tenant, "hog", "MemoryAboveGrant")
+        for text in (told()["message"], within["message"], event["message"]):
+            assert all(figure in text for figure in figures), text
+        assert share.condition("Ready")["status"] == "True"
+
+        restart_agent(harness)
+        holds_for("the finding stands as it was", lambda: findings(harness, "hog") == [finding], 15)
+        assert len(events(tenant, "hog", "MemoryAboveGrant")) == 1
+        assert not tenant.events_of("hog", "gpu-error")
+        nobody_is_hurt(tenant, names)
+
+        tenant.delete_pods("hog")
+        wait_until("the finding goes", lambda: not findings(harness, "hog"), FOUND_SECONDS)
+        wait_until("the share says so", lambda: told().get("status") == "True", 20, told)
+
+
+def test_terminate_ends_it_in_order_and_the_neighbours_go_on(harness: Harness) -> None:
+    with harness.share("strict", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
+        names = tenant.neighbours("strict", 3)
+        start_offender(tenant, "hog", "strict")
+        error = tenant.wait_event("hog", "gpu-error", 30)
+        seconds = error["at"] - tenant.events_of("hog", "started")[0]["at"]
+        print(f"ended {seconds:.1f} s after it was above its grant")
+        assert error["code"] == 810
+        assert seconds < 15
+        (event,) = wait_until("the event", lambda: events(tenant, "hog", "ClientTerminated"), 10)
+        assert "12" in event["message"]
+        assert f"{GRANTED_MIB} MiB" in event["message"]
+        wait_until("the finding goes with its process", lambda: not findings(harness, "hog"), FOUND_SECONDS)
+        nobody_is_hurt(tenant, names)
+
+
+def test_one_that_lingers_after_its_end_is_ended_once_also_by_an_agent_that_was_restarted(harness: Harness) -> None:
+    """A second terminate_client for it would hang the daemon: nobody could start any more."""
+    with harness.share("patient", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
+        names = tenant.neighbours("patient", 2)
+        start_offender(tenant, "hog", "patient", finally_do="linger")
+        tenant.wait_event("hog", "gpu-error", 30)
+        wait_until("the finding tells its end", lambda: wait_finding(harness, "hog").get("ended"), FOUND_SECONDS)
+        for _ in range(2):
+            restart_agent(harness)
+        time.sleep(8)
+        assert len(events(tenant, "hog", "ClientTerminated")) == 1
+        assert len(events(tenant, "hog", "MemoryAboveGrant")) == 1
+        assert findings(harness, "hog")[0]["ended"]
+        nobody_is_hurt(tenant, names)
+        nobody_is_hurt(tenant, tenant.neighbours("patient", 1, prefix="late"))
+
+
+def test_a_container_with_too_many_processes_is_ended_as_a_whole(harness: Harness) -> None:
+    """One process ended alone may end its container, and cut off the kernels of the others: the neighbours' end."""
+    with harness.share("counted", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
+        names = tenant.neighbours("counted", 2)
+        start_offender(tenant, "crowd", "counted", mib=0, processes=3)
+        finding = wait_finding(harness, "crowd")
+        assert (finding["reason"], finding["granted"], finding["observed"]) == ("TooManyProcesses", 1, 3)
+        wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)
+        assert [error["code"] for error in tenant.events_of("crowd", "gpu-error")] == [810] * 3
+        nobody_is_hurt(tenant, names)
+
+
+@contextmanager
+def past_mps(harness: Harness, tenant: Tenant, pod: str) -> Iterator[None]:
+    """NVML lists the pod's process as one that is no MPS client."""
+    uid = tenant.kubectl.get("pod", pod)["metadata"]["uid"]
+    (pid,) = processes_of_pod(harness, uid, b"sleep")
+    driver = DriverChannel(harness.in_node("/run/gpushare-simulation"))
+    uuid = next(iter(harness.gpu_dirs()))
+    driver.ask("add_process", uuid=uuid, pid=pid, memory_mib=700)
+    try:
+        yield
+    finally:
+        driver.ask("remove_process", uuid=uuid, pid=pid)
+        driver.close()
+
+
+@pytest.mark.parametrize("enforcement", ["Audit", "Terminate"])
+def test_a_process_past_mps_is_told_and_with_terminate_ended(harness: Harness, enforcement: str) -> None:
+    name = f"bypassed-{enforcement.lower()}"
+    with harness.share(name, per_node=1, enforcement=enforcement), harness.namespace() as tenant:
+        names = tenant.neighbours(name, 2)
+        tenant.start(tenant.pod("stray", name, command=["sleep", "600"], grace=1))
+        wait_until("it runs", lambda: tenant.kubectl.get("pod", "stray")["status"].get("phase") == "Running", 30)
+        with past_mps(harness, tenant, "stray"):
+            finding = wait_finding(harness, "stray")
+            assert (finding["reason"], finding["granted"], finding["observed"]) == ("NotAnMpsClient", 0, 700)
+            assert len(events(tenant, "stray", "NotAnMpsClient")) == 1
+            if enforcement == "Terminate":
+                wait_until("it is gone", lambda: tenant.kubectl.get("pod", "stray")["status"]["phase"] == "Failed", 40)
+                assert events(tenant, "stray", "ProcessEnded")
+            else:
+                holds_for("it goes on", lambda: len(tenant.running()) == 3, 15)
+            nobody_is_hurt(tenant, names)
+        wait_until("the finding goes", lambda: not findings(harness, "stray"), FOUND_SECONDS)

@@ -1,0 +1,130 @@
+"""A node goes from NVIDIA's device plugin to gpushare and back, as docs/rollback.md says.
+
+In the place of NVIDIA's plugin stands one of the test's own, which offers nvidia.com/gpu to the real kubelet.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from gpushare.mps.clock import boot_clock
+from gpushare.node.edits import ContainerEdits
+from gpushare.node.plugin import DevicePlugin, OfferedDevice
+from localcluster.kubectl import Object
+from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
+
+
+class WholeGpus:
+    """Answers the kubelet as a plugin of whole GPUs that gives containers nothing beyond the count."""
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        return ContainerEdits()
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        pass
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        return None
+
+
+@contextmanager
+def nvidia_plugin(harness: Harness) -> Iterator[None]:
+    """While open, node1 offers two nvidia.com/gpu."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="stand-in plugin", daemon=True)
+    thread.start()
+
+    async def begin() -> DevicePlugin:
+        directory = harness.in_node("/var/lib/kubelet")
+        plugin = DevicePlugin(
+            "nvidia.com/gpu", directory, WholeGpus(), boot_clock, lambda ids, _, size: list(ids)[:size]
+        )
+        plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
+        await plugin.start()
+        return plugin
+
+    plugin = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
+    try:
+        wait_until("nvidia.com/gpu is offered", lambda: offered(harness) == 2, 30)
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(plugin.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+        wait_until("nvidia.com/gpu is withdrawn", lambda: offered(harness) == 0, 30)
+
+
+def offered(harness: Harness) -> int:
+    return int(harness.kubectl.get("node", NODE)["status"]["allocatable"].get("nvidia.com/gpu", "0"))
+
+
+def whole_gpu_pod(tenant: Tenant, name: str) -> Object:
+    pod = tenant.pod(name, "none", command=["sleep", "3600"])
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    return pod
+
+
+def run_whole(tenant: Tenant, name: str) -> None:
+    tenant.start(whole_gpu_pod(tenant, name))
+    wait_until(f"{name} runs", lambda: name in {it["metadata"]["name"] for it in tenant.running()}, 30,
+               lambda: tenant.explain(name))  # fmt: skip
+
+
+def wait_unavailable(share: Share, reason: str, words: str = "") -> None:
+    def told() -> bool:
+        groups = share.get().get("status", {}).get("unavailable", [])
+        return any(it["reason"] == reason and words in it["message"] for it in groups)
+
+    wait_until(f"{reason} is told", told, 30, lambda: share.get().get("status"))
+
+
+def modes(harness: Harness) -> set[str]:
+    return {gpu["computeMode"] for gpu in harness.gpu_node()["status"]["gpus"]}
+
+
+def test_a_node_is_taken_from_nvidias_plugin_only_when_its_pods_are_gone(harness: Harness) -> None:
+    with harness.namespace() as tenant, ExitStack() as nvidia:
+        nvidia.enter_context(nvidia_plugin(harness))
+        run_whole(tenant, "whole")
+        with harness.share("taking", ready=False) as share:
+            wait_unavailable(share, "HeldByNvidiaPlugin", "offers nvidia.com/gpu")
+            assert modes(harness) == {"Default"}
+            assert harness.gpu_dirs() == {}
+            nvidia.close()
+            wait_unavailable(share, "HeldByPods", f"pod {tenant.name}/whole")
+            tenant.delete_pods("whole")
+            share.wait_ready()
+            tenant.start(tenant.pod("client", "taking", "limits"))
+            assert tenant.wait_event("client", "limits")["problems"] == []
+
+
+def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harness: Harness) -> None:
+    selector = {"nodeSelector": {"matchLabels": {"pool": "gpu"}}}
+    with harness.share("giving", **selector) as share, harness.namespace() as tenant:
+        (name,) = tenant.neighbours("giving", 1)
+        harness.kubectl("label", "node", NODE, "pool-")
+        try:
+            wait_until("the GPUs drain", lambda: share.get()["status"]["gpus"]["draining"], 20)
+            checks = tenant.checks(name)
+            wait_until("the client goes on", lambda: tenant.checks(name) > checks)
+            tenant.delete_pods(name)
+            wait_until("the node is given back", lambda: given_back(harness), 60, harness.gpu_node)
+            assert modes(harness) == {"Default"}
+            assert harness.gpu_dirs() == {}
+            assert not list(harness.in_node("/var/run/cdi").glob("*gpushare*"))
+            assert harness.capacity("giving") == 0
+            with nvidia_plugin(harness):
+                run_whole(tenant, "whole")
+                harness.kubectl("label", "node", NODE, "pool=gpu")
+                wait_unavailable(share, "HeldByNvidiaPlugin")
+                assert modes(harness) == {"Default"}
+                tenant.delete_pods("whole")
+        finally:
+            harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
+
+
+def given_back(harness: Harness) -> bool:
+    node = harness.gpu_node()
+    return not node["status"].get("daemons") and not node["spec"]["assignments"]
