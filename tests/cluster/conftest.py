@@ -1,7 +1,7 @@
 """The real cluster of the tests: a real apiserver, scheduler, kubelet and containerd; only the GPUs are simulated."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.cluster.harness import Harness
 
 CLUSTER = parallel.cluster_name(os.environ)
 LOGS = REPOSITORY / "build" / "cluster-tests"
+FAILED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,12 +56,20 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
             cluster.down(CLUSTER)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
 def _dump_on_failure(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the test's own cluster looked like right after a failure, before the next test changes it."""
+    """What the test's own cluster looked like right after a failure, before the next attempt or test changes it."""
     name = "fresh" if "fresh" in request.fixturenames else "harness"
     harness: Harness = request.getfixturevalue(name)
-    failed_before = request.session.testsfailed
+    request.node.stash[FAILED] = False
     yield
-    if request.session.testsfailed > failed_before:
-        harness.dump(LOGS / request.node.name)
+    if request.node.stash[FAILED]:
+        attempt = getattr(request.node, "execution_count", 1)  # of pytest-rerunfailures
+        harness.dump(LOGS / f"{request.node.name}.{attempt}")

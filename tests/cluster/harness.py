@@ -179,6 +179,25 @@ class Tenant:
     def start(self, *pods: Object) -> None:
         self.kubectl.create(*pods)
 
+    def start_replaced(self, pod: Object, seconds: float = 120) -> None:
+        """Starts a pod and waits for its container, replacing it as a Job would where the kubelet rejects it.
+
+        Slots withdrawn a moment ago are still on offer in the scheduler's view of the node: a pod bound to one of those
+        is failed by the kubelet for good.
+        """
+        name = pod["metadata"]["name"]
+        self.start(pod)
+
+        def started() -> bool:
+            status = self.kubectl.get("pod", name)["status"]
+            if status.get("reason") == "UnexpectedAdmissionError":
+                self.kubectl.delete("pod", name)
+                self.start(pod)
+                return False
+            return any("waiting" not in it.get("state", {}) for it in status.get("containerStatuses", []))
+
+        wait_until(f"the container of {name}", started, seconds, lambda: self.explain(name))
+
     def neighbours(self, share: str, count: int, prefix: str = "neighbour", **options: Any) -> list[str]:
         """Starts `count` clients that check their own results, and waits until each has checked some."""
         names = [f"{prefix}-{number}" for number in range(count)]

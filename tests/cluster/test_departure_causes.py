@@ -172,7 +172,8 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
         ]  # fmt: skip
         everybody_else_goes_on(tenant, share, victims, ends)
         assert "is being deleted with a grace period of 3600 s" in terminated(tenant, "grace-3600")[0]
-        assert "is gone from the API while it ran" in terminated(tenant, "forced")[0]
+        forced = terminated(tenant, "forced")[0]  # whether the watch shows its deletion before it is gone is a race
+        assert "is gone from the API while it ran" in forced or "with a grace period of 0 s" in forced
 
 
 def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) -> None:

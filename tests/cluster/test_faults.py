@@ -101,8 +101,8 @@ def test_an_idle_client_that_outlives_a_fault_is_ended_after_fault_timeout_and_t
         wait_until("the warning", lambda: "ClientFaulted" in pod_reasons(tenant, "notebook"))
         since = daemon_of(harness, share)["faultSince"]
 
-        tenant.start(tenant.pod("next", "faulty", "limits"))
-        assert tenant.wait_event("next", "limits", seconds=90)["problems"] == []
+        tenant.start_replaced(tenant.pod("next", "faulty", "limits"))
+        assert tenant.wait_event("next", "limits")["problems"] == []
 
         assert daemon_of(harness, share)["heartbeat"] - since > 15
         assert "ProcessEnded" in pod_reasons(tenant, "notebook")
@@ -121,7 +121,7 @@ def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_hol
         with driver(harness) as nvml:
             compute = [pid for pid, _ in nvml.ask("processes", uuid=uuid)["compute"]]
         assert len(compute) == 1
-        tenant.start(tenant.pod("next", "brief", "limits"))
+        tenant.start_replaced(tenant.pod("next", "brief", "limits"))
         assert tenant.wait_event("next", "limits")["problems"] == []
         wait_told(harness, "GpuFault", uuid)
 
@@ -148,7 +148,7 @@ def test_a_wedged_server_is_told_and_its_gpu_takes_nobody_until_it_answers_again
             signal_in_node(harness, server, "CONT")
         share.wait_ready()
         assert daemon_of(harness, share)["serverPid"] == server, "nobody needed to die"
-        tenant.start(tenant.pod("next", "wedged", "limits"))
+        tenant.start_replaced(tenant.pod("next", "wedged", "limits"))
         assert tenant.wait_event("next", "limits")["problems"] == []
 
 

@@ -1,7 +1,6 @@
 """Whatever of ours is killed: who goes on is what the design says, and everything converges without hands."""
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -81,16 +80,14 @@ def clients_end_and_new_ones_run(harness: Harness, share: Share, tenant: Tenant,
     signal_in_node(harness, pid, "KILL")
     for name in names:
         assert tenant.wait_event(name, "gpu-error")["code"] == 806
-    # A pod that is bound in the moment in which the slots are withdrawn is Failed by the kubelet.
     wait_until("a successor", lambda: daemon_of(harness, share).get(killed) not in (pid, None))
     check_new_client(tenant, share, "after")
 
 
 def check_new_client(tenant: Tenant, share: Share, name: str) -> None:
-    time.sleep(1)
     share.wait_ready()
     share.wait_capacity(8)
-    tenant.start(tenant.pod(name, share.name, "limits"))
+    tenant.start_replaced(tenant.pod(name, share.name, "limits"))
     assert tenant.wait_event(name, "limits")["problems"] == []
 
 

@@ -38,8 +38,9 @@ class Lifecycle:
         foreign: Callable[[], Sequence[ForeignHolder]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold whole
-        GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign it.
+        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold
+        whole GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign
+        it.
         """
         self.notes: dict[Uuid, str] = {}
         self._root = root
