@@ -23,6 +23,12 @@ def share(**clients: Any) -> Object:
     return gpu_share("a", {"clients": {"perGpu": 2, "memory": MEMORY} | clients})
 
 
+def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
+    clients = {"perGpu": 2, "threads": {"default": 25, "max": 50}, "memory": MEMORY}
+    sizes = [{"name": "small", "threads": 10, "memory": "8Gi"} | size]
+    return gpu_share("a", {"clients": clients, "delivery": delivery, "sizes": sizes})
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -38,6 +44,13 @@ def share(**clients: Any) -> Object:
         (share(memory={"default": "-1"}), ["memory.default", '"-1"']),
         (share(priority="High"), ["priority", '"High"', "BelowNormal"]),
         (share(memroy=MEMORY), ["memroy"]),
+        (share(threads={"overcommit": 2}), ["clients.threads.overcommit", "needs delivery ResourceClaim"]),
+        (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
+        (sized(threads=51), ["spec.sizes", "threads of size small (51) exceed clients.threads.max 50"]),
+        (sized(memory="17Gi"), ["spec.sizes", "memory of size small (17Gi) exceeds clients.memory.max"]),
+        (sized(memory="256Mi"), ["spec.sizes", "memory of size small (256Mi) is below 512Mi"]),
+        (sized(memory="8GB"), ['"8GB" is not a memory quantity']),
+        (sized(name="a.b"), ["sizes[0].name", "a.b"]),
         (gpu_share("a.b", share()["spec"]), ['name "a.b" cannot be used', "40 characters"]),
         (gpu_share("a" * 41, share()["spec"]), ["40 characters"]),
         (gpu_share("1a", share()["spec"]), ["beginning with a letter"]),
@@ -62,9 +75,19 @@ def test_every_form_of_a_quantity_is_taken(harness: Harness, memory: str) -> Non
 
 def test_defaults_are_written_out_by_the_server(harness: Harness) -> None:
     spec = dry_run(harness, share())["spec"]
-    assert spec["clients"]["threads"] == {"default": 100, "max": 100}
+    assert spec["clients"]["threads"] == {"default": 100, "max": 100, "overcommit": 1}
     assert (spec["clients"]["processes"], spec["clients"]["priority"]) == (1, "Normal")
     assert (spec["delivery"], spec["enforcement"]) == ("DevicePlugin", "Audit")
+
+
+def test_as_many_sizes_as_allowed_are_taken_and_no_two_of_one_name(harness: Harness) -> None:
+    share = sized()
+    (size,) = share["spec"]["sizes"]
+    share["spec"]["sizes"] = [size | {"name": f"s{number}"} for number in range(16)]
+    assert len(dry_run(harness, share)["spec"]["sizes"]) == 16
+    share["spec"]["sizes"] = [size, size]
+    with pytest.raises(CommandError, match="Duplicate value"):
+        dry_run(harness, share)
 
 
 def test_delivery_is_immutable(harness: Harness) -> None:

@@ -46,23 +46,31 @@ def _refused(problems: Iterable[str]) -> Refused:
 def _memory_problems(share: GpuShare) -> Iterator[str]:
     clients = share.spec.clients
     readable = True
-    for key, value in (("default", clients.memory.default), ("max", clients.memory.max)):
+    values = {"spec.clients.memory.default": clients.memory.default, "spec.clients.memory.max": clients.memory.max}
+    values |= {f"spec.sizes[{index}].memory": size.memory for index, size in enumerate(share.spec.sizes)}
+    for field, value in values.items():
         try:
             parse_memory(value or "0")  # no max: the default is also the ceiling
         except ValueError as error:
             readable = False
-            yield f"spec.clients.memory.{key}: {str(error).replace(repr(value), quoted(value))}"
+            yield f"{field}: {str(error).replace(repr(value), quoted(value))}"
     if not readable:
         return
-    default = parse_memory(clients.memory.default)
-    field = f"spec.clients.memory.default: {quoted(clients.memory.default)}"
+    contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
     need = context_need_mib(clients.threads.max) * clients.processes
-    if default < need * MIB:
-        contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
+    if parse_memory(clients.memory.default) < need * MIB:
         yield (
-            f"{field} is below the {format_mib(need)} that {contexts} at {clients.threads.max} percent of the threads"
-            f" (spec.clients.threads.max); write at least {format_mib(need)}, or lower threads.max"
+            f"spec.clients.memory.default: {quoted(clients.memory.default)} is below the {format_mib(need)} that"
+            f" {contexts} at {clients.threads.max} percent of the threads (spec.clients.threads.max); write at least"
+            f" {format_mib(need)}, or lower threads.max"
         )
+    for index, size in enumerate(share.spec.sizes):
+        need = context_need_mib(size.threads) * clients.processes
+        if parse_memory(size.memory) < need * MIB:
+            yield (
+                f"spec.sizes[{index}].memory: {quoted(size.memory)} is below the {format_mib(need)} that {contexts} at"
+                f" {size.threads} percent of the threads; write at least {format_mib(need)}, or lower its threads"
+            )
 
 
 def _product_problems(share: GpuShare) -> Iterator[str]:
@@ -95,7 +103,7 @@ def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:
 
 def _warnings(share: GpuShare) -> Iterator[str]:
     memory = share.spec.clients.memory
-    if share.memory_max_mib > share.memory_default_mib and not memory.overcommit:
+    if share.memory_max_mib > share.memory_default_mib and not (memory.overcommit or share.by_claims):
         yield (
             f"spec.clients.memory.max: {quoted(memory.max)} has no effect without memory.overcommit:"
             " annotations may only lower memory"

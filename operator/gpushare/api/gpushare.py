@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from gpushare.api import names
 from gpushare.api.base import ApiModel, checked, rule
 from gpushare.api.duration import DURATION_PATTERN, parse_duration
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
@@ -93,6 +94,12 @@ class Threads(ApiModel):
         description="Ceiling, in percent of the GPU's SMs, for the annotation gpushare.dev/threads. It is the "
         "daemon's own limit: no client can exceed it.",
     )
+    overcommit: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        default=1,
+        description="Delivery ResourceClaim only: how often each GPU's 100 percent may be claimed. 1: the claims of a "
+        "GPU add up to at most 100 percent; 2: to 200, so that busy clients slow each other down. With DevicePlugin "
+        "the number of slots is the only bound.",
+    )
 
 
 class MemoryGrant(ApiModel):
@@ -125,8 +132,9 @@ class MemoryGrant(ApiModel):
     )
     overcommit: bool = Field(
         default=False,
-        description="Allow perGpu × memory.default to exceed the GPU's memory, and annotations above "
-        "`default`. Clients may then fail to allocate although they are within their grant.",
+        description="Allow the clients of a GPU more memory together than it has: with DevicePlugin perGpu × "
+        "memory.default and annotations above `default`, with ResourceClaim claims that perGpu alone bounds. Clients "
+        "may then fail to allocate although they are within their grant.",
     )
 
 
@@ -157,7 +165,68 @@ class Clients(ApiModel):
     priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
 
 
+class Size(ApiModel):
+    """One line for users: a claim with these capacities, by name."""
+
+    name: Annotated[str, Field(min_length=1, max_length=30, pattern=names.SIZE_NAME_PATTERN)] = Field(
+        description="Becomes the DeviceClass `<name>.<share>.gpushare.dev` and, in every namespace that may use the "
+        "share, the ResourceClaimTemplate `<name>.<share>`. At most 30 characters of a-z, 0-9 and -."
+    )
+    threads: Percent = Field(description="Percent of the GPU's SMs for each process; at most clients.threads.max.")
+    memory: Memory = Field(description="GPU memory of the client; 512Mi to clients.memory.max.")
+
+    @property
+    def memory_mib(self) -> int:
+        return parse_mib(self.memory)
+
+
+_LARGEST = "quantity(has(self.clients.memory.max) ? self.clients.memory.max : self.clients.memory.default)"
+_READABLE = (
+    "(has(self.clients.memory.max) ? isQuantity(self.clients.memory.max) : isQuantity(self.clients.memory.default))"
+)
+_TOO_BIG = f"isQuantity(s.memory) && quantity(s.memory).compareTo({_LARGEST}) > 0"
+_TOO_SMALL = "isQuantity(s.memory) && quantity(s.memory).compareTo(quantity('512Mi')) < 0"
+
+
 class GpuShareSpec(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                "self.delivery == 'ResourceClaim' || !has(self.sizes) || size(self.sizes) == 0",
+                "sizes need delivery ResourceClaim: a slot of DevicePlugin has no size of its own",
+                field=".sizes",
+            ),
+            rule(
+                "self.delivery == 'ResourceClaim' || self.clients.threads.overcommit == 1",
+                "threads.overcommit needs delivery ResourceClaim: with DevicePlugin the number of slots alone bounds "
+                "the clients of a GPU",
+                field=".clients.threads.overcommit",
+            ),
+            rule(
+                "!has(self.sizes) || self.sizes.all(s, s.threads <= self.clients.threads.max)",
+                "a size's threads must not exceed clients.threads.max",
+                says="'threads of size ' + self.sizes.filter(s, s.threads > self.clients.threads.max)"
+                ".map(s, s.name + ' (' + string(s.threads) + ')').join(', ') + ' exceed clients.threads.max ' + "
+                "string(self.clients.threads.max)",
+                field=".sizes",
+            ),
+            rule(
+                f"!has(self.sizes) || !{_READABLE} || !self.sizes.exists(s, {_TOO_BIG})",
+                "a size's memory must not exceed clients.memory.max",
+                says=f"'memory of size ' + self.sizes.filter(s, {_TOO_BIG}).map(s, s.name + ' (' + s.memory + ')')"
+                ".join(', ') + ' exceeds clients.memory.max'",
+                field=".sizes",
+            ),
+            rule(
+                f"!has(self.sizes) || !self.sizes.exists(s, {_TOO_SMALL})",
+                "a size's memory must be at least 512Mi: the CUDA context alone needs up to 520 MiB of it",
+                says=f"'memory of size ' + self.sizes.filter(s, {_TOO_SMALL}).map(s, s.name + ' (' + s.memory + ')')"
+                ".join(', ') + ' is below 512Mi: the CUDA context alone needs up to 520 MiB of it'",
+                field=".sizes",
+            ),
+        )
+    )
+
     node_selector: LabelSelector = Field(
         default_factory=LabelSelector,
         description="Nodes whose GPUs this share takes. Default: every node that has an agent.",
@@ -184,9 +253,17 @@ class GpuShareSpec(ApiModel):
         "MPS daemon (image, driver root, resources), a GPU that leaves the share, the share's deletion. Default: for "
         "ever; no running client is ever ended for a change.",
     )
+    sizes: list[Size] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Delivery ResourceClaim only: claims by name, each a DeviceClass and a ResourceClaimTemplate of "
+        "its own, so that a pod asks for one in a line and a ResourceQuota counts them exactly.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     delivery: Delivery = Field(
         default=Delivery.DEVICE_PLUGIN,
-        description="How slots reach pods: DevicePlugin (resource gpushare.dev/<share>) or ResourceClaim. "
+        description="How pods ask for their part: DevicePlugin (equal slots, resource gpushare.dev/<share>) or "
+        "ResourceClaim (every claim with its own threads and memory; Kubernetes 1.36 or newer). "
         "Immutable: to change it, create a second share and let the GPUs move as they drain.",
         json_schema_extra=checked(
             rule(
@@ -257,6 +334,11 @@ class GpuShare(ApiModel):
     @property
     def deleting(self) -> bool:
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def by_claims(self) -> bool:
+        """Delivered by ResourceClaim."""
+        return self.spec.delivery is Delivery.RESOURCE_CLAIM
 
     @property
     def terminates(self) -> bool:

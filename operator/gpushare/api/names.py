@@ -30,6 +30,25 @@ MPS_RESOURCE = f"internal.{GROUP}/mps"
 
 CDI_KIND = f"{GROUP}/gpu"
 
+DRA_DRIVER = GROUP
+"""Driver name of the shares that are delivered by ResourceClaim: what their ResourceSlices and allocations carry."""
+
+LABEL_SHARE = f"{GROUP}/share"
+"""On objects that belong to a share: its DaemonSet and MPS pods, its DeviceClasses and ResourceClaimTemplates."""
+
+# Attributes and capacities of a device in a ResourceSlice of ours; unqualified names belong to the driver's domain.
+ATTRIBUTE_SHARE = "share"
+ATTRIBUTE_UUID = "uuid"
+CAPACITY_THREADS = "threads"
+CAPACITY_MEMORY = "memory"
+CAPACITY_CLIENTS = "clients"
+
+TAINT_NOT_READY = f"{GROUP}/not-ready"
+"""Taint (NoSchedule) of a device that takes no new client for now."""
+
+SIZE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$"
+"""A size's name becomes part of a DeviceClass' and a ResourceClaimTemplate's name: at most 30 characters."""
+
 # Fixed on every node: the daemons' directories are found again by any version of any part.
 RUN_DIR = "/run/gpushare"
 SIMULATION_DIR = "/run/gpushare-simulation"
@@ -60,6 +79,36 @@ def share_of_resource(resource: str) -> str | None:
     """The share a resource name asks for, or None when the resource is not a slot of ours."""
     prefix = f"{GROUP}/"
     return resource.removeprefix(prefix) if resource.startswith(prefix) else None
+
+
+def device_class(share: str) -> str:
+    """The DeviceClass of a share delivered by ResourceClaim."""
+    return f"{share}.{GROUP}"
+
+
+def size_class(share: str, size: str) -> str:
+    """The DeviceClass of one named size. No share's own class collides with it: a share's name has no dot."""
+    return f"{size}.{share}.{GROUP}"
+
+
+def size_template(share: str, size: str) -> str:
+    """The ResourceClaimTemplate of a named size, in every namespace that may use the share."""
+    return f"{size}.{share}"
+
+
+_CLASS_SUFFIX = f".{GROUP}"
+
+
+def parse_device_class(name: str) -> tuple[str, str | None] | None:
+    """(share, size or None) of a DeviceClass' name; None where it is none of ours."""
+    if not name.endswith(_CLASS_SUFFIX):
+        return None
+    match name.removesuffix(_CLASS_SUFFIX).split("."):
+        case [share] if share:
+            return share, None
+        case [size, share] if size and share:
+            return share, size
+    return None
 
 
 def node_label(share: str) -> str:

@@ -6,13 +6,14 @@ kopf's watches do the rest. They tell nothing of an object that was deleted whil
 import asyncio
 import logging
 import random
+import re
 
 import aiohttp
 
 from gpushare.controller.mps_pods import MPS_LABELS
 from gpushare.controller.settings import Settings
 from gpushare.controller.world import WATCHED, World
-from gpushare.kube.client import DAEMON_SETS, PODS, RESOURCE_SLICES, Kube, KubeError
+from gpushare.kube.client import DAEMON_SETS, DEVICE_CLASSES, PODS, RESOURCE_SLICES, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
@@ -21,6 +22,8 @@ FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
 MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
 NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
+CLAIMS_SINCE = (1, 36)
+_VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 
 async def load(kube: Kube, world: World, settings: Settings) -> None:
@@ -49,6 +52,22 @@ async def relist(kube: Kube, world: World, settings: Settings) -> None:
         answer = await kube.list_all(resource, namespace, **selectors)
         world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
     world.slices_listed(await nvidia_dra_nodes(kube))
+    world.claims_served(await no_claims(kube))
+
+
+async def no_claims(kube: Kube) -> str:
+    """Why this cluster cannot deliver by ResourceClaim; empty where it can.
+
+    Capacity that claims consume is on by default from Kubernetes 1.36 on (DRAConsumableCapacity); whether an
+    administrator switched its gate off cannot be read, and shows as slices that the API server strips.
+    """
+    version = await kube.server_version()
+    found = _VERSION.match(version)
+    if found and (int(found["major"]), int(found["minor"])) < CLAIMS_SINCE:
+        return f"needs Kubernetes {CLAIMS_SINCE[0]}.{CLAIMS_SINCE[1]} or newer, and this cluster has {version}"
+    if not await kube.served(DEVICE_CLASSES):
+        return "the API server does not serve resource.k8s.io/v1"
+    return ""
 
 
 async def nvidia_dra_nodes(kube: Kube) -> frozenset[str]:

@@ -32,6 +32,8 @@ class World:
     def __init__(self, changed: Callable[[], None]) -> None:
         self.changed = changed
         self.nvidia_dra_nodes: frozenset[str] = frozenset()
+        self.no_claims = ""
+        """Why the cluster cannot deliver by ResourceClaim; empty where it can."""
         self._objects: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         self._views: dict[tuple[str, str], Any] = {}
         """Parsed once per version: (plural, name) -> what a snapshot takes of it."""
@@ -101,6 +103,11 @@ class World:
             self.nvidia_dra_nodes = nodes
             self.changed()
 
+    def claims_served(self, no_claims: str) -> None:
+        if no_claims != self.no_claims:
+            self.no_claims = no_claims
+            self.changed()
+
     def snapshot(self, now: datetime) -> Snapshot:
         """Raises UnreadableError. A GpuNode that cannot be read counts as one without news."""
         shares, nodes = [], []
@@ -115,7 +122,7 @@ class World:
             known = gpu_node if isinstance(gpu_node, GpuNode) else None
             nodes.append(NodeView(name, labels, ready, allocatable, known))
         templates, pods = self._mps(shares)
-        return Snapshot(tuple(shares), tuple(nodes), self.nvidia_dra_nodes, pods, templates, now)
+        return Snapshot(tuple(shares), tuple(nodes), self.nvidia_dra_nodes, pods, templates, now, self.no_claims)
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
         """By share: one that was made again has a DaemonSet of another name, and its own pods only."""

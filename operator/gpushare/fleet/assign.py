@@ -5,11 +5,11 @@ go to the oldest share that wants them. A GPU leaves a share in steps: draining,
 container holds a slot, unassigned; nobody else gets it before its node has let go of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
-from gpushare.api.gpushare import Delivery, GpuShare
+from gpushare.api.gpushare import GpuShare
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place, places
 from gpushare.fleet.refusals import WISH, Candidate, first_refusal
@@ -20,9 +20,14 @@ Owners = Mapping[tuple[str, str], str]
 """(node, uuid) -> share."""
 
 
-def wanting(shares: Iterable[GpuShare]) -> list[GpuShare]:
+def deliverable(share: GpuShare, snapshot: Snapshot) -> bool:
+    """Whether the cluster has what the share's delivery needs."""
+    return not (share.by_claims and snapshot.no_claims)
+
+
+def wanting(snapshot: Snapshot) -> list[GpuShare]:
     """The shares that take GPUs, oldest first; ties by name."""
-    live = [share for share in shares if not share.deleting and share.spec.delivery is Delivery.DEVICE_PLUGIN]
+    live = [share for share in snapshot.shares if not share.deleting and deliverable(share, snapshot)]
     return sorted(live, key=lambda share: (share.metadata.creation_timestamp, share.name))
 
 
@@ -33,7 +38,7 @@ def selects(share: GpuShare, node: NodeView) -> bool:
 def owners(snapshot: Snapshot, fleet: Mapping[str, list[Place]]) -> Owners:
     """The owner of each GPU that has one; `fleet` holds the places of each node."""
     given: dict[tuple[str, str], str] = {}
-    for share in wanting(snapshot.shares):
+    for share in wanting(snapshot):
         for node in snapshot.nodes:
             if not selects(share, node):
                 continue

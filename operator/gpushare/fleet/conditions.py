@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
-from gpushare.api.gpushare import Delivery
 from gpushare.fleet.current import daemons_current
 from gpushare.fleet.exceeded import exceeded
 from gpushare.fleet.model import Verdict
@@ -48,8 +47,8 @@ def verdicts(standing: Standing) -> tuple[Verdict, ...]:
 
 
 def gpus_assigned(standing: Standing) -> Verdict:
-    if standing.share.spec.delivery is not Delivery.DEVICE_PLUGIN:
-        message = 'delivery "ResourceClaim" is not supported yet: use delivery "DevicePlugin"'
+    if standing.undeliverable:
+        message = f'delivery "ResourceClaim": {standing.undeliverable}; use delivery "DevicePlugin"'
         return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.DELIVERY_UNSUPPORTED, message)
     if standing.share.deleting:
         held = standing.held

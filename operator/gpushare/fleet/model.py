@@ -69,7 +69,8 @@ class Template:
 class Snapshot:
     """The world at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
 
-    `templates`: by share; one that is missing has no DaemonSet yet.
+    `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
+    ResourceClaim; empty where it can.
     """
 
     shares: tuple[GpuShare, ...]
@@ -78,6 +79,7 @@ class Snapshot:
     pods: tuple[MpsPod, ...] = ()
     templates: Mapping[str, Template] = field(default_factory=dict)
     now: datetime = EPOCH
+    no_claims: str = ""
 
 
 @dataclass(frozen=True, slots=True)

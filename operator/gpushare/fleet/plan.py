@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
-from gpushare.api.gpushare import Delivery, GpuShare
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
-from gpushare.fleet.assign import Owners, assignments, fleet_places, owners
+from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_places, owners
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.model import NodeView, Plan, ShareReport, Snapshot
 from gpushare.fleet.place import Place
@@ -29,7 +29,7 @@ def plan(snapshot: Snapshot) -> Plan:
         assignments=planned,
         labels=labels,
         daemon_sets=in_use,
-        finalizers=frozenset(share.name for share in snapshot.shares if _needs_finalizer(share)),
+        finalizers=frozenset(share.name for share in snapshot.shares if _needs_finalizer(share, snapshot)),
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
         again_at=min(
@@ -81,12 +81,8 @@ def _labelled(node: NodeView) -> set[str]:
     return {key.removeprefix(NODE_LABEL_PREFIX) for key in node.labels if key.startswith(NODE_LABEL_PREFIX)}
 
 
-def _needs_finalizer(share: GpuShare) -> bool:
-    return (
-        not share.deleting
-        and share.spec.delivery is Delivery.DEVICE_PLUGIN
-        and FINALIZER not in share.metadata.finalizers
-    )
+def _needs_finalizer(share: GpuShare, snapshot: Snapshot) -> bool:
+    return not share.deleting and deliverable(share, snapshot) and FINALIZER not in share.metadata.finalizers
 
 
 def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:

@@ -156,12 +156,26 @@ def client_ceiling(candidate: Candidate) -> str | None:
 def memory_overcommitted(candidate: Candidate) -> str | None:
     share, gpu = candidate.share, candidate.gpu
     clients = share.spec.clients
+    if share.by_claims:
+        return _no_room_for_a_claim(candidate)
     need = clients.per_gpu * share.memory_default_mib + CONTEXT_RESERVE_MIB
     if clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
         return None
     return (
         f"perGpu {clients.per_gpu} × memory.default {clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = "
         f"{format_mib(need)}, but {candidate} has {gpu.memory_mib}Mi: lower one of them or set memory.overcommit"
+    )
+
+
+def _no_room_for_a_claim(candidate: Candidate) -> str | None:
+    """The scheduler adds claims up, so a GPU needs room for the default claim only; larger ones go elsewhere."""
+    share, gpu = candidate.share, candidate.gpu
+    need = share.memory_default_mib + CONTEXT_RESERVE_MIB
+    if share.spec.clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
+        return None
+    return (
+        f"memory.default {share.spec.clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = {format_mib(need)}, but "
+        f"{candidate} has {gpu.memory_mib}Mi: lower memory.default"
     )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Assignment, Limits
-from gpushare.api.gpushare import Delivery, GpuCounts, GpuShare, GpuShareStatus, Priority, SlotCounts, UnavailableGpus
-from gpushare.fleet.assign import Owners, selects
+from gpushare.api.gpushare import GpuCounts, GpuShare, GpuShareStatus, Priority, SlotCounts, UnavailableGpus
+from gpushare.fleet.assign import Owners, deliverable, selects
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place
 from gpushare.fleet.refusals import WISH, Candidate, Refusal, first_refusal, over_per_node
@@ -21,11 +21,13 @@ class Standing:
     """`kept`: the share's GPUs. `draining`: assigned, but leaving. `releasing`: unassigned, its node still lists them.
 
     `matching` counts the GPUs that the selectors match; `refused` tells why each of those that the share does not
-    keep is not its own; `silent` are the selected nodes without news of any GPU.
+    keep is not its own; `silent` are the selected nodes without news of any GPU. `undeliverable`: what the cluster
+    lacks for the share's delivery, if anything.
     """
 
     share: GpuShare
     rollout: Rollout = field(default_factory=Rollout)
+    undeliverable: str = ""
     matching: int = 0
     kept: list[Place] = field(default_factory=list)
     draining: list[Place] = field(default_factory=list)
@@ -60,7 +62,10 @@ def standings(
     _sort_held(result, fleet, planned)
     for standing in result.values():
         share = standing.share
-        if share.deleting or share.spec.delivery is not Delivery.DEVICE_PLUGIN:
+        if share.deleting:
+            continue
+        if not deliverable(share, snapshot):
+            standing.undeliverable = snapshot.no_claims
             continue
         for node in sorted(snapshot.nodes, key=lambda node: node.name):
             if selects(share, node):

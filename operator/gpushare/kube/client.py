@@ -68,6 +68,9 @@ NAMESPACES = Resource("", "v1", "namespaces")
 SECRETS = Resource("", "v1", "secrets")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses")
 MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
@@ -168,6 +171,16 @@ class Kube:
     async def server_version(self) -> str:
         """Such as v1.37.0."""
         return str((await self._json("GET", "/version")).get("gitVersion", ""))
+
+    async def served(self, resource: Resource) -> bool:
+        """Whether the API server knows the kind in this version."""
+        try:
+            answer = await self._json("GET", f"/apis/{resource.group}/{resource.version}")
+        except KubeError as error:
+            if error.not_found:
+                return False
+            raise
+        return any(item.get("name") == resource.plural for item in answer.get("resources") or [])
 
     async def proxied(self, namespace: str, pod: str, port: int, path: str) -> str:
         """What a pod answers to GET, through the API server: needs the right to get pods/proxy."""

@@ -114,6 +114,11 @@ def _without_empty(value: Any) -> Any:
     [
         ("", "name"),
         (".spec.delivery", "immutable"),
+        (".spec", "sizes need delivery ResourceClaim"),
+        (".spec", "threads.overcommit needs delivery ResourceClaim"),
+        (".spec", "exceed clients.threads.max"),
+        (".spec", "exceeds clients.memory.max"),
+        (".spec", "is below 512Mi"),
         (".spec.clients", "60 MPS contexts"),
         (".spec.clients.threads", "exceeds max"),
         (".spec.clients.memory", "below 512Mi"),

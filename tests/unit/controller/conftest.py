@@ -20,6 +20,8 @@ class FakeKube:
         self.events: list[Object] = []
         self.refused: set[str] = set()
         self.version = 100
+        self.kubernetes = "v1.37.0"
+        self.serves_claims = True
 
     def put(self, resource: Resource, obj: Object) -> None:
         """As somebody else would write it."""
@@ -27,6 +29,12 @@ class FakeKube:
 
     def live(self, resource: Resource, name: str) -> Object:
         return self.objects[resource.plural, name]
+
+    async def server_version(self) -> str:
+        return self.kubernetes
+
+    async def served(self, resource: Resource) -> bool:
+        return self.serves_claims
 
     async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
         items = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from gpushare.fleet import Snapshot, plan
+
 
 def test_a_share_takes_every_gpu_of_the_nodes_it_selects(make: Any) -> None:
     share = make.share(nodeSelector={"matchLabels": {"pool": "gpu"}})
@@ -184,8 +186,35 @@ def test_a_live_share_gets_our_finalizer_once(make: Any) -> None:
     assert make.plan(make.share(finalizer=False, deleting=True)).finalizers == frozenset()
 
 
-def test_resource_claims_are_said_to_be_unsupported_and_take_nothing(make: Any) -> None:
-    decided = make.plan(make.share(delivery="ResourceClaim", finalizer=False), make.node())
+def test_claims_that_the_cluster_cannot_deliver_are_said_to_be_unsupported_and_take_nothing(make: Any) -> None:
+    share = make.share(delivery="ResourceClaim", finalizer=False)
+    decided = plan(Snapshot((share,), (make.node(),), no_claims="needs Kubernetes 1.36 or newer"))
     assert decided.assignments["n1"] == ()
     assert decided.finalizers == frozenset()
-    assert make.told(decided)["Ready"].reason == "DeliveryUnsupported"
+    ready = make.told(decided)["Ready"]
+    assert (ready.reason, "Kubernetes 1.36" in ready.message) == ("DeliveryUnsupported", True)
+
+
+def test_a_share_delivered_by_claims_takes_gpus_as_any_other(make: Any) -> None:
+    by_slots = make.plan(make.share(finalizer=False), make.node())
+    by_claims = make.plan(make.share(finalizer=False, delivery="ResourceClaim"), make.node())
+    for field in ("assignments", "labels", "daemon_sets", "finalizers"):
+        assert getattr(by_claims, field) == getattr(by_slots, field) != frozenset()
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "default", "overcommit", "taken"),
+    [(60, "16Gi", False, 2), (1, "139Gi", False, 2), (1, "140Gi", False, 0), (1, "140Gi", True, 2)],
+    ids=[
+        "the scheduler adds claims up, so all together may be more",
+        "the default claim fits beside what the server needs",
+        "not even one default claim fits",
+        "over-commit was asked for",
+    ],
+)
+def test_a_gpu_needs_room_for_one_default_claim(
+    make: Any, per_gpu: int, default: str, overcommit: bool, taken: int
+) -> None:
+    clients = {"perGpu": per_gpu, "memory": {"default": default, "overcommit": overcommit}}
+    decided = make.plan(make.share(delivery="ResourceClaim", clients=clients), make.node(status={"clientCeiling": 60}))
+    assert len(decided.assignments["n1"]) == taken

@@ -17,7 +17,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.answer import Answer, Row, Section
-from gpushare.controller.gather import nvidia_dra_nodes
+from gpushare.controller.gather import no_claims, nvidia_dra_nodes
 from gpushare.controller.world import World
 from gpushare.fleet import Snapshot
 from gpushare.fleet.assign import fleet_places
@@ -69,6 +69,7 @@ async def run(kube: Kube, args: argparse.Namespace) -> Answer:
         answer = await kube.list_all(resource)
         world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
     world.slices_listed(await nvidia_dra_nodes(kube))
+    world.claims_served(await no_claims(kube))
     return plan(world.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
 
 
