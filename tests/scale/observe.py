@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api.gpunode import ComputeMode, Limits
+from gpushare.api.names import CLIENT_PIPE_DIR
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonWanted
@@ -46,6 +47,7 @@ def start_processes(count: int, proc: Path) -> list[int]:
         (entry / "stat").symlink_to(f"/proc/{pid}/stat")
         cgroup = f"/kubepods/burstable/pod{uid(number)}/{container_id(number * 10)}"
         (entry / "cgroup").write_text(f"12:memory:{cgroup}\n4:cpu,cpuacct:{cgroup}\n0::{cgroup}\n")
+        (entry / "mountinfo").write_text(f"36 22 0:31 / {CLIENT_PIPE_DIR} ro - tmpfs tmpfs rw\n")
         pids.append(pid)
     return pids
 
@@ -80,12 +82,13 @@ def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
 
 async def observe(gpus: int, pids: list[int], readings: int, directory: Path) -> None:
     pods, on_disk, nobody = [pod(number) for number in range(len(pids))], taken(gpus, directory), NobodyActs()
+    places = {("team", f"pod-{number}", "app"): ("a", f"GPU-{number % gpus}") for number in range(len(pids))}
     watch = Watch(boot_clock, nobody, directory / "proc")
     wall, spent = [], []
     for _ in range(readings + 1):
         seen = views(gpus, pids)
         started, before = time.monotonic(), time.process_time()
-        await watch.look(seen, on_disk, pods, {"a": share()}, list)
+        await watch.look(seen, on_disk, pods, {"a": share()}, places, list)
         wall.append((time.monotonic() - started) * 1000)
         spent.append((time.process_time() - before) * 1000)
     later = sorted(spent[1:])

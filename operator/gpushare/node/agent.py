@@ -241,6 +241,7 @@ class Agent:
             self._on_disk,
             self.pods.objects.values(),
             self._parsed.read(self.shares.objects),
+            self._kubelet.view.places if self._kubelet.view else {},
             self._findings_told,
         )
 

@@ -12,17 +12,22 @@ from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 
 Slots = frozenset[int]
-Holdings = Mapping[tuple[ShareName, Uuid], Slots]
+Place = tuple[ShareName, Uuid]
+Holdings = Mapping[Place, Slots]
+ContainerName = tuple[str, str, str]
+"""(namespace, pod, container)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletView:
-    """One reading of PodResources, begun at `started`: (share, GPU) -> slots, and whose they are (namespace/name)."""
+    """One reading of PodResources, begun at `started`: (share, GPU) -> slots, and whose they are (namespace/name);
+    `places` has the same by container, of which each has one slot."""
 
     started: float
     allocatable: Holdings
     held: Holdings
-    pods: Mapping[tuple[ShareName, Uuid], frozenset[str]] = field(default_factory=dict)
+    pods: Mapping[Place, frozenset[str]] = field(default_factory=dict)
+    places: Mapping[ContainerName, Place] = field(default_factory=dict)
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -52,6 +57,12 @@ def pods_by_gpu(devices: Collection[tuple[str, str, str]]) -> dict[tuple[ShareNa
         if place is not None:
             grouped.setdefault(place[:2], set()).add(pod)
     return {key: frozenset(pods) for key, pods in grouped.items()}
+
+
+def places(devices: Collection[tuple[str, str, ContainerName]]) -> dict[ContainerName, Place]:
+    """(resource, device id, container): where each container's slot is; what is no slot of ours is passed over."""
+    found = ((container, _place(resource, device_id)) for resource, device_id, container in devices)
+    return {container: place[:2] for container, place in found if place is not None}
 
 
 def _place(resource: str, device_id: str) -> tuple[ShareName, Uuid, int] | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpushare.kube.client import Object
-from gpushare.node.draining import KubeletView, by_gpu, pods_by_gpu
+from gpushare.node.draining import KubeletView, by_gpu, places, pods_by_gpu
 from gpushare.node.plausible import implausible
 from gpushare.node.podresources import HeldDevice, PodResourcesError
 
@@ -54,6 +54,7 @@ class KubeletReader:
             by_gpu(allocatable),
             by_gpu([(item.resource, item.id) for item in held]),
             pods_by_gpu([(item.resource, item.id, f"{item.namespace}/{item.pod}") for item in held]),
+            places([(item.resource, item.id, (item.namespace, item.pod, item.container)) for item in held]),
         )
 
     def _note(self, error: str) -> None:

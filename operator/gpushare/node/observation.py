@@ -1,10 +1,11 @@
 """Who uses the shared GPUs, read every few seconds from what NVML showed last.
 
 Guarantees: what cannot be trusted is no reading: an NVML that hangs, a GPU that is lost, pods that are not known yet.
-NVML is not asked again, and of /proc one small file is read for each process that was there before, two for a new one.
+NVML is not asked again, and of /proc one small file is read for each process that was there before, two for a new one;
+it is gone through as a whole when a container with a slot has started.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.node import processes
+from gpushare.node.draining import ContainerName, Place
 from gpushare.node.inventory import GpuView
 from gpushare.node.lane import Lane
+from gpushare.node.mounts import Mounts, Started, started
 from gpushare.node.processes import Owner
 from gpushare.node.usage import Listed, Reading, pods_by_cgroup_uid, reading
 from gpushare.nvml.types import GpuProcess
@@ -47,18 +50,20 @@ class Observation:
         self._ended = ended
         self._proc = proc
         self._lane = Lane("processes on GPUs", PROC_SECONDS)
+        self._mounts = Mounts(clock, proc)
         self._owners: dict[tuple[int, int], tuple[Owner, ...]] = {}
 
     async def look(
         self,
         views: Mapping[Uuid, GpuView],
         taken: Mapping[Uuid, Taken],
-        pods: Iterable[Object],
+        pods: Collection[Object],
         shares: Mapping[ShareName, GpuShare],
+        places: Mapping[ContainerName, Place],
     ) -> list[Reading]:
         """The readings that are new since the last look; `readings` has those that are still true.
 
-        HungError: /proc does not answer.
+        `places`: where the containers' slots are, by the kubelet. HungError: /proc does not answer.
         """
         now = self._clock()
         views = {uuid: view for uuid, view in views.items() if uuid in taken and _is_fresh(view, now)}
@@ -67,7 +72,8 @@ class Observation:
             uuid: view for uuid, view in views.items() if uuid not in before or before[uuid].taken_at < view.seen_at
         }
         self.readings = before
-        listed = await self._lane.call(self._read, newer, taken)
+        running = list(started(pods, places)) if newer else []
+        listed, bare = await self._lane.call(self._read, newer, taken, running)
         known = pods_by_cgroup_uid(pods)
         found = [
             reading(
@@ -78,6 +84,7 @@ class Observation:
                 listed[uuid],
                 known,
                 shares.get(taken[uuid].share),
+                bare.get(uuid, ()),
             )
             for uuid, view in newer.items()
         ]
@@ -85,8 +92,12 @@ class Observation:
         self._forget()
         return found
 
-    def _read(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, Taken]) -> dict[Uuid, list[Listed]]:
-        """Blocks. Our own servers, and what has ended since NVML saw it, are left out."""
+    def _read(
+        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, Taken], running: Collection[Started]
+    ) -> tuple[dict[Uuid, list[Listed]], dict[Uuid, list[Listed]]]:
+        """Blocks. Whom NVML lists, and containers without mounts. Our own servers, and what has ended since, are left
+        out.
+        """
         found = {}
         for uuid, view in views.items():
             clients = [self._listed(uuid, process, True) for process in view.processes.mps_clients]
@@ -96,7 +107,7 @@ class Observation:
                 if process.pid != taken[uuid].server_pid
             ]
             found[uuid] = [item for item in (*clients, *others) if item is not None]
-        return found
+        return found, self._mounts.missing(running) if views else {}
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> Listed | None:
         started = processes.read_start_time(process.pid, self._proc)

@@ -37,7 +37,8 @@ class Offence:
 
 def offences(reading: Reading) -> list[Offence]:
     credible = sum(usage.memory_mib for usage in reading.usages) <= reading.gpu_memory_mib
-    return [offence for usage in reading.usages for offence in _judge(usage, reading, credible)]
+    unreached = [Offence(EventReason.EDITS_NOT_APPLIED, usage, 0, 0) for usage in reading.without_mounts]
+    return [offence for usage in reading.usages for offence in _judge(usage, reading, credible)] + unreached
 
 
 def _judge(usage: Usage, reading: Reading, credible: bool) -> Iterable[Offence]:
@@ -99,8 +100,8 @@ def sentence(offence: Offence) -> str:
             )
         case EventReason.EDITS_NOT_APPLIED:
             return (
-                f"{who} uses {offence.observed} MiB on {gpu} past MPS, granted are 0 MiB: it holds a slot, but was "
-                "started without the mounts that go with it, so it cannot reach MPS; is CDI off in the node's runtime?"
+                f"{who} holds a slot of {gpu}, but was started without the mounts that go with it, so it cannot reach "
+                f"MPS and uses {offence.observed} MiB past it: is CDI off in the node's container runtime?"
             )
     return f"{who} is an MPS client on {gpu} with {offence.observed} MiB, granted are 0 MiB: it holds no slot of it"
 

@@ -18,7 +18,7 @@ from gpushare.node.processes import Owner
 
 _STATIC_POD_HASH = "kubernetes.io/config.hash"
 """The uid of a static pod as the kubelet knows it; the uid of its mirror in the API is another one."""
-_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,8 @@ class Reading:
     gpu_memory_mib: int
     """Of the whole GPU."""
     usages: tuple[Usage, ...]
+    without_mounts: tuple[Usage, ...] = ()
+    """Containers with a slot that cannot reach the GPU's daemon, and that NVML does not list: see `mounts`."""
 
 
 def pods_by_cgroup_uid(pods: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -105,8 +107,11 @@ def reading(
     listed: Iterable[Listed],
     pods: Mapping[str, Mapping[str, Any]],
     model: GpuShare | None,
+    bare: Iterable[Listed] = (),
 ) -> Reading:
-    """`pods`: of `pods_by_cgroup_uid`. `model`: the share as it is today, where it is known."""
+    """`pods`: of `pods_by_cgroup_uid`. `model`: the share as it is today, where it is known. `bare`: a process of each
+    container that has a slot of the GPU and was started without the mounts that go with it.
+    """
     groups: dict[tuple[object, ...], tuple[Owner | None, list[Listed]]] = {}
     for process in listed:
         owner = _owner(process.owners, pods)
@@ -117,7 +122,19 @@ def reading(
         for owner, group in groups.values()
         if not _is_our_own(owner, pods)
     ]
-    return Reading(uuid, share, taken_at, gpu_memory_mib, tuple(sorted(usages, key=lambda usage: usage.pids)))
+    seen = {usage.container_id for usage in usages}
+    stranded = [
+        _usage(uuid, share, taken_at, owner, (process,), pods, model)
+        for process in bare
+        if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in seen
+    ]
+    return Reading(
+        uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(usage for usage in stranded if usage.slot)
+    )
+
+
+def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
+    return tuple(sorted(usages, key=lambda usage: usage.pids))
 
 
 def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Mapping[str, Any]]) -> Owner | None:
@@ -170,7 +187,7 @@ def _usage(
 def _container(pod: Mapping[str, Any], container_id: str, share: ShareName) -> Mapping[str, Any] | None:
     """By the pod's status; where that lags behind the runtime, the only one that may be here at all."""
     containers = {container["name"]: container for container in _containers(pod)}
-    for kind in _STATUSES:
+    for kind in STATUSES:
         for item in pod.get("status", {}).get(kind) or ():
             if container_id and (item.get("containerID") or "").endswith(f"://{container_id}"):
                 return containers.get(item["name"])

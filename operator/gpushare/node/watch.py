@@ -1,7 +1,7 @@
 """Observation, judgement and what follows of it, as the agent's loop runs them: look, judge, act."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +10,7 @@ from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.node.daemons import OnDisk
+from gpushare.node.draining import ContainerName, Place
 from gpushare.node.findings import Findings, Judgement
 from gpushare.node.inventory import GpuView
 from gpushare.node.lane import HungError
@@ -52,16 +53,19 @@ class Watch:
         self,
         views: Mapping[Uuid, GpuView],
         on_disk: Mapping[Uuid, OnDisk],
-        pods: Iterable[Object],
+        pods: Collection[Object],
         shares: Mapping[ShareName, GpuShare],
+        places: Mapping[ContainerName, Place],
         before: Callable[[], Sequence[Finding]],
     ) -> None:
-        """`before`: the findings that the API holds; asked for at the first look."""
+        """`places`: where the containers' slots are, by the kubelet. `before`: the findings that the API holds; asked
+        for at the first look.
+        """
         if self._findings is None:
             self._findings = Findings(before(), self._clock())
         taken = {uuid: Taken(item.wanted.share, item.server_pid) for uuid, item in on_disk.items()}
         try:
-            readings = await self._observation.look(views, taken, pods, shares)
+            readings = await self._observation.look(views, taken, pods, shares, places)
         except HungError as error:
             self._note(str(error))
             return

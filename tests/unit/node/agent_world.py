@@ -244,12 +244,14 @@ class World:
 
     def client(self, pid: int, memory_mib: int, pod: Object) -> None:
         """A process of the pod's only container that uses GPU-0 through MPS."""
-        cgroup = f"0::/kubepods/pod{pod['metadata']['uid']}/{'ab' * 32}\n"
+        self.process(pid, pod["metadata"]["uid"], "ab" * 32)
+        self.nvml.clients["GPU-0"] = [GpuProcess(pid, memory_mib)]
+
+    def process(self, pid: int, pod_uid: str, container_id: str) -> None:
         directory = self.proc / str(pid)
         directory.mkdir(exist_ok=True)
         (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + ["100", "0"]))
-        (directory / "cgroup").write_text(cgroup)
-        self.nvml.clients["GPU-0"] = [GpuProcess(pid, memory_mib)]
+        (directory / "cgroup").write_text(f"0::/kubepods/pod{pod_uid}/{container_id}\n")
 
     def gates(self) -> list[str]:
         return sorted(path.name for path in self.cdi.glob("*.json"))

@@ -30,7 +30,11 @@ def pod(number: int = 1, *containers: Any, told: bool = True, **metadata: Any) -
     """The n-th container's id is `container_id(number * 10 + n)`. `told`: whether its status says so."""
     listed = containers or (container(),)
     statuses = [
-        {"name": item["name"], "containerID": f"containerd://{container_id(number * 10 + position)}"}
+        {
+            "name": item["name"],
+            "containerID": f"containerd://{container_id(number * 10 + position)}",
+            "state": {"running": {}},
+        }
         for position, item in enumerate(listed)
     ]
     return {

@@ -9,9 +9,11 @@ from gpushare.kube.client import GPU_SHARES, PODS
 from gpushare.node import watch
 from gpushare.node.lane import HungError
 from tests.unit.node.agent_world import SHARE, World
-from tests.unit.node.observed_pods import container, pod
+from tests.unit.node.observed_pods import container, container_id, pod
 
 TENANT = pod(1, container(), told=False)
+STRANDED = pod(1, name="pod", namespace="ns")
+"""The pod that the kubelet here says holds its slots."""
 
 
 def findings(world: World) -> list[Any]:
@@ -84,6 +86,27 @@ async def test_terminate_ends_it_once_however_often_the_agent_is_restarted(world
     assert world.daemons.asked == [4711]
     assert findings(world) == told_before
     assert [news.reason for news in world.teller.told].count(EventReason.CLIENT_TERMINATED) == 1
+
+
+async def test_a_container_started_without_its_mounts_is_told_at_its_pod_and_nobody_is_ended(world: World) -> None:
+    world.kube.put(GPU_SHARES, {**SHARE, "spec": {**SHARE["spec"], "enforcement": "Terminate"}})
+    await world.serving()
+    world.kube.put(PODS, STRANDED)
+    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+    world.process(4711, STRANDED["metadata"]["uid"], container_id(10))
+    (world.proc / "4711" / "mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    await world.until(lambda: findings(world), 15)
+    (finding,) = findings(world)
+    assert (finding["reason"], finding["pod"], finding["container"], finding["pid"]) == (
+        "EditsNotApplied", "pod", "app", 4711,
+    )  # fmt: skip
+    assert (within_grants(world)["status"], within_grants(world)["reason"]) == ("False", "EditsNotApplied")
+    assert {(news.reason, news.regarding["name"]) for news in world.teller.told} == {
+        (EventReason.EDITS_NOT_APPLIED, "pod")
+    }
+    assert world.daemons.asked == []
+    world.kube.put(PODS, {**STRANDED, "status": {}})
+    await world.until(lambda: not findings(world) and within_grants(world)["status"] == "True", 20)
 
 
 async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(

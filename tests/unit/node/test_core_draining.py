@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.node.draining import KubeletView, Slots, by_gpu, idle, pods_by_gpu
+from gpushare.node.draining import KubeletView, Slots, by_gpu, idle, places, pods_by_gpu
 
 KEY = ("a", "GPU-1")
 NONE: Slots = frozenset()
@@ -58,3 +58,13 @@ def test_the_pods_of_a_gpu_are_those_with_a_slot_of_ours() -> None:
         ("gpushare.dev/a", "of another release", "ml/z"),
     ]
     assert pods_by_gpu(devices) == {("a", "GPU-1"): {"ml/x", "ml/y"}}
+
+
+def test_a_containers_slot_is_found_beside_whatever_else_it_holds() -> None:
+    app, tool = ("ml", "x", "app"), ("ml", "x", "tool")
+    devices = [
+        ("gpushare.dev/a", "GPU-1::0", app),
+        ("example.com/nic", "eth1", app),
+        ("gpushare.dev/a", "no slot", tool),
+    ]
+    assert places(devices) == {app: ("a", "GPU-1")}

@@ -23,6 +23,7 @@ class Node:
         self.now = 100.0
         self.proc = proc
         self.ended: set[int] = set()
+        self.places: dict[tuple[str, str, str], tuple[str, str]] = {}
         self.observation = Observation(lambda: self.now, lambda _, process: process.pid in self.ended, proc)
         self.view = GpuView(info(), ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), self.now)
 
@@ -38,7 +39,8 @@ class Node:
 
     async def look(self, taken: bool = True) -> list[Reading]:
         found = {UUID: Taken("a", SERVER)} if taken else {}
-        return await self.observation.look({UUID: self.view}, found, [pod(1), pod(2)], {"a": share()})
+        pods = [pod(1), pod(2)]
+        return await self.observation.look({UUID: self.view}, found, pods, {"a": share()}, self.places)
 
     def pids(self) -> list[int]:
         return [pid for usage in self.observation.readings[UUID].usages for pid in usage.pids]
@@ -69,6 +71,27 @@ async def test_whether_a_process_past_mps_could_have_reached_it_is_read_from_its
     node.shows(compute=(12, SERVER))
     (found,) = await node.look()
     assert [process.bare for usage in found.usages for process in usage.listed] == [bare]
+
+
+async def test_a_container_that_was_started_without_its_mounts_is_read_although_nvml_does_not_show_it(
+    node: Node,
+) -> None:
+    node.places = {("team", f"pod-{number}", "app"): ("a", UUID) for number in (1, 2)}
+    for number in (1, 2):
+        node.runs(number, number=number)
+    (node.proc / "1/mountinfo").write_text("36 22 0:31 /client /run/gpushare/mps ro - tmpfs tmpfs rw\n")
+    (node.proc / "2/mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    node.shows()
+    (found,) = await node.look()
+    assert found.usages == ()
+    assert [(it.pod, it.container, it.memory_mib, it.slot) for it in found.without_mounts] == [
+        ("pod-2", "app", 0, True)
+    ]
+    node.now += 2
+    node.shows(compute=(2, SERVER))
+    (found,) = await node.look()
+    assert [usage.pod for usage in found.usages] == ["pod-2"]
+    assert found.without_mounts == (), "NVML lists it: it is told once"
 
 
 async def test_one_look_of_nvml_is_one_reading(node: Node) -> None:

@@ -133,6 +133,16 @@ def test_whoever_is_past_mps_has_the_clients_of_its_own_container_for_companions
     assert [one.pid for one in offence.companions] == [2]
 
 
+def test_a_container_started_without_its_mounts_is_an_offence_that_ends_nobody_though_it_uses_no_gpu() -> None:
+    stranded = usage(replace(process(7, 0, mps=False), bare=True))
+    (offence,) = offences(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,)))
+    assert (str(offence.reason), offence.observed, offence.culprits) == ("EditsNotApplied", 0, ())
+    assert sentence(offence) == (
+        "container app of pod team/pod-1 holds a slot of GPU GPU-0 of GpuShare a, but was started without the mounts "
+        "that go with it, so it cannot reach MPS and uses 0 MiB past it: is CDI off in the node's container runtime?"
+    )
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [
