@@ -205,23 +205,16 @@ class GpuShareSpec(ApiModel):
             rule(
                 "!has(self.sizes) || self.sizes.all(s, s.threads <= self.clients.threads.max)",
                 "a size's threads must not exceed clients.threads.max",
-                says="'threads of size ' + self.sizes.filter(s, s.threads > self.clients.threads.max)"
-                ".map(s, s.name + ' (' + string(s.threads) + ')').join(', ') + ' exceed clients.threads.max ' + "
-                "string(self.clients.threads.max)",
                 field=".sizes",
             ),
             rule(
                 f"!has(self.sizes) || !{_READABLE} || !self.sizes.exists(s, {_TOO_BIG})",
                 "a size's memory must not exceed clients.memory.max",
-                says=f"'memory of size ' + self.sizes.filter(s, {_TOO_BIG}).map(s, s.name + ' (' + s.memory + ')')"
-                ".join(', ') + ' exceeds clients.memory.max'",
                 field=".sizes",
             ),
             rule(
                 f"!has(self.sizes) || !self.sizes.exists(s, {_TOO_SMALL})",
                 "a size's memory must be at least 512Mi: the CUDA context alone needs up to 520 MiB of it",
-                says=f"'memory of size ' + self.sizes.filter(s, {_TOO_SMALL}).map(s, s.name + ' (' + s.memory + ')')"
-                ".join(', ') + ' is below 512Mi: the CUDA context alone needs up to 520 MiB of it'",
                 field=".sizes",
             ),
         )
