@@ -97,6 +97,10 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
 	@$(BIN)/python -m pytest tests/cluster/test_cert_manager.py -v --cert-manager
 
+.PHONY: alerts-test
+alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds promtool and Helm once)
+	@$(BIN)/python -m pytest tests/alerts -v
+
 .PHONY: format
 format: venv ## format and fix what can be fixed
 	@$(BIN)/ruff format .

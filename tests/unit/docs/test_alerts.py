@@ -58,6 +58,18 @@ def test_an_alert_says_how_bad_it_is_what_with_figures_and_where_to_read_on(aler
     assert "{" not in without_figures[1:-1], "a template that Prometheus would not understand"
 
 
+def test_of_every_alert_there_is_a_case_that_makes_it_fire_and_one_that_does_not() -> None:
+    """Run by Prometheus itself: tests/alerts."""
+    cases = [
+        expected
+        for file in (REPOSITORY / "tests" / "alerts").glob("*.yaml")
+        for test in yaml.safe_load(file.read_text())["tests"]
+        for expected in test["alert_rule_test"]
+    ]
+    fires, quiet = ({it["alertname"] for it in cases if bool(it["exp_alerts"]) is wanted} for wanted in (True, False))
+    assert sorted(fires) == sorted(quiet) == sorted(alert["alert"] for alert in ALERTS)
+
+
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     names = [alert["alert"] for alert in ALERTS]
     assert len(names) == len(set(names))
