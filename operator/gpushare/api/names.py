@@ -148,3 +148,20 @@ def cdi_device(uuid: str) -> str:
 def plugin_socket(resource: str) -> str:
     """File name of a device plugin's socket: hashed, since names may be longer than a socket path allows."""
     return f"gpushare-{hashlib.sha256(resource.encode()).hexdigest()[:8]}.sock"
+
+
+CLAIM_CDI_KIND = f"{GROUP}/claim"
+"""CDI devices with what a prepared claim grants: `gpushare.dev/claim=<claim uid>`, environment variables alone."""
+
+
+def device_name(uuid: str) -> str:
+    """A GPU as ResourceSlices name it: a DNS label, so in lower case."""
+    return uuid.lower()
+
+
+def slice_name(node: str) -> str:
+    """The node's one ResourceSlice; a DNS subdomain, as the node's own name."""
+    suffix = f"-{DRA_DRIVER}"
+    if len(node) + len(suffix) <= 253:
+        return node + suffix
+    return f"{node[:200].rstrip('.-')}-{hashlib.sha256(node.encode()).hexdigest()[:8]}{suffix}"

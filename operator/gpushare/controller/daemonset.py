@@ -38,7 +38,7 @@ def daemon_set(share: GpuShare, settings: Settings) -> Object:
         },
         "spec": {
             "selector": {
-                "matchLabels": {key: labels[key] for key in ("app.kubernetes.io/component", f"{names.GROUP}/share")}
+                "matchLabels": {key: labels[key] for key in ("app.kubernetes.io/component", names.LABEL_SHARE)}
             },
             "updateStrategy": {"type": "OnDelete"},
             "revisionHistoryLimit": 2,
@@ -66,7 +66,7 @@ def share_labels(share: str) -> dict[str, str]:
         "app.kubernetes.io/name": "gpushare",
         "app.kubernetes.io/component": "mps",
         "app.kubernetes.io/managed-by": "gpushare-operator",
-        f"{names.GROUP}/share": share,
+        names.LABEL_SHARE: share,
     }
 
 

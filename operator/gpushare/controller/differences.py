@@ -10,6 +10,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_differences import claim_writes, shares_with_objects
 from gpushare.controller.daemonset import RENDERED, daemon_set
 from gpushare.controller.settings import Settings
 from gpushare.controller.statuses import status_write
@@ -21,8 +22,6 @@ from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS
 MANAGER = "gpushare-operator"
 FINALIZER_MANAGER = "gpushare-operator-finalizer"
 """A manager of its own: applying without the finalizer removes it, and must remove nothing else."""
-
-SHARE_LABEL = f"{names.GROUP}/share"
 
 
 MOVES = {
@@ -39,6 +38,7 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
     shares = {share.name: share for share in snapshot.shares}
     writes = [
         *_finalizers(plan, shares, world),
+        *claim_writes(() if snapshot.no_claims else snapshot.shares, world.claims, settings),
         *_daemon_sets(plan, shares, world, settings),
         *_labels(plan, world),
         *_assignments(plan, world),
@@ -51,13 +51,15 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
 def _finalizers(plan: Plan, shares: Mapping[str, GpuShare], world: World) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], Stage.HOLD, [names.FINALIZER])
-    for name in plan.released - _with_daemon_set(world) - _with_label(world):
+    for name in plan.released - _with_daemon_set(world) - _with_label(world) - shares_with_objects(world.claims):
+        if shares[name].by_claims and world.claims.followed and not world.claims.known:
+            continue  # its classes may be there
         yield _finalizer(shares[name], Stage.RELEASE, [])
 
 
 def _with_daemon_set(world: World) -> set[str]:
     labels = (known["metadata"].get("labels") or {} for known in world.all(DAEMON_SETS).values())
-    return {item[SHARE_LABEL] for item in labels if SHARE_LABEL in item}
+    return {item[names.LABEL_SHARE] for item in labels if names.LABEL_SHARE in item}
 
 
 def _with_label(world: World) -> set[str]:
@@ -90,7 +92,7 @@ def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, setti
         if present is None or _rendered(present) != _rendered(body) or world.touched(DAEMON_SETS, present):
             yield _daemon_set_write(Stage.RUN, "apply", name, body, share, settings)
     for name, known in live.items():
-        owner = (known["metadata"].get("labels") or {}).get(SHARE_LABEL)
+        owner = (known["metadata"].get("labels") or {}).get(names.LABEL_SHARE)
         if owner and name not in kept and not known["metadata"].get("deletionTimestamp"):
             yield _daemon_set_write(Stage.STOP, "delete", name, {}, owner, settings)
 

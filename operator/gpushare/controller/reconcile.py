@@ -42,11 +42,18 @@ class Reconciler:
         self._settings = settings
         self._meters = meters
         self._now = now
+        self._kube = kube
         self._applier = Applier(kube, self.world, settings.pod_name, time.monotonic, meters)
         self._since: float | None = None
 
     async def run(self) -> None:
         """Runs until cancelled. The world must have been loaded."""
+        try:
+            await self._rounds()
+        finally:
+            await self.world.claims.close()
+
+    async def _rounds(self) -> None:
         retry: float | None = 0.0
         while True:
             try:
@@ -72,6 +79,10 @@ class Reconciler:
 
     async def _round(self) -> float | None:
         snapshot = self.world.snapshot(self._now())
+        if not snapshot.no_claims and any(share.by_claims for share in snapshot.shares):
+            self.world.claims.follow(self._kube)
+            self.world.claims.check()
+            snapshot = self.world.snapshot(snapshot.now)
         planned = plan(snapshot)
         self.reports = planned.reports
         writes = differences(planned, snapshot, self.world, self._settings, stamp(snapshot.now))

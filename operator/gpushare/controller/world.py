@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_world import ClaimWorld
 from gpushare.controller.mps_pods import mps_pod, template_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
@@ -31,6 +32,7 @@ class UnreadableError(Exception):
 class World:
     def __init__(self, changed: Callable[[], None]) -> None:
         self.changed = changed
+        self.claims = ClaimWorld(changed)
         self.nvidia_dra_nodes: frozenset[str] = frozenset()
         self.no_claims = ""
         """Why the cluster cannot deliver by ResourceClaim; empty where it can."""
@@ -88,6 +90,9 @@ class World:
 
     def applied(self, resource: Resource, answer: Object) -> None:
         """The answer to an apply of ours: its generation is the one that is as we want it."""
+        if resource not in WATCHED:
+            self.claims.observe(resource, answer)
+            return
         metadata = answer["metadata"]
         self._applied[resource.plural, metadata["name"]] = metadata.get("generation", 0)
         self.observe(resource, answer)
@@ -122,7 +127,16 @@ class World:
             known = gpu_node if isinstance(gpu_node, GpuNode) else None
             nodes.append(NodeView(name, labels, ready, allocatable, known))
         templates, pods = self._mps(shares)
-        return Snapshot(tuple(shares), tuple(nodes), self.nvidia_dra_nodes, pods, templates, now, self.no_claims)
+        return Snapshot(
+            tuple(shares),
+            tuple(nodes),
+            self.nvidia_dra_nodes,
+            pods,
+            templates,
+            now,
+            self.no_claims,
+            self.claims.allocated(),
+        )
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
         """By share: one that was made again has a DaemonSet of another name, and its own pods only."""

@@ -5,14 +5,14 @@ from enum import IntEnum
 from typing import Literal
 
 from gpushare.api.conditions import EventReason, ShareReason
-from gpushare.kube.client import Object, Resource
+from gpushare.kube.client import CLAIM_TEMPLATES, Object, Resource
 
 
 class Stage(IntEnum):
     """Writes of one stage go out together; the next stage follows once they are answered.
 
     A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
-    everything of it is gone.
+    everything of it is gone. What makes it reachable from namespaces comes last, since there may be much of it.
     """
 
     HOLD = 0
@@ -23,6 +23,7 @@ class Stage(IntEnum):
     STOP = 5
     RELEASE = 6
     TELL = 7
+    REACH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,13 @@ class Write:
     @property
     def key(self) -> tuple[str, str, str]:
         """What back-off is counted by."""
-        return self.resource.plural, self.name, f"{self.subresource or ''}/{self.stage.name}"
+        return (
+            self.resource.plural,
+            f"{self.namespace or ''}/{self.name}",
+            f"{self.subresource or ''}/{self.stage.name}",
+        )
 
     def __str__(self) -> str:
-        target = f"{self.resource.plural}/{self.name}" + (f"/{self.subresource}" if self.subresource else "")
+        where = f"{self.namespace}/" if self.resource == CLAIM_TEMPLATES else ""
+        target = f"{self.resource.plural}/{where}{self.name}" + (f"/{self.subresource}" if self.subresource else "")
         return f"{self.verb} {target} ({self.stage.name.lower()})"

@@ -7,9 +7,11 @@ container holds a slot, unassigned; nobody else gets it before its node has let 
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.names import device_name
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place, places
 from gpushare.fleet.refusals import WISH, Candidate, first_refusal
@@ -68,7 +70,17 @@ def assignments(
 
 
 def fleet_places(snapshot: Snapshot) -> dict[str, list[Place]]:
-    return {node.name: places(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
+    by_claims = {share.name for share in snapshot.shares if share.by_claims}
+
+    def claimed(node: str, uuid: str, holder: str | None) -> bool:
+        if snapshot.allocated is None:
+            return holder in by_claims
+        return (node, device_name(uuid)) in snapshot.allocated
+
+    return {
+        node.name: places(node, partial(claimed, node.name))
+        for node in sorted(snapshot.nodes, key=lambda node: node.name)
+    }
 
 
 def _choose(share: GpuShare, found: list[Place], given: Owners, nvidia_dra: bool) -> list[Place]:
@@ -123,7 +135,7 @@ def _leaving(place: Place, holder: GpuShare | None, now: datetime) -> Assignment
 
 def _may_leave(place: Place) -> bool:
     """No container can hold a slot any more, as the node itself tells."""
-    if place.slots:
+    if place.slots or place.claimed:
         return False
     if place.daemon is not None:
         return place.daemon.drained

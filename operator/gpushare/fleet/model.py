@@ -70,7 +70,8 @@ class Snapshot:
     """The world at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
-    ResourceClaim; empty where it can.
+    ResourceClaim; empty where it can. `allocated`: (pool, device) of every claim's devices of ours, None while that is
+    not known.
     """
 
     shares: tuple[GpuShare, ...]
@@ -80,6 +81,7 @@ class Snapshot:
     templates: Mapping[str, Template] = field(default_factory=dict)
     now: datetime = EPOCH
     no_claims: str = ""
+    allocated: frozenset[tuple[str, str]] | None = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ A share holds a GPU as long as the node lists its daemon or a container with a s
 assignment decides. What is told outranks what was written, since it is what runs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu
@@ -23,6 +24,8 @@ class Place:
     holder: str | None
     pods: frozenset[str] = frozenset()
     """Some of the holder's pods that hold these slots, as namespace/name."""
+    claimed: bool = False
+    """Some ResourceClaim has it, or may have, by the API; its node tells the same as slots once it knows the pod."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -40,8 +43,11 @@ class Place:
         return f"GPU {self.uuid} of node {self.node.name}"
 
 
-def places(node: NodeView) -> list[Place]:
-    """Every GPU that the node's GpuNode names anywhere, by NVML index, then uuid."""
+def places(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _, __: False) -> list[Place]:
+    """Every GPU that the node's GpuNode names anywhere, by NVML index, then uuid.
+
+    `claimed`: whether some claim has a GPU, by its uuid and its holder.
+    """
     gpu_node = node.gpu_node
     if gpu_node is None:
         return []
@@ -61,7 +67,8 @@ def places(node: NodeView) -> list[Place]:
         holder = _holder(daemon, slots, assignment)
         taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
         named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
-        found.append(Place(node, uuid, gpus.get(uuid), assignment, daemon, taken, holder, named))
+        gpu = gpus.get(uuid)
+        found.append(Place(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
     return sorted(found, key=lambda place: (place.index, place.uuid))
 
 

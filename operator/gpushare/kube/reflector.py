@@ -7,7 +7,6 @@ connection or an expired version leads to a new list, with back-off; in between 
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 import aiohttp
 
@@ -81,28 +80,53 @@ class Reflector(_Following):
         resource: Resource,
         changed: Callable[[], None],
         namespace: str | None = None,
+        prune: Callable[[Object], Object | None] | None = None,
         **selectors: str,
     ) -> None:
-        """`selectors`: labelSelector, fieldSelector. `changed` is called in the event loop and must not block."""
+        """`selectors`: labelSelector, fieldSelector. `changed` is called in the event loop and must not block.
+
+        `prune`: what to keep of an object, of a kind of which there may be many; None: nothing.
+        """
         super().__init__(kube, resource, namespace, selectors)
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         self._changed = changed
+        self._prune = prune or _whole
 
     async def _begin(self) -> str:
         answer = await self._kube.list_all(self._resource, self._namespace, **self._selectors)
-        self.objects = {key_of(item): item for item in answer.get("items") or []}
+        self.objects = {key_of(item): kept for item in answer.get("items") or [] if (kept := self._prune(item))}
         self.synced.set()
         self._changed()
         return str(answer["metadata"]["resourceVersion"])
 
-    def _take(self, kind: str, obj: Object) -> None:
-        if kind == "DELETED":
-            with suppress(KeyError):
-                del self.objects[key_of(obj)]
-        else:
+    def observe(self, obj: Object) -> None:
+        """An answer of the API server, known before its event comes."""
+        known = self.objects.get(key_of(obj))
+        if known is None or _version(known) < _version(obj):
             self.objects[key_of(obj)] = obj
-        self._changed()
+            self._changed()
+
+    def _take(self, kind: str, obj: Object) -> None:
+        before = self.objects.get(key_of(obj))
+        after = None if kind == "DELETED" else self._prune(obj)
+        if after is None:
+            if before is not None and _version(before) <= _version(obj):
+                del self.objects[key_of(obj)]
+        elif before is None or _version(before) <= _version(after):
+            self.objects[key_of(obj)] = after
+        if before is not None or after is not None:
+            self._changed()
+
+
+def _whole(obj: Object) -> Object | None:
+    return obj
+
+
+def _version(obj: Object) -> int:
+    """Resource versions of one kind are comparable as integers (Kubernetes API concepts, since 1.35 by promise)."""
+    text = str(obj["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdigit() else 0
 
 
 class Follower(_Following):

@@ -203,6 +203,20 @@ def test_a_share_delivered_by_claims_takes_gpus_as_any_other(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("allocated", "stays"),
+    [(frozenset({("n1", "gpu-n1-0")}), True), (None, True), (frozenset({("n2", "gpu-n1-0")}), False)],
+    ids=["a claim has it", "not known yet", "a claim of another node"],
+)
+def test_a_gpu_that_a_claim_has_stays_with_its_share_though_its_node_does_not_know_yet(
+    make: Any, allocated: frozenset[tuple[str, str]] | None, stays: bool
+) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a", drained=True)])
+    going = make.share(delivery="ResourceClaim", deleting=True)
+    decided = plan(Snapshot((going,), (node,), allocated=allocated))
+    assert bool(decided.assignments["n1"]) is stays
+
+
+@pytest.mark.parametrize(
     ("per_gpu", "default", "overcommit", "taken"),
     [(60, "16Gi", False, 2), (1, "139Gi", False, 2), (1, "140Gi", False, 0), (1, "140Gi", True, 2)],
     ids=[

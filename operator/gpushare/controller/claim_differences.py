@@ -1,0 +1,100 @@
+"""What differs between the classes and templates that shares should have and those there are. Pure.
+
+Guarantees: a share that is being deleted loses them before anything else of it goes; objects of a share that is gone,
+or was made again by the same name, are taken away; a template that changed is deleted first, since its spec cannot
+change. Idle, nothing is written.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_objects import RENDERED, claim_templates, device_classes, may_have_templates
+from gpushare.controller.claim_world import ClaimWorld
+from gpushare.controller.settings import Settings
+from gpushare.controller.writes import Stage, Write
+from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
+from gpushare.kube.reflector import Key
+
+MANAGER = "gpushare-operator"
+AT_ONCE = 200
+"""Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""
+
+
+def claim_writes(shares: Iterable[GpuShare], claims: ClaimWorld, settings: Settings) -> list[Write]:
+    """Nothing while it is not known what there is."""
+    if not claims.known:
+        return []
+    live = list(shares)
+    classes = {("", body["metadata"]["name"]): body for share in live for body in device_classes(share)}
+    templates = {
+        (name, body["metadata"]["name"]): body
+        for name, namespace in _namespaces(claims)
+        for share in live
+        if may_have_templates(name, namespace, share, settings.namespace)
+        for body in claim_templates(share, name)
+    }
+    return [
+        *_writes(DEVICE_CLASSES, classes, claims.all(DEVICE_CLASSES), Stage.RUN),
+        *list(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), Stage.REACH))[:AT_ONCE],
+    ]
+
+
+def shares_with_objects(claims: ClaimWorld) -> set[str]:
+    """Shares of which a class or template is still there."""
+    found = [*claims.all(DEVICE_CLASSES).values(), *claims.all(CLAIM_TEMPLATES).values()]
+    return {_share(obj) for obj in found}
+
+
+def _namespaces(claims: ClaimWorld) -> Iterable[tuple[str, dict[str, str]]]:
+    """Name and labels of those in which something can be made."""
+    for (_, name), obj in sorted(claims.all(NAMESPACES).items()):
+        if not obj["metadata"].get("deletionTimestamp"):
+            yield name, obj["metadata"].get("labels") or {}
+
+
+def _writes(
+    resource: Resource, wanted: Mapping[Key, Object], present: Mapping[Key, Object], stage: Stage
+) -> Iterable[Write]:
+    for key, obj in present.items():
+        body = wanted.get(key)
+        stays = body is not None and _same_owner(obj, body) and (resource == DEVICE_CLASSES or _same(obj, body))
+        if not stays and not obj["metadata"].get("deletionTimestamp"):
+            yield _write(Stage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
+    for key, body in wanted.items():
+        known = present.get(key)
+        if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
+            yield _write(stage, "apply", resource, key, body, "")
+
+
+def _same(obj: Object, body: Object) -> bool:
+    """A class is compared as it is; a template, whose spec is fixed, by what it was made from."""
+    return obj.get("spec") == body["spec"] if body["kind"] == "DeviceClass" else _stamp(obj) == _stamp(body)
+
+
+def _same_owner(obj: Object, body: Object) -> bool:
+    owners = {owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or []}
+    return {owner["uid"] for owner in body["metadata"]["ownerReferences"]} <= owners
+
+
+def _stamp(obj: Object) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
+
+
+def _share(obj: Object) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(names.LABEL_SHARE, ""))
+
+
+def _write(stage: Stage, verb: str, resource: Resource, key: Key, body: Object, share: str, uid: str = "") -> Write:
+    namespace, name = key
+    return Write(
+        stage,
+        "apply" if verb == "apply" else "delete",
+        resource,
+        name,
+        body,
+        namespace=namespace or None,
+        manager=MANAGER,
+        uid=uid,
+        shares=frozenset([share] if share else []),
+    )

@@ -1,0 +1,99 @@
+"""What users reach a share delivered by ResourceClaim by: its DeviceClasses, and a template for each named size.
+
+A class selects the share's devices; a size's class does too, so that quota counts it by name, and admission holds its
+claims to the size's capacities. Templates stand in every namespace that may use the share. All of them belong to the
+share by label and by owner, and are the first to go when it is deleted: then nothing new can be claimed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare, Size
+from gpushare.api.quantity import format_mib
+from gpushare.kube.client import Object
+
+RENDERED = f"{names.GROUP}/rendered"
+"""Annotation of a template with the hash of what we applied: the API server writes quantities in its own form."""
+REQUEST = "gpu"
+"""Name of the one request in a template's claims."""
+
+
+def device_classes(share: GpuShare) -> list[Object]:
+    """Apply configurations, the share's own class first; none for one that is not delivered by claims or goes."""
+    if not share.by_claims or share.deleting:
+        return []
+    own = _class(share, names.device_class(share.name))
+    own["spec"]["extendedResourceName"] = names.slot_resource(share.name)
+    sizes = [_class(share, names.size_class(share.name, size.name)) for size in share.spec.sizes]
+    return [own, *sizes]
+
+
+def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
+    """Apply configurations of the templates that `namespace`, which may use the share, should have."""
+    if not share.by_claims or share.deleting:
+        return []
+    return [_stamped(_template(share, size, namespace)) for size in share.spec.sizes]
+
+
+def capacity_requests(size: Size) -> dict[str, str]:
+    """What a claim of this size asks for."""
+    return {names.CAPACITY_THREADS: str(size.threads), names.CAPACITY_MEMORY: format_mib(size.memory_mib)}
+
+
+def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:
+    """Whether users of `namespace` may claim the share; those of Kubernetes and our own have no users."""
+    if namespace == own_namespace or namespace.startswith("kube-"):
+        return False
+    return share.spec.allowed_namespaces.matches(dict(labels))
+
+
+def _class(share: GpuShare, name: str) -> Object:
+    device = f'device.driver == "{names.DRA_DRIVER}"'
+    domain, attribute = names.DRA_DRIVER, names.ATTRIBUTE_SHARE
+    expression = f'{device} && device.attributes["{domain}"].?{attribute}.orValue("") == "{share.name}"'
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": _metadata(share, name),
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def _template(share: GpuShare, size: Size, namespace: str) -> Object:
+    request = {
+        "name": REQUEST,
+        "exactly": {
+            "deviceClassName": names.size_class(share.name, size.name),
+            "allocationMode": "ExactCount",
+            "count": 1,
+            "capacity": {"requests": capacity_requests(size)},
+        },
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"namespace": namespace, **_metadata(share, names.size_template(share.name, size.name))},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def _metadata(share: GpuShare, name: str) -> Object:
+    return {
+        "name": name,
+        "labels": {
+            "app.kubernetes.io/name": "gpushare",
+            "app.kubernetes.io/managed-by": "gpushare-operator",
+            names.LABEL_SHARE: share.name,
+        },
+        "ownerReferences": [
+            {"apiVersion": names.API_VERSION, "kind": "GpuShare", "name": share.name, "uid": share.metadata.uid}
+        ],
+    }
+
+
+def _stamped(body: Object) -> Object:
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+    body["metadata"]["annotations"] = {RENDERED: digest}
+    return body
