@@ -33,6 +33,8 @@ class Reason(StrEnum):
     """What kinds of problems there are, for counting them: a sentence names what a tenant wrote, a kind does not."""
 
     SLOT = "Slot"
+    CLAIM = "Claim"
+    CAPACITY = "Capacity"
     INTERNAL_RESOURCE = "InternalResource"
     SHARE = "Share"
     ANNOTATION = "Annotation"

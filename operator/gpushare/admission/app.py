@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -19,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gpushare.admission.answer import Admitted, Answer, Refused
+from gpushare.admission.answer import Admitted, Answer, Refused, listed, mapped
+from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
 from gpushare.admission.metrics import AdmissionMeters
 from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
 from gpushare.admission.shares import validate_share
@@ -38,26 +40,45 @@ Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
 
 
 def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) -> Starlette:
-    """POST /mutate-pods, /validate-pods, /validate-gpushares. `own_namespace`: where gpushare runs."""
+    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares.
 
-    async def world(request: dict[str, Any]) -> World:
+    `own_namespace`: where gpushare runs.
+    """
+
+    async def world(request: dict[str, Any], shares: set[str]) -> World:
         namespace = request.get("namespace") or ""
         return World(
             namespace=namespace,
             namespace_labels=await sources.namespace_labels(namespace),
-            shares=await sources.shares(shares_asked_for(request["object"])),
+            shares=await sources.shares(shares),
             share_names=sources.share_names(),
             own_namespace=own_namespace,
         )
 
+    async def pod_world(request: dict[str, Any]) -> World:
+        pod = request["object"]
+        entries = listed(mapped(pod, "spec"), "resourceClaims")
+        claims = await sources.claims(request.get("namespace") or "", entries) if entries else {}
+        return replace(await world(request, shares_asked_for(pod)), claims=claims)
+
     async def mutate_pod(request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":
             return Admitted()
-        return admit_pod(request["object"], await world(request))
+        return admit_pod(request["object"], await pod_world(request))
+
+    async def mutate_claim(request: dict[str, Any]) -> Answer:
+        if request["operation"] != "CREATE":
+            return Admitted()
+        return admit_claim(request["object"], await world(request, shares_claimed(request["object"])))
+
+    async def validate_claim(request: dict[str, Any]) -> Answer:
+        if request["operation"] != "CREATE":
+            return Admitted()
+        return check_claim(request["object"], await world(request, shares_claimed(request["object"])))
 
     async def validate_pod(request: dict[str, Any]) -> Answer:
         if request["operation"] == "CREATE":
-            return check_pod(request["object"], await world(request))
+            return check_pod(request["object"], await pod_world(request))
         if request["operation"] == "UPDATE":
             return update_pod(request["oldObject"], request["object"])
         return Admitted()
@@ -71,6 +92,8 @@ def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) ->
         routes=[
             Route("/mutate-pods", _endpoint(mutate_pod, meters), methods=["POST"]),
             Route("/validate-pods", _endpoint(validate_pod, meters), methods=["POST"]),
+            Route("/mutate-claims", _endpoint(mutate_claim, meters), methods=["POST"]),
+            Route("/validate-claims", _endpoint(validate_claim, meters), methods=["POST"]),
             Route("/validate-gpushares", _endpoint(validate_gpu_share, meters), methods=["POST"]),
         ]
     )

@@ -45,6 +45,12 @@ class Container:
         return {resource: asked[resource] for resource in sorted(asked) if resource.startswith(_SLOT_PREFIX)}
 
     @property
+    def claims(self) -> list[str]:
+        """Names, in spec.resourceClaims, of the claims that it uses."""
+        used = listed(mapped(self.body, "resources"), "claims")
+        return list(dict.fromkeys(str(item.get("name") or "") for item in used))
+
+    @property
     def asks_for_mps(self) -> bool:
         """Whether it wants what our own MPS daemons are given."""
         return MPS_RESOURCE in self.limits or MPS_RESOURCE in self.requests

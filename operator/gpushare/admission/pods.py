@@ -1,6 +1,9 @@
-"""Admission of a pod: what is added to the containers that ask for a slot, or everything that speaks against it.
+"""Admission of a pod: what is added to the containers that ask for a part of a GPU, or what speaks against it.
 
-Guarantees: containers without a slot are never touched; nothing that a tenant wrote is replaced or removed; a second
+A container asks by a slot, `gpushare.dev/<share>: 1`, or by a ResourceClaim. What a claim grants is known only once it
+is allocated, so its variables come from the node; the rest is the same for both.
+
+Guarantees: containers without either are never touched; nothing that a tenant wrote is replaced or removed; a second
 pass over an admitted pod adds nothing, so a pod whose second pass would add something was changed after its first.
 """
 
@@ -8,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpushare.admission.answer import Admitted, Answer, Change, Reason, Refused, listed, mapped
+from gpushare.admission.claim_pods import claim_problems, our_claims
 from gpushare.admission.containers import Container, containers
 from gpushare.admission.refusals import (
     LOG_VOLUME,
+    class_problems,
     environment_problems,
     is_log_mount,
     log_mount,
@@ -44,12 +49,17 @@ def admit_pod(pod: dict[str, Any], world: World) -> Answer:
     spec = mapped(pod, "spec")
     problems: dict[str, Reason] = {}
     changes: list[Change] = []
-    asking = [container for container in containers(pod) if container.slots]
-    for container in containers(pod):
+    everyone = list(containers(pod))
+    asking = [container for container in everyone if container.slots or our_claims(container, world)]
+    for container in everyone:
         problems.update(dict.fromkeys(mps_problems(container, world), Reason.INTERNAL_RESOURCE))
-    for container in asking:
+        problems.update(dict.fromkeys(class_problems(container), Reason.SLOT))
+    for position, container in enumerate(everyone):
+        if container not in asking:
+            continue
         expected, found = _expected_environment(container, annotations, world)
         problems.update(dict.fromkeys(slot_problems(container), Reason.SLOT))
+        problems.update(dict.fromkeys(claim_problems(container, everyone[:position], world), Reason.CLAIM))
         problems.update(found)
         problems.update(dict.fromkeys(environment_problems(container, expected), Reason.ENVIRONMENT))
         problems.update(dict.fromkeys(mount_problems(container), Reason.MOUNT))
@@ -59,7 +69,7 @@ def admit_pod(pod: dict[str, Any], world: World) -> Answer:
         changes += _volume_changes(spec)
     if problems:
         return Refused(tuple(problems), frozenset(problems.values()))
-    return Admitted(tuple(changes), tuple(_warnings(asking, world)))
+    return Admitted(tuple(changes), (*_warnings(asking, world), *_idle_annotations(asking, annotations)))
 
 
 def check_pod(pod: dict[str, Any], world: World) -> Answer:
@@ -115,7 +125,7 @@ def _expected_environment(
     for resource in container.slots:
         field = f"{container.field}.resources.limits[{resource}]"
         share = world.shares.get(share_of_resource(resource) or "")
-        problems.update(dict.fromkeys(share_problems(field, resource, world), Reason.SHARE))
+        problems.update(dict.fromkeys(share_problems(field, share_of_resource(resource) or "", world), Reason.SHARE))
         if share is None:
             continue
         refused = refusals(share, annotations)
@@ -168,6 +178,14 @@ def _warnings(asking: list[Container], world: World) -> Iterator[str]:
     for name in sorted(names):
         if _is_memory_overcommitted(world.shares[name]):
             yield f'GpuShare "{name}" over-commits GPU memory: an allocation within the grant may fail'
+
+
+def _idle_annotations(asking: list[Container], annotations: Mapping[str, str]) -> Iterator[str]:
+    """Where every container has a claim, nobody asks the annotations."""
+    if asking and not any(container.slots for container in asking):
+        for name in (ANNOTATION_THREADS, ANNOTATION_MEMORY):
+            if name in annotations:
+                yield f"metadata.annotations[{name}]: has no effect on claims: write it as the claim's capacity"
 
 
 def _is_memory_overcommitted(share: GpuShare) -> bool:

@@ -6,13 +6,12 @@ in `env` win over them.
 
 import difflib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gpushare.admission.answer import listed, quoted
 from gpushare.admission.containers import Container
 from gpushare.admission.world import World
-from gpushare.api.gpushare import Delivery
 from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
@@ -20,11 +19,15 @@ from gpushare.api.names import (
     ENV_GRANTED_FRACTION,
     MPS_RESOURCE,
     RESERVED_ENV_PREFIXES,
-    share_of_resource,
+    parse_device_class,
+    size_template,
+    slot_resource,
 )
 from gpushare.grant.environment import is_fraction
 
 LOG_VOLUME = "gpushare-mps-log"
+CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""By it and its name every DeviceClass can be asked for as an extended resource."""
 _NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
@@ -60,20 +63,29 @@ def mps_problems(container: Container, world: World) -> Iterator[str]:
         )
 
 
-def share_problems(field: str, resource: str, world: World) -> Iterator[str]:
-    """Why the share behind `resource` cannot be used by this pod."""
-    name = share_of_resource(resource) or ""
+def class_problems(container: Container) -> Iterator[str]:
+    """DeviceClasses of ours asked for by the name that every class has as an extended resource."""
+    for resource in sorted({**container.requests, **container.limits}):
+        found = parse_device_class(resource.removeprefix(CLASS_RESOURCE_PREFIX))
+        if not resource.startswith(CLASS_RESOURCE_PREFIX) or found is None:
+            continue
+        share, size = found
+        advice = (
+            f"write {slot_resource(share)}"
+            if size is None
+            else f"use the ResourceClaimTemplate {quoted(size_template(share, size))} in spec.resourceClaims"
+        )
+        yield f"{container.field}.resources.limits[{resource}]: a class is not asked for like this; {advice}"
+
+
+def share_problems(field: str, name: str, world: World) -> Iterator[str]:
+    """Why the share `name` cannot be used in this namespace."""
     share = world.shares.get(name)
     if share is None:
-        yield f"{field}: no GpuShare {quoted(name)}{_suggestion(name, world)}"
+        yield f"{field}: no GpuShare {quoted(name)}{suggestion(name, world.share_names, 'gpushares')}"
         return
     if share.deleting:
         yield f"{field}: GpuShare {quoted(name)} is being deleted and takes no new pods; use another share"
-    if share.spec.delivery is Delivery.RESOURCE_CLAIM:
-        yield (
-            f"{field}: GpuShare {quoted(name)} is delivered by ResourceClaim (spec.delivery); ask for it with a claim"
-            " of its DeviceClass in spec.resourceClaims"
-        )
     if not share.spec.allowed_namespaces.matches(dict(world.namespace_labels)):
         yield (
             f"{field}: namespace {quoted(world.namespace)} may not use GpuShare {quoted(name)}: its labels do not match"
@@ -141,9 +153,14 @@ def selector_text(selector: LabelSelector) -> str:
     return ",".join(terms)
 
 
-def _suggestion(name: str, world: World) -> str:
-    near = difflib.get_close_matches(name, world.share_names, n=1)
-    return f"; did you mean {quoted(near[0])}?" if near else "; `kubectl get gpushares` lists those that there are"
+def suggestion(name: str, known: Collection[str], kind: str) -> str:
+    """What a name that is none most likely meant, or where those that there are can be read."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {quoted(near[0])}?"
+    if kind == "gpushares":
+        return "; `kubectl get gpushares` lists those that there are"
+    return f"; it has {', '.join(map(quoted, sorted(known)))}" if known else "; it has no sizes"
 
 
 def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]) -> bool:

@@ -4,11 +4,12 @@ Guarantees: a share or namespace created a moment ago is found; a share's limits
 """
 
 import asyncio
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
 
+from gpushare.admission.claims import claim_spec
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.client import GPU_SHARES, NAMESPACES, Kube, Object, Resource
+from gpushare.kube.client import CLAIM_TEMPLATES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Kube, Object, Resource
 from gpushare.kube.reflector import Reflector
 
 
@@ -18,6 +19,10 @@ class Sources(Protocol):
         ...
 
     def share_names(self) -> list[str]: ...
+
+    async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The specs behind a pod's spec.resourceClaims, by their name there, as far as they exist."""
+        ...
 
     async def namespace_labels(self, name: str) -> dict[str, str]:
         """Empty where there is no such namespace: the API server refuses the pod then by itself."""
@@ -51,6 +56,20 @@ class ClusterSources:
     async def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = await self._find(NAMESPACES, self._namespaces, name)
         return dict((namespace or {"metadata": {}})["metadata"].get("labels") or {})
+
+    async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Asked of the API server each time: few pods have claims, and most claims are not ours to follow."""
+        found = await asyncio.gather(*(self._claim(namespace, entry) for entry in pod_claims))
+        return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, found, strict=True) if spec is not None}
+
+    async def _claim(self, namespace: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        if name := entry.get("resourceClaimName"):
+            claim = await self._kube.find(RESOURCE_CLAIMS, str(name), namespace)
+        elif name := entry.get("resourceClaimTemplateName"):
+            claim = await self._kube.find(CLAIM_TEMPLATES, str(name), namespace)
+        else:
+            return None
+        return None if claim is None else claim_spec(claim)
 
     async def _find(self, resource: Resource, reflector: Reflector, name: str) -> Object | None:
         known = reflector.objects.get(("", name))

@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare.api.base import ApiModel, checked, rule
 from gpushare.api.duration import DURATION_PATTERN, parse_duration
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
-from gpushare.api.quantity import MEMORY_PATTERN, parse_mib
+from gpushare.api.quantity import MEMORY_PATTERN, format_mib, parse_mib
 
 HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
@@ -178,6 +178,11 @@ class Size(ApiModel):
     @property
     def memory_mib(self) -> int:
         return parse_mib(self.memory)
+
+    @property
+    def capacities(self) -> dict[str, str]:
+        """What a claim of this size asks for, as quantities."""
+        return {names.CAPACITY_THREADS: str(self.threads), names.CAPACITY_MEMORY: format_mib(self.memory_mib)}
 
 
 _LARGEST = "quantity(has(self.clients.memory.max) ? self.clients.memory.max : self.clients.memory.default)"

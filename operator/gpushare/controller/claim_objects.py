@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
-from gpushare.api.quantity import format_mib
 from gpushare.kube.client import Object
 
 RENDERED = f"{names.GROUP}/rendered"
@@ -35,11 +34,6 @@ def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
     if not share.by_claims or share.deleting:
         return []
     return [_stamped(_template(share, size, namespace)) for size in share.spec.sizes]
-
-
-def capacity_requests(size: Size) -> dict[str, str]:
-    """What a claim of this size asks for."""
-    return {names.CAPACITY_THREADS: str(size.threads), names.CAPACITY_MEMORY: format_mib(size.memory_mib)}
 
 
 def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:
@@ -68,7 +62,7 @@ def _template(share: GpuShare, size: Size, namespace: str) -> Object:
             "deviceClassName": names.size_class(share.name, size.name),
             "allocationMode": "ExactCount",
             "count": 1,
-            "capacity": {"requests": capacity_requests(size)},
+            "capacity": {"requests": size.capacities},
         },
     }
     return {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpushare.api.gpushare import GpuShare, Priority
-from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS
+from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, device_class
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -84,7 +84,8 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
     if value is None:
         return threads.default
     field = f"metadata.annotations[{ANNOTATION_THREADS}]"
-    advice = f"write a whole number from 1 to {threads.max}"
+    most = threads.default if share.by_claims else threads.max
+    advice = f"write a whole number from 1 to {most}"
     if not _WHOLE_NUMBER.fullmatch(value):
         raise GrantRefused(field, value, f"is not a whole percent of the GPU's SMs; {advice}")
     if int(value) < 1:
@@ -92,6 +93,9 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
     if int(value) > threads.max:
         above = f"is above the {threads.max} percent that GpuShare {_quoted(share)} allows (spec.clients.threads.max)"
         raise GrantRefused(field, value, f"{above}; {advice}")
+    if int(value) > most:
+        above = f"is above the {most} percent that {_set_aside(share)} (spec.clients.threads.default)"
+        raise GrantRefused(field, value, f"{above}; {advice}, or {_by_claim(share)}")
     return int(value)
 
 
@@ -131,6 +135,10 @@ def context_need_mib(threads: int) -> int:
 
 def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> None:
     memory = share.spec.clients.memory
+    if share.by_claims and size > share.memory_default_mib * MIB:
+        default = format_mib(share.memory_default_mib)
+        above = f"is above the {default} that {_set_aside(share)} (spec.clients.memory.default)"
+        raise GrantRefused(field, value, f"{above}; write at most {default}, or {_by_claim(share)}")
     if size > share.memory_max_mib * MIB:
         most = format_mib(share.memory_max_mib if memory.overcommit else share.memory_default_mib)
         above = (
@@ -145,6 +153,15 @@ def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> No
             " (spec.clients.memory.default) and it does not allow over-commit (spec.clients.memory.overcommit)"
         )
         raise GrantRefused(field, value, f"{above}; write at most {default}")
+
+
+def _set_aside(share: GpuShare) -> str:
+    """Of a share delivered by claims: the scheduler's own claim for a slot carries no capacity."""
+    return f"the scheduler sets aside for a slot of GpuShare {_quoted(share)}"
+
+
+def _by_claim(share: GpuShare) -> str:
+    return f'ask for more by a ResourceClaim of DeviceClass "{device_class(share.name)}"'
 
 
 def _grant(share: GpuShare, threads: int, memory_mib: int) -> Grant:

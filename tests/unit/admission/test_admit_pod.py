@@ -308,11 +308,34 @@ def test_a_share_that_is_being_deleted_takes_no_new_pods() -> None:
     ]
 
 
-def test_a_share_delivered_by_claims_has_no_slots() -> None:
-    assert refused(pod(), world(share(delivery="ResourceClaim"))) == [
-        f'{LIMITS}[gpushare.dev/inference]: GpuShare "inference" is delivered by ResourceClaim (spec.delivery);'
-        " ask for it with a claim of its DeviceClass in spec.resourceClaims"
-    ]
+def test_a_slot_of_a_share_delivered_by_claims_is_what_it_is_of_any_other() -> None:
+    assert admitted(pod(), world(share(delivery="ResourceClaim"))) == admitted(pod())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bound"),
+    [("threads", "26", '26" is above the 25 percent'), ("memory", "9Gi", '9Gi" is above the 8Gi')],
+)
+def test_of_a_share_delivered_by_claims_a_slot_can_only_be_lowered(name: str, value: str, bound: str) -> None:
+    by_claims = world(share(delivery="ResourceClaim", memory={"default": "8Gi", "max": "16Gi"}))
+    (problem,) = refused(pod(annotations={f"gpushare.dev/{name}": value}), by_claims)
+    assert bound in problem
+    assert 'by a ResourceClaim of DeviceClass "inference.gpushare.dev"' in problem
+    admitted(pod(annotations={"gpushare.dev/threads": "10", "gpushare.dev/memory": "1Gi"}), by_claims)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("inference.gpushare.dev", "write gpushare.dev/inference"),
+        ("small.inference.gpushare.dev", 'use the ResourceClaimTemplate "small.inference" in spec.resourceClaims'),
+    ],
+)
+def test_a_class_is_not_asked_for_by_its_implicit_name(name: str, advice: str) -> None:
+    (problem,) = refused(pod(container({f"deviceclass.resource.kubernetes.io/{name}": "1"})))
+    assert problem.endswith(advice)
+    others = pod(container({"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}))
+    assert admitted(others) == others
 
 
 def test_a_namespace_must_be_allowed() -> None:

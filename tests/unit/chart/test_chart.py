@@ -246,11 +246,11 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
         for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 3
+    assert len(hooks) == 7
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
         assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"
-        if hook["name"] == "pods.gpushare.dev":
+        if hook["name"] in ("pods.gpushare.dev", "claim-pods.gpushare.dev"):
             (selector,) = hook["namespaceSelector"]["matchExpressions"]
             assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", NAMESPACE])
 
@@ -259,8 +259,17 @@ def test_the_failure_policy_is_chosen_per_hook() -> None:
     (configuration,) = of_kind("everything", "ValidatingWebhookConfiguration")
     assert {hook["name"]: hook["failurePolicy"] for hook in configuration["webhooks"]} == {
         "pods.gpushare.dev": "Fail",
+        "claim-pods.gpushare.dev": "Ignore",
+        "claims.gpushare.dev": "Fail",
         "shares.gpushare.dev": "Ignore",
     }
+
+
+@every_variant
+def test_an_outage_never_holds_up_pods_whose_claims_may_be_another_drivers(variant: str) -> None:
+    for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (hook,) = [hook for hook in item["webhooks"] if hook["name"] == "claim-pods.gpushare.dev"]
+        assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 3)
 
 
 @every_variant
@@ -293,7 +302,7 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 6)
+    assert len(policies) == (0 if variant == "least" else 7)
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
