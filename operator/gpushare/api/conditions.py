@@ -94,6 +94,7 @@ class EventReason(StrEnum):
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     EDITS_NOT_APPLIED = "EditsNotApplied"
     NO_GRANT = "NoGrant"
+    CLAIM_PENDING = "ClaimPending"
 
 
 FINDING_REASONS = (

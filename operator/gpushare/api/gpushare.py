@@ -293,6 +293,21 @@ class UnavailableGpus(ApiModel):
     message: str = Field(max_length=1024, description="What holds one of them, by name.")
 
 
+class PendingClaim(ApiModel):
+    claim: str = Field(max_length=317, description="The ResourceClaim, as namespace/name.")
+    message: str = Field(max_length=512, description="Which capacity lacks by how much, and where it nearly fits.")
+
+
+class ClaimCounts(ApiModel):
+    allocated: int = Field(default=0, ge=0, description="ResourceClaims that have a part of a GPU.")
+    pending: int = Field(default=0, ge=0, description="ResourceClaims that have none yet.")
+    threads: str = Field(default="", max_length=64, description="Percent granted and offered, such as 230/800%.")
+    memory: str = Field(default="", max_length=64, description="Memory granted and offered, such as 96Gi/1112Gi.")
+    unplaced: list[PendingClaim] = Field(
+        default_factory=list, max_length=8, description="Some of the pending claims that fit on no GPU now."
+    )
+
+
 class GpuShareStatus(ApiModel):
     observed_generation: int = Field(default=0, ge=0, description="The spec's generation that this status is about.")
     gpus: GpuCounts = Field(default_factory=GpuCounts)
@@ -306,6 +321,7 @@ class GpuShareStatus(ApiModel):
         ge=0,
         description="Memory, in MiB, of the largest GPU of this share: what fractions count from.",
     )
+    claims: ClaimCounts | None = Field(default=None, description="Delivery ResourceClaim only.")
     unavailable: list[UnavailableGpus] = Field(default_factory=list, max_length=32)
     conditions: list[Condition] = Field(
         default_factory=list,

@@ -6,19 +6,21 @@ event is still on the way.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import aiohttp
 
 from gpushare.api import names
+from gpushare.api.conditions import EventReason
 from gpushare.controller.differences import MANAGER
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.world import World
 from gpushare.controller.writes import Note, Stage, Write
+from gpushare.fleet.pending import Pending
 from gpushare.kube import events
 from gpushare.kube.announcer import Announcer, News
-from gpushare.kube.client import GPU_SHARES, Kube, KubeError
+from gpushare.kube.client import GPU_SHARES, Kube, KubeError, Object
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 8
@@ -37,6 +39,8 @@ class Applier:
         self._clock = clock
         self._meters = meters
         self._announcer = Announcer(kube, MANAGER, instance, clock)
+        self._told: dict[str, Object] = {}
+        """Claims told of, by uid."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._retries: dict[tuple[str, str, str], tuple[float, float]] = {}
         """By write: (when it may be tried again, the back-off that this was)."""
@@ -104,9 +108,26 @@ class Applier:
             case "delete":
                 await self._kube.delete(write.resource, write.name, namespace=write.namespace, uid=write.uid)
 
+    def tell(self, pending: Sequence[Pending]) -> None:
+        """An event on each claim that fits nowhere, once for each capacity that lacks."""
+        about = {item.claim.uid: _reference(item) for item in pending}
+        for uid in self._told.keys() - about.keys():
+            self._announcer.over(self._told[uid], EventReason.CLAIM_PENDING)
+        self._told = about
+        for item in pending:
+            regarding = about[item.claim.uid]
+            news = News(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
+            self._announcer.tell(news)
+
     def _tell(self, note: Note) -> None:
         share = self._world.get(GPU_SHARES, note.share)
         if share is None:
             return
         regarding = events.reference(share, names.API_VERSION, "GpuShare")
         self._announcer.tell(News(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+
+
+def _reference(item: Pending) -> Object:
+    namespace, _, name = item.claim.name.partition("/")
+    claim = {"metadata": {"namespace": namespace, "name": name, "uid": item.claim.uid}}
+    return events.reference(claim, "resource.k8s.io/v1", "ResourceClaim")

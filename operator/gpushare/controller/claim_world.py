@@ -102,9 +102,13 @@ def allocation_results(claim: Object) -> list[Object]:
 
 def requested_classes(claim: Object) -> list[str]:
     """The DeviceClasses that a claim names, alternatives included."""
+    return [str(request.get("deviceClassName") or "") for request in requests_of(claim)]
+
+
+def requests_of(claim: Object) -> list[Object]:
+    """What a claim asks for, alternatives included, without the requests' names."""
     requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
-    choices = [choice for request in requests for choice in _choices(request)]
-    return [str(choice.get("deviceClassName") or "") for choice in choices]
+    return [choice for request in requests for choice in _choices(request)]
 
 
 def _choices(request: Object) -> list[Object]:

@@ -87,6 +87,7 @@ class Reconciler:
         self.reports = planned.reports
         writes = differences(planned, snapshot, self.world, self._settings, stamp(snapshot.now))
         retry = await self._applier.run(writes)
+        self._applier.tell(planned.pending)
         due = None if planned.again_at is None else (planned.again_at - self._now()).total_seconds()
         return min((max(0.0, seconds) for seconds in (retry, due) if seconds is not None), default=None)
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_views import demand
 from gpushare.controller.claim_world import ClaimWorld
 from gpushare.controller.mps_pods import mps_pod, template_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
@@ -136,6 +137,7 @@ class World:
             now,
             self.no_claims,
             self.claims.allocated(),
+            demand(self.claims),
         )
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:

@@ -8,6 +8,7 @@ from typing import Literal
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
+from gpushare.fleet.pending import Demand, Pending
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -71,7 +72,7 @@ class Snapshot:
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
     ResourceClaim; empty where it can. `allocated`: (pool, device) of every claim's devices of ours, None while that is
-    not known.
+    not known. `demand`: claims and what they may have.
     """
 
     shares: tuple[GpuShare, ...]
@@ -82,6 +83,7 @@ class Snapshot:
     now: datetime = EPOCH
     no_claims: str = ""
     allocated: frozenset[tuple[str, str]] | None = frozenset()
+    demand: Demand = field(default_factory=Demand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Plan:
     `daemon_sets`: shares that need their DaemonSet; one of a share that no longer exists is only kept.
     `finalizers`: shares that must carry our finalizer; `released`: deleted shares that may go.
     `replaced`: MPS pods to be deleted, so that one of the present template takes their place.
-    `again_at`: when the same world may be planned differently.
+    `again_at`: when the same world may be planned differently. `pending`: claims that fit on no GPU now.
     """
 
     assignments: Mapping[str, tuple[Assignment, ...]]
@@ -122,3 +124,4 @@ class Plan:
     replaced: tuple[MpsPod, ...]
     again_at: datetime | None
     reports: Mapping[str, ShareReport]
+    pending: tuple[Pending, ...] = ()

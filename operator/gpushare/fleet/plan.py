@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
 from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_places, owners
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.model import NodeView, Plan, ShareReport, Snapshot
+from gpushare.fleet.pending import Pending, claim_counts, due, pending
 from gpushare.fleet.place import Place
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
 from gpushare.fleet.standing import Standing, counts, standings
@@ -25,6 +26,7 @@ def plan(snapshot: Snapshot) -> Plan:
     fleet, given, rolling, planned = _decide(snapshot)
     labels = _labels(snapshot, fleet, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
+    unplaced = pending(snapshot.demand, snapshot.now)
     return Plan(
         assignments=planned,
         labels=labels,
@@ -35,7 +37,8 @@ def plan(snapshot: Snapshot) -> Plan:
         again_at=min(
             (moment for moment in _moments(snapshot, planned, rolling) if moment > snapshot.now), default=None
         ),
-        reports=_reports(snapshot, fleet, given, planned, rolling),
+        reports=_reports(snapshot, fleet, given, planned, rolling, unplaced),
+        pending=tuple(unplaced),
     )
 
 
@@ -55,6 +58,7 @@ def _decide(snapshot: Snapshot) -> tuple[dict[str, list[Place]], Owners, Mapping
 def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout]) -> Iterable[datetime]:
     """When time alone may change the plan."""
     shares = {share.name: share for share in snapshot.shares}
+    yield from due(snapshot.demand)
     for rollout in rolling.values():
         yield from again_at(rollout)
     for items in planned.values():
@@ -95,8 +99,12 @@ def _reports(
     given: Owners,
     planned: Planned,
     rolling: Mapping[str, Rollout],
+    unplaced: list[Pending],
 ) -> dict[str, ShareReport]:
+    def counted(standing: Standing) -> GpuShareStatus:
+        return counts(standing, claim_counts(standing.share, snapshot.demand, unplaced))
+
     return {
-        name: ShareReport(counts=counts(standing), verdicts=verdicts(standing))
+        name: ShareReport(counts=counted(standing), verdicts=verdicts(standing))
         for name, standing in standings(snapshot, fleet, given, planned, rolling).items()
     }

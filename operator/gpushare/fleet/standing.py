@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Assignment, Limits
-from gpushare.api.gpushare import GpuCounts, GpuShare, GpuShareStatus, Priority, SlotCounts, UnavailableGpus
+from gpushare.api.gpushare import (
+    ClaimCounts,
+    GpuCounts,
+    GpuShare,
+    GpuShareStatus,
+    Priority,
+    SlotCounts,
+    UnavailableGpus,
+)
 from gpushare.fleet.assign import Owners, deliverable, selects
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.place import Place
@@ -118,8 +126,8 @@ def _refuse(standing: Standing, candidate: Candidate) -> None:
         standing.refused.append(refusal)
 
 
-def counts(standing: Standing) -> GpuShareStatus:
-    """The status without its conditions."""
+def counts(standing: Standing, claims: ClaimCounts | None = None) -> GpuShareStatus:
+    """The status without its conditions. `claims`: of a share that is delivered by them."""
     share, clients = standing.share, standing.share.spec.clients
     ready = [place for place in standing.kept if place.daemon is not None and place.daemon.ready]
     assigned = [*standing.kept, *standing.draining]
@@ -135,6 +143,7 @@ def counts(standing: Standing) -> GpuShareStatus:
         threads=f"{clients.threads.default}/{clients.threads.max}%",
         memory=f"{memory.default}/{memory.max or memory.default}",
         gpu_memory_mib=max((place.gpu.memory_mib for place in assigned if place.gpu), default=0),
+        claims=claims,
         unavailable=_grouped(standing.refused),
     )
 

@@ -1,0 +1,93 @@
+"""ResourceSlices and ResourceClaims as the API server shows them, read into what the fleet decides on. Pure.
+
+What cannot be read is left out: it was made by another release, or is not for us.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from gpushare.api import names
+from gpushare.controller.claim_world import ClaimWorld, allocation_results, requests_of
+from gpushare.fleet.model import EPOCH
+from gpushare.fleet.pending import Capacity, Claim, Demand, Device, Held
+from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
+
+
+def demand(claims: ClaimWorld) -> Demand:
+    """Empty while it is not known."""
+    if not claims.known:
+        return Demand()
+    slices, objects = claims.all(RESOURCE_SLICES).values(), claims.all(RESOURCE_CLAIMS).values()
+    return Demand(
+        tuple(sorted((device for item in slices for device in devices(item)), key=lambda device: device.key)),
+        tuple(sorted((found for item in objects for found in claim(item)), key=lambda claim: claim.name)),
+    )
+
+
+def devices(resource_slice: Object) -> Iterable[Device]:
+    spec = resource_slice.get("spec") or {}
+    pool = str((spec.get("pool") or {}).get("name") or "")
+    for item in spec.get("devices") or []:
+        attributes = item.get("attributes") or {}
+        closed = [str(taint.get("value") or taint.get("key") or "") for taint in item.get("taints") or []]
+        yield Device(
+            node=pool,
+            name=str(item.get("name") or ""),
+            share=str((attributes.get(names.ATTRIBUTE_SHARE) or {}).get("string") or ""),
+            capacity={name: _capacity(body) for name, body in (item.get("capacity") or {}).items()},
+            closed=closed[0] if closed else "",
+        )
+
+
+def claim(obj: Object) -> Iterable[Claim]:
+    """None where it names no share of ours."""
+    metadata = obj["metadata"]
+    for request in requests_of(obj):
+        found = names.parse_device_class(str(request.get("deviceClassName") or ""))
+        if found is not None:
+            asked = (request.get("capacity") or {}).get("requests") or {}
+            yield Claim(
+                name=f"{metadata.get('namespace', '')}/{metadata['name']}",
+                uid=str(metadata.get("uid") or ""),
+                share=found[0],
+                created=_moment(str(metadata.get("creationTimestamp") or "")),
+                asked=_whole(asked),
+                held=tuple(_held(result) for result in allocation_results(obj)),
+            )
+            return
+
+
+def _held(result: Object) -> Held:
+    return Held((str(result.get("pool")), str(result.get("device"))), _whole(result.get("consumedCapacity") or {}))
+
+
+def _capacity(body: Mapping[str, Any]) -> Capacity:
+    policy = body.get("requestPolicy") or {}
+    bounds = policy.get("validRange") or {}
+    value = _number(body.get("value"))
+    return Capacity(
+        value=value,
+        default=_number(policy["default"]) if "default" in policy else value,
+        least=_number(bounds.get("min")),
+        step=max(1, _number(bounds.get("step", "1"))),
+    )
+
+
+def _whole(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {name: _number(value) for name, value in quantities.items()}
+
+
+def _number(value: Any) -> int:
+    return math.ceil(Decimal(parse_quantity(str(value or 0))))
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return EPOCH

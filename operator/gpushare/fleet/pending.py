@@ -1,0 +1,205 @@
+"""Why a ResourceClaim is not allocated: which capacity lacks, by how much, and where it nearly fits. Pure.
+
+The scheduler only says that it cannot allocate all claims. What it decides on stands in the API, so the same sums are
+made here: of each GPU what claims have consumed, what is left, and what this claim needs, rounded up as the GPU's own
+policy says. A claim that would fit is not explained: the scheduler is about to take it, or waits for something else of
+its pod.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpushare.api import names
+from gpushare.api.gpushare import ClaimCounts, GpuShare, PendingClaim
+from gpushare.api.quantity import MIB, format_mib
+
+GRACE = timedelta(seconds=10)
+"""So long a claim may wait before that is worth a word: the scheduler is at work, or a client just leaves."""
+TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Whole units; memory in bytes. `step` and `least`: what a request is rounded up to."""
+
+    value: int
+    default: int
+    least: int = 0
+    step: int = 1
+
+    def consumed_by(self, asked: int | None) -> int:
+        if asked is None:
+            return self.default
+        above = max(0, asked - self.least)
+        return self.least + -(-above // self.step) * self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as its node's ResourceSlice offers it. `closed`: why it takes no new claim; empty where it does."""
+
+    node: str
+    name: str
+    share: str
+    capacity: Mapping[str, Capacity]
+    closed: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.node, self.name
+
+    def __str__(self) -> str:
+        return f"GPU {self.name} of node {self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one result of an allocation takes of a device."""
+
+    device: tuple[str, str]
+    consumed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending."""
+
+    name: str
+    uid: str
+    share: str
+    created: datetime
+    asked: Mapping[str, int] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What there is to have of shares delivered by claims, and who has or wants it."""
+
+    devices: tuple[Device, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A claim that fits nowhere. `key`: what of it is news; the amounts in `message` move with every other claim."""
+
+    claim: Claim
+    key: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    device: Device
+    lacking: Mapping[str, tuple[int, int]]
+    """By capacity: (needed, left)."""
+
+    @property
+    def order(self) -> tuple[int, float, tuple[str, str]]:
+        """Nearest first: fewest capacities lacking, then by the smallest part of what is needed."""
+        worst = max((1 - left / need for need, left in self.lacking.values()), default=0.0)
+        return len(self.lacking), worst, self.device.key
+
+
+def pending(demand: Demand, now: datetime) -> list[Pending]:
+    """Every claim that has waited and fits nowhere, by name."""
+    used = consumption(demand.claims)
+    waiting = [claim for claim in demand.claims if not claim.held and now - claim.created >= GRACE]
+    found = [explain(claim, demand.devices, used) for claim in sorted(waiting, key=lambda claim: claim.name)]
+    return [told for told in found if told is not None]
+
+
+def due(demand: Demand) -> Iterable[datetime]:
+    """When a claim that waits becomes worth a word."""
+    return (claim.created + GRACE for claim in demand.claims if not claim.held)
+
+
+def consumption(claims: Iterable[Claim]) -> dict[tuple[str, str], dict[str, int]]:
+    """What is taken of each device."""
+    used: dict[tuple[str, str], dict[str, int]] = {}
+    for claim in claims:
+        for held in claim.held:
+            taken = used.setdefault(held.device, {})
+            for name, amount in held.consumed.items():
+                taken[name] = taken.get(name, 0) + amount
+    return used
+
+
+def explain(
+    claim: Claim, devices: Sequence[Device], used: Mapping[tuple[str, str], Mapping[str, int]]
+) -> Pending | None:
+    """None: by capacity it fits on some GPU."""
+    offered = [device for device in devices if device.share == claim.share]
+    takers = [device for device in offered if not device.closed]
+    if not offered:
+        text = f'no GPU of GpuShare "{claim.share}" is offered: its conditions say why'
+        return Pending(claim, "none", text)
+    if not takers:
+        first = min(offered, key=lambda device: device.key)
+        text = f'no GPU of GpuShare "{claim.share}" takes a client now; {first}: {first.closed}'
+        return Pending(claim, f"closed {first.closed}", text)
+    gaps = [_gap(claim, device, used.get(device.key, {})) for device in takers]
+    if not all(gap.lacking for gap in gaps):
+        return None
+    nearest = min(gaps, key=lambda gap: gap.order)
+    lacking = "; ".join(_lack(name, need, left) for name, (need, left) in sorted(nearest.lacking.items()))
+    text = (
+        f'fits on none of {_gpus(len(takers))} of GpuShare "{claim.share}" now; nearest is {nearest.device}: {lacking}'
+    )
+    if all(_never(gap) for gap in gaps):
+        text += "; no GPU of the share has that much even when empty: claim less"
+    return Pending(claim, " ".join(sorted(nearest.lacking)), text)
+
+
+def claim_counts(share: GpuShare, demand: Demand, told: Iterable[Pending]) -> ClaimCounts | None:
+    """For the share's status; None where it is not delivered by claims."""
+    if not share.by_claims:
+        return None
+    own = [claim for claim in demand.claims if claim.share == share.name]
+    devices = [device for device in demand.devices if device.share == share.name]
+    used = consumption(own)
+    waiting = [item for item in told if item.claim.share == share.name]
+    return ClaimCounts(
+        allocated=sum(1 for claim in own if claim.held),
+        pending=sum(1 for claim in own if not claim.held),
+        threads=_total(names.CAPACITY_THREADS, devices, used),
+        memory=_total(names.CAPACITY_MEMORY, devices, used),
+        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in waiting[:TOLD]],
+    )
+
+
+def _total(name: str, devices: list[Device], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
+    taken = sum(amounts.get(name, 0) for amounts in used.values())
+    whole = sum(device.capacity[name].value for device in devices if name in device.capacity)
+    if name == names.CAPACITY_MEMORY:
+        return f"{format_mib(taken // MIB)}/{format_mib(whole // MIB)}"
+    return f"{taken}/{whole}%"
+
+
+def _gap(claim: Claim, device: Device, used: Mapping[str, int]) -> _Gap:
+    lacking = {}
+    for name, capacity in device.capacity.items():
+        need, left = capacity.consumed_by(claim.asked.get(name)), capacity.value - used.get(name, 0)
+        if need > left:
+            lacking[name] = need, left
+    return _Gap(device, lacking)
+
+
+def _never(gap: _Gap) -> bool:
+    return any(need > gap.device.capacity[name].value for name, (need, _) in gap.lacking.items())
+
+
+def _lack(name: str, need: int, left: int) -> str:
+    if name == names.CAPACITY_MEMORY:
+        missing, need_mib, left_mib = -(-(need - left) // MIB), -(-need // MIB), max(0, left) // MIB
+        return f"{format_mib(missing)} of memory lack ({format_mib(need_mib)} asked, {format_mib(left_mib)} left)"
+    if name == names.CAPACITY_CLIENTS:
+        return "no slot is left (clients.perGpu)"
+    unit = " percent" if name == names.CAPACITY_THREADS else ""
+    return f"{need - left}{unit} of {name} lack ({need} asked, {max(0, left)} left)"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"

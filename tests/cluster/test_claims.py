@@ -1,0 +1,114 @@
+"""Shares delivered by ResourceClaim, as users meet them: classes, named sizes, refusals, quota, and their end."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.kubectl import CommandError, Object
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+
+SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}, {"name": "large", "threads": 50, "memory": "8Gi"}]
+OWN, SMALL = "claimed.gpushare.dev", "small.claimed.gpushare.dev"
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    """Open to namespaces of team ml."""
+    allowed = {"matchLabels": {"team": "ml"}}
+    spec = {"delivery": "ResourceClaim", "sizes": SIZES, "allowedNamespaces": allowed}
+    with harness.share("claimed", **spec) as share:
+        yield share
+
+
+@pytest.fixture(scope="module")
+def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
+    with harness.namespace("claims", team="ml") as tenant:
+        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.claimed"))
+        yield tenant
+
+
+def claim(name: str, device_class: str = OWN, capacity: dict[str, str] | None = None, **exactly: Any) -> Object:
+    body: Object = {"deviceClassName": device_class, **exactly}
+    if capacity:
+        body["capacity"] = {"requests": capacity}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": body}]}},
+    }
+
+
+def dry_run(tenant: Tenant, body: Object) -> Object:
+    created: Object = json.loads(
+        tenant.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(body))
+    )
+    return created
+
+
+def test_a_share_gets_its_classes_and_a_template_for_each_size_where_it_may_be_used(
+    harness: Harness, tenant: Tenant
+) -> None:
+    own = harness.kubectl.get("deviceclass", OWN)["spec"]
+    assert own["extendedResourceName"] == "gpushare.dev/claimed"
+    assert "extendedResourceName" not in harness.kubectl.get("deviceclass", SMALL)["spec"]
+    template = tenant.kubectl.get("resourceclaimtemplate", "small.claimed")
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["capacity"]["requests"] == {"threads": "10", "memory": "2Gi"}
+    with harness.namespace("others", team="web") as other:
+        harness.kubectl("label", "namespace", other.name, "team=ml", "--overwrite")
+        wait_until("a template after the label", lambda: other.kubectl.find("resourceclaimtemplate", "large.claimed"))
+        harness.kubectl("label", "namespace", other.name, "team=web", "--overwrite")
+        wait_until("no template", lambda: not other.kubectl.items("resourceclaimtemplates"))
+
+
+def test_a_claim_of_a_size_is_filled_in(tenant: Tenant) -> None:
+    (request,) = dry_run(tenant, claim("mine", SMALL))["spec"]["devices"]["requests"]
+    assert request["exactly"]["capacity"]["requests"] == {"threads": "10", "memory": "2Gi"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (claim("a", capacity={"threads": "51"}), ["capacity.requests[threads]", '"51"', "50 percent", "claimed"]),
+        (claim("a", capacity={"memory": "9Gi"}), ["capacity.requests[memory]", '"9Gi"', "8Gi"]),
+        (claim("a", SMALL, {"threads": "11"}), ['"11"', 'size "small"', "10"]),
+        (claim("a", "smal.claimed.gpushare.dev"), ['no size "smal"', 'did you mean "small"?']),
+        (claim("a", count=2), ["exactly.count", '"2"', "write 1"]),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_claim_that_cannot_be_granted_is_refused_by_name(tenant: Tenant, wrong: Object, words: list[str]) -> None:
+    with pytest.raises(CommandError) as refused:
+        dry_run(tenant, wrong)
+    for word in words:
+        assert word in refused.value.text
+
+
+def test_quota_counts_each_size_exactly_and_the_share_as_a_whole(tenant: Tenant) -> None:
+    hard = {f"{SMALL}.deviceclass.resource.k8s.io/devices": "1", "requests.gpushare.dev/claimed": "2"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}}
+    tenant.kubectl.create(quota)
+    wait_until(
+        "the quota is counted", lambda: tenant.kubectl.get("resourcequota", "gpus").get("status", {}).get("hard")
+    )
+    try:
+        tenant.kubectl.create(claim("small-1", SMALL))
+        with pytest.raises(CommandError, match="exceeded quota: gpus"):
+            dry_run(tenant, claim("small-2", SMALL))
+        tenant.kubectl.create(claim("own-1"), claim("own-2", capacity={"threads": "50"}))
+        with pytest.raises(CommandError, match="exceeded quota: gpus"):
+            dry_run(tenant, claim("own-3", capacity={"threads": "1"}))
+    finally:
+        tenant.kubectl.delete("resourceclaims", "--all")
+        tenant.kubectl.delete("resourcequota", "gpus")
+
+
+def test_classes_and_templates_go_with_their_share(harness: Harness, tenant: Tenant) -> None:
+    spec = {"delivery": "ResourceClaim", "sizes": SIZES, "nodeSelector": {"matchLabels": {"no": "where"}}}
+    with harness.share("shortlived", ready=False, **spec):
+        wait_until("a template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.shortlived"))
+    assert not harness.kubectl.items("deviceclasses", "--selector=gpushare.dev/share=shortlived")
+    assert not harness.kubectl.items("resourceclaimtemplates", "-A", "--selector=gpushare.dev/share=shortlived")

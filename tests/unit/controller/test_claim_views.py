@@ -1,0 +1,78 @@
+"""Slices and claims of the API server, read into whole numbers."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gpushare.controller.claim_views import claim, devices
+from gpushare.fleet.pending import Capacity, Held
+
+SLICE: dict[str, Any] = {
+    "metadata": {"name": "n1-gpushare.dev"},
+    "spec": {
+        "driver": "gpushare.dev",
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [
+            {
+                "name": "gpu-1",
+                "allowMultipleAllocations": True,
+                "attributes": {"share": {"string": "a"}, "uuid": {"string": "GPU-1"}},
+                "capacity": {
+                    "threads": {
+                        "value": "100",
+                        "requestPolicy": {"default": "25", "validRange": {"min": "1", "max": "50", "step": "1"}},
+                    },
+                    "memory": {
+                        "value": "141Gi",
+                        "requestPolicy": {"default": "16Gi", "validRange": {"min": "512Mi", "step": "1Mi"}},
+                    },
+                    "clients": {"value": "8", "requestPolicy": {"default": "1", "validValues": ["1"]}},
+                },
+                "taints": [{"key": "gpushare.dev/not-ready", "value": "Draining", "effect": "NoSchedule"}],
+            }
+        ],
+    },
+}
+CLAIM: dict[str, Any] = {
+    "metadata": {"name": "x", "namespace": "ml", "uid": "u", "creationTimestamp": "2026-03-01T00:00:00Z"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "exactly": {
+                        "deviceClassName": "small.a.gpushare.dev",
+                        "capacity": {"requests": {"threads": "9500m", "memory": "8Gi"}},
+                    },
+                }
+            ]
+        }
+    },
+}
+
+
+def test_a_device_is_read_with_its_policies_and_its_taint() -> None:
+    (device,) = devices(SLICE)
+    assert (device.node, device.name, device.share, device.closed) == ("n1", "gpu-1", "a", "Draining")
+    assert device.capacity == {
+        "threads": Capacity(100, default=25, least=1),
+        "memory": Capacity(141 * 2**30, default=16 * 2**30, least=2**29, step=2**20),
+        "clients": Capacity(8, default=1),
+    }
+
+
+def test_a_claim_is_read_with_what_it_asks_and_what_it_has() -> None:
+    (pending,) = claim(CLAIM)
+    assert (pending.name, pending.share, pending.held) == ("ml/x", "a", ())
+    assert pending.created == datetime(2026, 3, 1, tzinfo=UTC)
+    assert pending.asked == {"threads": 10, "memory": 8 * 2**30}
+    result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "10"}}
+    others = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-9"}
+    status = {"allocation": {"devices": {"results": [result, others]}}}
+    (has,) = claim(CLAIM | {"status": status})
+    assert has.held == (Held(("n1", "gpu-1"), {"threads": 10}),)
+
+
+def test_a_claim_of_another_class_is_none_of_ours() -> None:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+    assert list(claim(CLAIM | {"spec": spec})) == []

@@ -1,0 +1,130 @@
+"""Claims that fit nowhere: which capacity lacks, by how much, and where they nearly fit."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.fleet.pending import Capacity, Claim, Demand, Device, Held, claim_counts, due, explain, pending
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(minutes=1)
+GIB = 2**30
+
+
+def device(index: int = 0, share: str = "a", threads: int = 100, memory: int = 100, closed: str = "") -> Device:
+    capacity = {
+        "threads": Capacity(threads, default=25, least=1),
+        "memory": Capacity(memory * GIB, default=16 * GIB, least=GIB // 2, step=2**20),
+        "clients": Capacity(4, default=1),
+    }
+    return Device("n1", f"gpu-{index}", share, capacity, closed)
+
+
+def held(index: int = 0, threads: int = 0, memory: int = 0, clients: int = 1) -> Held:
+    return Held(("n1", f"gpu-{index}"), {"threads": threads, "memory": memory * GIB, "clients": clients})
+
+
+def claim(name: str = "ml/x", *held: Held, created: datetime = LONG_AGO, **asked: int) -> Claim:
+    return Claim(name, f"uid-{name}", "a", created, asked, held)
+
+
+def told(*parts: Device | Claim) -> list[str]:
+    devices = tuple(part for part in parts if isinstance(part, Device))
+    claims = tuple(part for part in parts if isinstance(part, Claim))
+    return [item.message for item in pending(Demand(devices, claims), NOW)]
+
+
+def test_a_claim_that_fits_somewhere_is_not_explained() -> None:
+    full = claim("ml/full", held(0, threads=100))
+    assert told(device(0), device(1), full, claim(threads=50)) == []
+
+
+def test_what_lacks_is_told_by_name_and_amount_and_where_it_nearly_fits() -> None:
+    others = [claim("ml/a", held(0, threads=90)), claim("ml/b", held(1, threads=60))]
+    assert told(device(0), device(1), *others, claim(threads=50)) == [
+        'fits on none of 2 GPUs of GpuShare "a" now; nearest is GPU gpu-1 of node n1: 10 percent of threads lack'
+        " (50 asked, 40 left)"
+    ]
+
+
+def test_a_gpu_on_which_one_capacity_lacks_is_nearer_than_one_on_which_two_do() -> None:
+    others = [claim("ml/a", held(0, threads=60, memory=99)), claim("ml/b", held(1, threads=100))]
+    (message,) = told(device(0), device(1), *others, claim(threads=50, memory=16 * GIB))
+    assert "GPU gpu-1" in message
+    assert "memory" not in message
+
+
+def test_defaults_count_where_nothing_is_asked() -> None:
+    (message,) = told(device(0), claim("ml/a", held(0, memory=90)), claim())
+    assert message.endswith("6Gi of memory lack (16Gi asked, 10Gi left)")
+
+
+def test_memory_is_rounded_up_to_the_step_of_the_gpu() -> None:
+    (message,) = told(device(0, memory=1), claim("ml/a", held(0, memory=0)), claim(memory=GIB + 1))
+    assert "1Mi of memory lack (1025Mi asked, 1Gi left)" in message
+    assert message.endswith("no GPU of the share has that much even when empty: claim less")
+
+
+def test_a_full_table_of_clients_is_told() -> None:
+    others = [claim(f"ml/{number}", held(0)) for number in range(4)]
+    assert told(device(0), *others, claim(threads=1))[0].endswith("no slot is left (clients.perGpu)")
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([], 'no GPU of GpuShare "a" is offered'),
+        ([device(0, share="other")], 'no GPU of GpuShare "a" is offered'),
+        ([device(0, closed="Draining")], "takes a client now; GPU gpu-0 of node n1: Draining"),
+    ],
+)
+def test_where_no_gpu_takes_clients_that_is_said(devices: list[Device], words: str) -> None:
+    (message,) = told(*devices, claim())
+    assert words in message
+
+
+def test_a_young_claim_is_left_alone_until_it_is_due() -> None:
+    young = claim(created=NOW - timedelta(seconds=1))
+    assert told(young) == []
+    assert list(due(Demand((), (young,)))) == [NOW + timedelta(seconds=9)]
+
+
+def test_what_is_news_does_not_move_with_the_amounts() -> None:
+    def key(taken: int) -> str:
+        (item,) = pending(Demand((device(0),), (claim("ml/a", held(0, threads=taken)), claim(threads=50))), NOW)
+        return item.key
+
+    assert key(60) == key(90) == "threads"
+
+
+def test_the_share_tells_what_is_granted_of_what_is_offered_and_some_that_wait() -> None:
+    spec = {"clients": {"perGpu": 4, "memory": {"default": "16Gi"}}, "delivery": "ResourceClaim"}
+    share = GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec})
+    demand = Demand(
+        (device(0), device(1), device(2, share="other")),
+        (claim("ml/a", held(0, threads=30, memory=8)), claim("ml/b", threads=500)),
+    )
+    counted = claim_counts(share, demand, pending(demand, NOW))
+    assert counted is not None
+    assert (counted.allocated, counted.pending, counted.threads, counted.memory) == (1, 1, "30/200%", "8Gi/200Gi")
+    assert [item.claim for item in counted.unplaced] == ["ml/b"]
+    by_slots = share.model_copy(update={"spec": share.spec.model_copy(update={"delivery": "DevicePlugin"})})
+    assert claim_counts(by_slots, demand, []) is None
+
+
+_AMOUNTS = st.fixed_dictionaries({"threads": st.integers(1, 100), "memory": st.integers(GIB // 2, 100 * GIB)})
+
+
+@given(asked=_AMOUNTS, taken=st.lists(_AMOUNTS, min_size=1, max_size=4))
+def test_a_claim_is_explained_exactly_when_no_gpu_has_room(
+    asked: dict[str, int], taken: list[Mapping[str, int]]
+) -> None:
+    devices = [device(index) for index in range(len(taken))]
+    used = {one.key: amounts for one, amounts in zip(devices, taken, strict=True)}
+    need = {"threads": asked["threads"], "memory": -(-asked["memory"] // 2**20) * 2**20}
+    fits = any(all(need[name] <= one.capacity[name].value - used[one.key][name] for name in need) for one in devices)
+    assert (explain(claim(**asked), devices, used) is None) is fits
