@@ -13,7 +13,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 WORKERS_PER_CORE = 1
 TOGETHER = frozenset(
-    {"tests/cluster/test_admission.py", "tests/cluster/test_chart.py", "tests/cluster/test_policies.py"}
+    {
+        "tests/cluster/test_admission.py",
+        "tests/cluster/test_chart.py",
+        "tests/cluster/test_claims.py",
+        "tests/cluster/test_policies.py",
+    }
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All
 other tests are handed out one by one."""

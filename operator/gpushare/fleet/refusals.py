@@ -167,6 +167,13 @@ def memory_overcommitted(candidate: Candidate) -> str | None:
     )
 
 
+def claimable_mib(share: GpuShare, gpu_mib: int) -> int:
+    """MiB of a GPU that all its claims together may be granted; with over-commit the number of clients bounds them."""
+    usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
+    clients = share.spec.clients
+    return max(usable, clients.per_gpu * share.memory_max_mib) if clients.memory.overcommit else usable
+
+
 def _no_room_for_a_claim(candidate: Candidate) -> str | None:
     """The scheduler adds claims up, so a GPU needs room for the default claim only; larger ones go elsewhere."""
     share, gpu = candidate.share, candidate.gpu

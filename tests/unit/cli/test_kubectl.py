@@ -50,6 +50,14 @@ def test_status_tells_shares_gpus_and_what_is_wrong_with_them() -> None:
     assert answer.data["nodes"][0]["status"]["daemons"][0]["reason"] == "ControlTimeout"
 
 
+def test_status_tells_which_claims_fit_nowhere_and_why() -> None:
+    claims = {"pending": 1, "unplaced": [{"claim": "ml/big", "message": "10 percent of threads lack"}]}
+    waiting = GpuShare.model_validate(share().wire() | {"status": {"claims": claims}})
+    text = shown(status([waiting], [gpu_node("GPU-0")]))
+    for part in ("ResourceClaim ml/big", "ClaimPending", "10 percent of threads lack"):
+        assert part in text
+
+
 def test_status_of_a_sound_cluster_has_no_list_of_problems() -> None:
     assert "not as it should be" not in shown(status([], [gpu_node("GPU-0")]))
     assert "none; create one" in shown(status([], []))
@@ -118,6 +126,14 @@ def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_go
 
 
 HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "wanted": LIMITS}
+
+
+def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> None:
+    sizes = [{"name": "small", "threads": 10, "memory": "8Gi"}]
+    answer = plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, gpus={"perNode": 1}))
+    text = shown(answer)
+    for part in ("8 at most, 8 on each GPU", "claims share 100% of each GPU", "size small", "10%, 8Gi"):
+        assert part in text
 
 
 def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:

@@ -15,6 +15,7 @@ import aiohttp
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeMode, GpuNode
 from gpushare.cli.kubectl.answer import Answer, Section
+from gpushare.controller.gather import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS, POLICIES, Kube, KubeError, Object
 
@@ -110,6 +111,8 @@ def check(facts: Facts, node: str | None) -> Answer:
 def _cluster(facts: Facts) -> Iterator[Finding]:
     old = _numbers(facts.version)[:2] < OLDEST_KUBERNETES
     yield Finding(Level.FAIL if old else Level.OK, "Kubernetes", f"{facts.version}; 1.32 or newer is needed")
+    told = "can be used" if _numbers(facts.version)[:2] >= CLAIMS_SINCE else "needs Kubernetes 1.36 or newer"
+    yield Finding(Level.OK, "ResourceClaims", f"delivery ResourceClaim {told}")
     for part in PARTS:
         yield _part(part, facts.pods)
     yield _webhook(facts.webhook)

@@ -24,7 +24,7 @@ from gpushare.fleet.assign import fleet_places
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.place import Place
 from gpushare.fleet.plan import standing_of
-from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB
+from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
 from gpushare.fleet.standing import Standing
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
 
@@ -129,8 +129,13 @@ def _fate(place: Place, what: str, note: str) -> Fate:
 
 
 def _part(share: GpuShare, place: Place) -> str:
-    """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit."""
+    """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit.
+
+    Of a share delivered by claims, how much of it can be claimed.
+    """
     memory = place.gpu.memory_mib if place.gpu else 0
+    if share.by_claims:
+        return f"up to {format_mib(claimable_mib(share, memory))} of {format_mib(memory)}" if memory else ""
     return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}" if memory else ""
 
 
@@ -142,8 +147,18 @@ def _summary(share: GpuShare, standing: Standing, slots: int) -> list[Row]:
     clients = share.spec.clients
     threads = clients.per_gpu * clients.threads.default
     assigned = verdicts(standing)[1]
+    gpus = ("GPUs", f"{len(standing.kept)} of {standing.matching} that match: {assigned.message}")
+    if share.by_claims:
+        return [
+            gpus,
+            ("clients", f"{slots} at most, {clients.per_gpu} on each GPU"),
+            ("threads", f"{clients.threads.default}% by default, {clients.threads.max}% at most; claims share "
+             f"{100 * clients.threads.overcommit}% of each GPU"),
+            ("memory", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
+            *((f"size {one.name}", f"{one.threads}%, {format_mib(one.memory_mib)}") for one in share.spec.sizes),
+        ]  # fmt: skip
     return [
-        ("GPUs", f"{len(standing.kept)} of {standing.matching} that match: {assigned.message}"),
+        gpus,
         ("slots", f"{slots}, {clients.per_gpu} on each GPU"),
         ("threads", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
         ("memory", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),

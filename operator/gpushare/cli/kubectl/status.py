@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpushare.api.conditions import ConditionType
+from gpushare.api.conditions import ConditionType, EventReason
 from gpushare.api.gpunode import DaemonStatus, Finding, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
@@ -78,6 +78,8 @@ def _problems(shares: Iterable[GpuShare], nodes: Iterable[GpuNode]) -> Iterator[
             yield f"GpuShare {share.name}", ready.reason, ready.message
         for group in share.status.unavailable:
             yield f"GpuShare {share.name}", f"{group.count} {group.reason}", group.message
+        for waiting in share.status.claims.unplaced if share.status.claims else ():
+            yield f"ResourceClaim {waiting.claim}", EventReason.CLAIM_PENDING, waiting.message
     for node in nodes:
         where = f"node {node.name}"
         for condition in node.status.conditions:
