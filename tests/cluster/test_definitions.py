@@ -48,7 +48,7 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
         (sized(memory="17Gi"), ["spec.sizes", "a size's memory must not exceed clients.memory.max"]),
-        (sized(memory="256Mi"), ["spec.sizes", "memory of size small (256Mi) is below 512Mi"]),
+        (sized(memory="256Mi"), ["spec.sizes", "a size's memory must be at least 512Mi"]),
         (sized(memory="8GB"), ['"8GB" is not a memory quantity']),
         (sized(name="a.b"), ["sizes[0].name", "a.b"]),
         (gpu_share("a.b", share()["spec"]), ['name "a.b" cannot be used', "40 characters"]),
