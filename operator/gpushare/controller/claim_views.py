@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
@@ -83,7 +84,13 @@ def _whole(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _number(value: Any) -> int:
-    return math.ceil(Decimal(parse_quantity(str(value or 0))))
+    return _parsed(str(value or 0))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> int:
+    """Rounded up. Claims repeat few amounts, and parsing is most of reading them."""
+    return math.ceil(Decimal(parse_quantity(text)))
 
 
 def _moment(text: str) -> datetime:

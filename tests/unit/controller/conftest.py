@@ -1,6 +1,8 @@
 """An API server in memory, as far as the operator needs one: versions, generations, refusals on demand."""
 
+import asyncio
 import copy
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -39,6 +41,10 @@ class FakeKube:
     async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
         items = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+
+    async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        yield {}
 
     async def apply(self, resource: Resource, name: str, body: Object, *, manager: str, **where: Any) -> Object:
         self._ask(f"apply {resource.plural}/{name}" + (f"/{where['subresource']}" if where.get("subresource") else ""))

@@ -1,0 +1,85 @@
+"""A share delivered by claims, from the first round to its end: what it is reached by, and who is told what lacks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gpushare.controller import gather
+from gpushare.controller.metrics import OperatorMeters
+from gpushare.controller.reconcile import Reconciler
+from gpushare.controller.settings import Settings
+from gpushare.kube.client import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    GPU_SHARES,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from tests.unit.controller.test_claim_views import CLAIM, SLICE
+
+NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
+SIZE = {"name": "small", "threads": 10, "memory": "8Gi"}
+
+
+@pytest.fixture
+async def reconciler(kube: Any, settings: Settings) -> AsyncIterator[Reconciler]:
+    live = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**live, "spec": {**live["spec"], "delivery": "ResourceClaim", "sizes": [SIZE]}})
+    kube.put(NAMESPACES, {"metadata": {"name": "ml"}})
+    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
+    await gather.relist(kube, reconciler.world, settings)
+    yield reconciler
+    await reconciler.world.claims.close()
+
+
+async def settle(reconciler: Reconciler) -> None:
+    """A round that begins to follow claims, and those that act on what is there."""
+    for _ in range(4):
+        await reconciler.once()
+        await asyncio.sleep(0.01)
+
+
+async def test_a_share_gets_its_classes_and_templates_and_then_there_is_silence(
+    kube: Any, reconciler: Reconciler
+) -> None:
+    await settle(reconciler)
+    assert {name for plural, name in kube.objects if plural == DEVICE_CLASSES.plural} == {
+        "a.gpushare.dev",
+        "small.a.gpushare.dev",
+    }
+    assert kube.live(CLAIM_TEMPLATES, "small.a")["metadata"]["namespace"] == "ml"
+    kube.writes.clear()
+    await settle(reconciler)
+    assert kube.writes == []
+
+
+async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: Any, reconciler: Reconciler) -> None:
+    await settle(reconciler)
+    live = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    kube.writes.clear()
+    await reconciler.once()
+    assert set(kube.writes[:3]) == {
+        "delete deviceclasses/a.gpushare.dev",
+        "delete resourceclaimtemplates/small.a",
+        "delete deviceclasses/small.a.gpushare.dev",
+    }
+
+
+async def test_a_claim_that_fits_nowhere_is_told_once_on_the_claim_and_in_the_share(
+    kube: Any, reconciler: Reconciler
+) -> None:
+    kube.put(RESOURCE_SLICES, {**SLICE, "spec": {**SLICE["spec"], "devices": []}})
+    kube.put(RESOURCE_CLAIMS, CLAIM)
+    await settle(reconciler)
+    told = [event for event in kube.events if event["reason"] == "ClaimPending"]
+    assert [(event["regarding"]["kind"], event["metadata"]["namespace"]) for event in told] == [("ResourceClaim", "ml")]
+    (waiting,) = kube.live(GPU_SHARES, "a")["status"]["claims"]["unplaced"]
+    assert waiting["claim"] == "ml/x"
+    assert waiting["message"] == told[0]["note"] == 'no GPU of GpuShare "a" is offered: its conditions say why'
