@@ -4,7 +4,7 @@ What cannot be read is left out: it was made by another release, or is not for u
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -46,21 +46,27 @@ def devices(resource_slice: Object) -> Iterable[Device]:
 
 
 def claim(obj: Object) -> Iterable[Claim]:
-    """None where it names no share of ours."""
+    """None where it neither names a share of ours nor has a device of ours."""
     metadata = obj["metadata"]
+    held = tuple(_held(result) for result in allocation_results(obj))
+    share, asked = next(_asked(obj), ("", {}))
+    if share or held:
+        yield Claim(
+            name=f"{metadata.get('namespace', '')}/{metadata['name']}",
+            uid=str(metadata.get("uid") or ""),
+            share=share,
+            created=_moment(str(metadata.get("creationTimestamp") or "")),
+            asked=asked,
+            held=held,
+        )
+
+
+def _asked(obj: Object) -> Iterator[tuple[str, dict[str, int]]]:
+    """(share, capacities) of each request of a class of ours."""
     for request in requests_of(obj):
         found = names.parse_device_class(str(request.get("deviceClassName") or ""))
         if found is not None:
-            asked = (request.get("capacity") or {}).get("requests") or {}
-            yield Claim(
-                name=f"{metadata.get('namespace', '')}/{metadata['name']}",
-                uid=str(metadata.get("uid") or ""),
-                share=found[0],
-                created=_moment(str(metadata.get("creationTimestamp") or "")),
-                asked=_whole(asked),
-                held=tuple(_held(result) for result in allocation_results(obj)),
-            )
-            return
+            yield found[0], _whole((request.get("capacity") or {}).get("requests") or {})
 
 
 def _held(result: Object) -> Held:

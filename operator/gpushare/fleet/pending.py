@@ -6,7 +6,7 @@ policy says. A claim that would fit is not explained: the scheduler is about to 
 its pod.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -63,7 +63,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending."""
+    """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending.
+
+    `share`: empty where it came by a DeviceClass of somebody else's that selects our devices.
+    """
 
     name: str
     uid: str
@@ -157,20 +160,20 @@ def claim_counts(share: GpuShare, demand: Demand, told: Iterable[Pending]) -> Cl
     """For the share's status; None where it is not delivered by claims."""
     if not share.by_claims:
         return None
-    own = [claim for claim in demand.claims if claim.share == share.name]
-    devices = [device for device in demand.devices if device.share == share.name]
-    used = consumption(own)
+    devices = {device.key: device for device in demand.devices if device.share == share.name}
+    allocated = [claim for claim in demand.claims if any(held.device in devices for held in claim.held)]
+    used = {key: taken for key, taken in consumption(allocated).items() if key in devices}
     waiting = [item for item in told if item.claim.share == share.name]
     return ClaimCounts(
-        allocated=sum(1 for claim in own if claim.held),
-        pending=sum(1 for claim in own if not claim.held),
-        threads=_total(names.CAPACITY_THREADS, devices, used),
-        memory=_total(names.CAPACITY_MEMORY, devices, used),
+        allocated=len(allocated),
+        pending=sum(1 for claim in demand.claims if claim.share == share.name and not claim.held),
+        threads=_total(names.CAPACITY_THREADS, devices.values(), used),
+        memory=_total(names.CAPACITY_MEMORY, devices.values(), used),
         unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in waiting[:TOLD]],
     )
 
 
-def _total(name: str, devices: list[Device], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
+def _total(name: str, devices: Collection[Device], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
     taken = sum(amounts.get(name, 0) for amounts in used.values())
     whole = sum(device.capacity[name].value for device in devices if name in device.capacity)
     if name == names.CAPACITY_MEMORY:

@@ -76,3 +76,10 @@ def test_a_claim_is_read_with_what_it_asks_and_what_it_has() -> None:
 def test_a_claim_of_another_class_is_none_of_ours() -> None:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
     assert list(claim(CLAIM | {"spec": spec})) == []
+
+
+def test_a_device_of_ours_counts_as_held_whatever_the_class_that_led_to_it() -> None:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "of-an-admin"}}]}}
+    result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "10"}}
+    (has,) = claim(CLAIM | {"spec": spec, "status": {"allocation": {"devices": {"results": [result]}}}})
+    assert (has.share, has.held) == ("", (Held(("n1", "gpu-1"), {"threads": 10}),))
