@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpushare.admission.answer import Admitted
+from gpushare.admission.claims import admit_claim
+from gpushare.admission.shares import validate_share
+from gpushare.admission.world import World
 from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_objects import claim_templates, device_classes
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 
@@ -44,6 +50,23 @@ def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file:
     assert block is not None
     assert block[1] == (REPOSITORY / file).read_text()
     assert yaml.safe_load(block[1])["kind"] in ("GpuShare", "Pod")
+
+
+def test_what_the_page_of_claims_shows_is_admitted() -> None:
+    text = (REPOSITORY / "docs" / "resource-claims.md").read_text()
+    shown = {obj["kind"]: obj for obj in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)) if obj}
+    assert shown.keys() == {"GpuShare", "Pod", "ResourceClaimTemplate", "ResourceQuota"}
+    assert validate_share(shown["GpuShare"], None) == Admitted()
+    share = GpuShare.model_validate(shown["GpuShare"])
+    world = World("team-a", {}, {share.name: share}, [share.name], "gpushare-system")
+    assert admit_claim(shown["ResourceClaimTemplate"], world) == Admitted()
+    (size,) = {entry["resourceClaimTemplateName"] for entry in shown["Pod"]["spec"]["resourceClaims"]}
+    templates = {template["metadata"]["name"]: template for template in claim_templates(share, "team-a")}
+    assert admit_claim(templates[size], world) == Admitted()
+    classes = {body["metadata"]["name"] for body in device_classes(share)}
+    for resource in shown["ResourceQuota"]["spec"]["hard"]:
+        name = resource.removesuffix(".deviceclass.resource.k8s.io/devices")
+        assert name in classes or name == f"requests.gpushare.dev/{share.name}"
 
 
 @pytest.mark.parametrize("page", [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"])
