@@ -97,7 +97,7 @@ def _choose(share: GpuShare, found: list[Place], given: Owners, nvidia_dra: bool
 
 def _keep_first(place: Place) -> tuple[bool, bool, int, str]:
     """Shrinking gives up what is on its way out already, then what nobody holds, then the highest index."""
-    return place.draining, not place.slots, place.index, place.uuid
+    return place.draining, not (place.slots or place.claimed), place.index, place.uuid
 
 
 def _still_wanted(share: GpuShare, place: Place) -> bool:
