@@ -36,8 +36,12 @@ UNAVAILABLE = Family(
 )  # fmt: skip
 SLOTS = Family("gpushare_share_slots", "Slots on the share's ready GPUs.", SHARE)
 USED = Family("gpushare_share_slots_held", "Slots of the share that containers hold.", SHARE)
+CLAIMS = Family("gpushare_share_claims_allocated", "ResourceClaims that have a part of a GPU of the share.", SHARE)
+PENDING = Family("gpushare_share_claims_pending", "ResourceClaims of the share that have none yet.", SHARE)
 
-FAMILIES = (LEADER, CONDITION, REASON, MATCHING, ASSIGNED, READY, DRAINING, UNAVAILABLE, SLOTS, USED)
+FAMILIES = (
+    LEADER, CONDITION, REASON, MATCHING, ASSIGNED, READY, DRAINING, UNAVAILABLE, SLOTS, USED, CLAIMS, PENDING,
+)  # fmt: skip
 
 ROUND_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
@@ -62,6 +66,9 @@ def samples(taken: FleetSnapshot) -> Iterator[Sample]:
         yield DRAINING.of(counts.gpus.draining, share)
         yield SLOTS.of(counts.slots.total, share)
         yield USED.of(counts.slots.used, share)
+        if counts.claims is not None:
+            yield CLAIMS.of(counts.claims.allocated, share)
+            yield PENDING.of(counts.claims.pending, share)
         for group in counts.unavailable:
             yield UNAVAILABLE.of(group.count, share, group.reason)
 

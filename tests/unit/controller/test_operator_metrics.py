@@ -1,5 +1,6 @@
 """What the operator's metrics tell: the shares as planned, and how rounds and writes went."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from gpushare.controller import gather
 from gpushare.controller.metrics import FAMILIES, FleetSnapshot, OperatorMeters, samples
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import Settings
-from gpushare.kube.client import GPU_SHARES
+from gpushare.kube.client import GPU_SHARES, RESOURCE_CLAIMS
+from tests.unit.controller.test_claim_views import CLAIM
 
 
 def told(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
@@ -43,6 +45,21 @@ async def test_a_share_is_told_as_its_status_is(kube: Any, reconciler: Reconcile
     assert found["share_condition", "a", "Ready"] == 0
     assert found["share_reason", "a", "DaemonNotReady"] == 1
     assert found["operator_leader",] == 1
+
+
+async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    assert ("share_claims_allocated", "a") not in told(FleetSnapshot(True, reconciler.reports))
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "delivery": "ResourceClaim"}})
+    kube.put(RESOURCE_CLAIMS, CLAIM)
+    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await reconciler.once()
+    await asyncio.sleep(0.01)
+    await reconciler.once()
+    await reconciler.world.claims.close()
+    found = told(FleetSnapshot(True, reconciler.reports))
+    assert (found["share_claims_allocated", "a"], found["share_claims_pending", "a"]) == (0, 1)
 
 
 async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: Any, reconciler: Reconciler) -> None:
