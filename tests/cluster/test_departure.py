@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 
+from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
 KERNEL_MS = "3000"
@@ -22,8 +24,7 @@ def test_a_pod_deleted_in_mid_kernel_leaves_its_seven_neighbours_alive(harness: 
         for name in names:
             tenant.wait_checks(name, above=after[name])
         assert len(tenant.running()) == 7
-        told = [it for it in tenant.kubernetes_events("victim") if it["reason"] == "ClientTerminated"]
-        assert len(told) == 1
+        assert len(ends(tenant, "victim")) == 1
 
 
 @contextmanager
@@ -51,11 +52,54 @@ def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harne
         assert [error["code"] for error in errors] == [700] * 7
 
 
-def test_a_client_that_catches_sigterm_ends_by_itself(harness: Harness) -> None:
+def ends(tenant: Tenant, name: str) -> list[Object]:
+    """What was told of ordered ends of the pod's clients."""
+    return [it for it in tenant.kubernetes_events(name) if it["reason"] == "ClientTerminated"]
+
+
+@contextmanager
+def kept(tenant: Tenant, *names: str) -> Iterator[None]:
+    """Deleted pods stay to be looked at: a finalizer holds them."""
+    for name in names:
+        tenant.kubectl("patch", "pod", name, "--type=merge", '--patch={"metadata":{"finalizers":["test.local/kept"]}}')
+    try:
+        yield
+    finally:
+        for name in names:
+            tenant.kubectl("patch", "pod", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+def exit_code(tenant: Tenant, name: str) -> int:
+    """Of the pod's container, once it has ended; the kubelet tells that after the grace period at the latest."""
+
+    def ended() -> list[Object]:
+        states = tenant.kubectl.get("pod", name)["status"].get("containerStatuses", [])
+        return [it["state"]["terminated"] for it in states if "terminated" in it["state"]]
+
+    return int(wait_until(f"{name} ended", ended, 60, lambda: tenant.explain(name))[0]["exitCode"])
+
+
+def test_a_client_that_catches_sigterm_has_until_2_s_before_its_end(harness: Harness) -> None:
+    """One ends by itself, after its kernel; one goes on, and is ended before the kubelet would do it in mid-kernel."""
     with harness.share("polite", per_node=1), harness.namespace() as tenant:
-        tenant.neighbours("polite", 2)
-        tenant.start(tenant.pod("leaver", "polite", "depart", grace=20))
-        tenant.wait_event("leaver", "progress")
-        tenant.kubectl.delete("pod", "leaver")
-        assert not [it for it in tenant.kubernetes_events("leaver") if it["reason"] == "ClientTerminated"]
+        names = tenant.neighbours("polite", 2)
+        for name, choice, grace in (("finisher", "finish", 20), ("ignorer", "ignore", 8)):
+            options = ("--role", "victim", "--kernel-ms", KERNEL_MS, "--on-sigterm", choice)
+            tenant.start(tenant.pod(name, "polite", "depart", *options, grace=grace))
+        for name in ("finisher", "ignorer"):
+            tenant.wait_event(name, "started")
+        with kept(tenant, "finisher", "ignorer"):
+            tenant.kubectl.delete("pod", "finisher", "ignorer", wait=False)
+            [told] = wait_until("the ignorer ended in order", lambda: ends(tenant, "ignorer"), 60)
+            assert [exit_code(tenant, name) for name in ("finisher", "ignorer")] == [0, 0]
+            assert not ends(tenant, "finisher")
+            assert "catches SIGTERM but its time is over" in told["message"]
+            killed = tenant.kubectl.get("pod", "ignorer")["metadata"]["deletionTimestamp"]
+            assert moment(told["eventTime"]) >= moment(killed) - timedelta(seconds=2)
+        for name in names:
+            tenant.wait_checks(name, above=tenant.checks(name))
         assert len(tenant.running()) == 2
+
+
+def moment(timestamp: str) -> datetime:
+    return datetime.fromisoformat(timestamp)

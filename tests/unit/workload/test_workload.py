@@ -123,7 +123,13 @@ def test_a_victim_that_the_daemon_ended_says_so_and_ends_in_good_order(monkeypat
     try:
         depart.run(
             argparse.Namespace(
-                backend="auto", role="victim", kernel_ms=5.0, elements=1, duration=1.0, report_every=1.0
+                backend="auto",
+                role="victim",
+                kernel_ms=5.0,
+                elements=1,
+                duration=1.0,
+                report_every=1.0,
+                on_sigterm=depart.OnSigterm.DIE,
             ),
             Report("depart", out),
             Stop(),
@@ -164,3 +170,27 @@ def test_sigterm_ends_a_neighbour_cleanly_within_two_seconds() -> None:
     rest = process.stdout.read()
     assert process.wait(timeout=2) == 0
     assert json.loads(rest.splitlines()[-1])["event"] == "finished"
+
+
+def sigterm_in_mid_kernel(on_sigterm: str, seconds: float) -> tuple[int | None, list[str]]:
+    """(exit code, None: it lives, events told) of a victim with kernels of 0.2 s, that long after SIGTERM."""
+    command = [sys.executable, "-m", "gpushare_workload.cli", "run", "depart", "--backend", "numpy", "--role", "victim"]
+    process = subprocess.Popen(
+        [*command, "--kernel-ms", "200", "--on-sigterm", on_sigterm], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    events = [next(json.loads(line)["event"] for line in process.stdout if '"started"' in line)]
+    process.send_signal(signal.SIGTERM)
+    try:
+        status = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        status = None
+        process.kill()
+        process.wait()
+    return status, events + [json.loads(line)["event"] for line in process.stdout]
+
+
+def test_a_victim_that_catches_sigterm_ends_after_its_kernel_or_not_at_all() -> None:
+    assert sigterm_in_mid_kernel("finish", seconds=10) == (0, ["started", "finished"])
+    assert sigterm_in_mid_kernel("ignore", seconds=1) == (None, ["started"])
+    assert sigterm_in_mid_kernel("die", seconds=10) == (-signal.SIGTERM, ["started"])

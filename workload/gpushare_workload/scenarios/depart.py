@@ -6,14 +6,15 @@ does just that. Ended through the control daemon first (what gpushare does), nob
 at kernels of 1, 5, 10, 20, 50 and 100 ms: unguarded, the first at 10 ms or more ended all three neighbours; guarded,
 none of 60 hurt anybody.
 
-Roles, one process each: `victim` runs kernels of a set length back to back and does not catch SIGTERM; `neighbour` runs
-short kernels, checks every result, catches SIGTERM and exits 0 unless one was wrong. Run one victim beside neighbours
-on one GPU and kill the victim.
+Roles, one process each: `victim` runs kernels of a set length back to back and, unless told otherwise, does not catch
+SIGTERM; `neighbour` runs short kernels, checks every result, catches SIGTERM and exits 0 unless one was wrong. Run one
+victim beside neighbours on one GPU and kill the victim.
 """
 
 import argparse
 import signal
 import time
+from enum import StrEnum
 
 from gpushare_workload import neighbour
 from gpushare_workload.backend import Backend, GpuError, open_backend
@@ -26,9 +27,24 @@ from gpushare_workload.stopping import Stop
 NAME = "depart"
 
 
+class OnSigterm(StrEnum):
+    """What a victim does about SIGTERM."""
+
+    DIE = "die"  # no handler: the program that nobody wrote with care
+    FINISH = "finish"  # ends after the kernel that runs
+    IGNORE = "ignore"  # catches it and goes on: hangs, or thinks that it has hours
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--role", choices=("victim", "neighbour"), default="neighbour")
     parser.add_argument("--kernel-ms", type=float, default=1000.0, help="length of each of the victim's kernels")
+    parser.add_argument(
+        "--on-sigterm",
+        choices=list(OnSigterm),
+        type=OnSigterm,
+        default=OnSigterm.DIE,
+        help="what the victim does about it: no handler, end after its kernel, or catch it and go on",
+    )
     neighbour.add_arguments(parser)
 
 
@@ -37,8 +53,7 @@ def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
     if not arguments.kernel_ms > 0:
         raise ValueError(f"--kernel-ms {arguments.kernel_ms}: must be more than 0")
     if arguments.role == "victim":
-        # Not catching it is the point: this is the program that nobody wrote with care.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _treat_sigterm(arguments.on_sigterm)
     backend = open_backend(arguments.backend)
     try:
         limits.check(backend, Grant.from_environment(), report)
@@ -48,6 +63,15 @@ def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
             neighbour.check_results(backend, arguments, report, stop)
     finally:
         backend.close()
+
+
+def _treat_sigterm(choice: OnSigterm) -> None:
+    """Replaces the handler that asks a scenario to stop, where the victim has other plans."""
+    if choice is OnSigterm.DIE:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    elif choice is OnSigterm.IGNORE:
+        # Not SIG_IGN: to who looks at it from outside, this program cares for the signal.
+        signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 def _victim(backend: Backend, kernel_ms: float, end: float, report: Report, stop: Stop) -> None:
