@@ -101,10 +101,16 @@ class Departures:
     def kill(self, killed: Killing, pods: Mapping[str, Object], now: float, wall: float) -> bool:
         """Takes note of a termination that the kubelet decided.
 
-        False: of no pod of `pods` that has clients, or of a container that has been started again since.
+        False: of no pod of `pods` that has clients, of one whose end is known already, or of a container that has been
+        started again since.
         """
         pod = pods.get(killed.pod_uid)
         if pod is None or not killing.concerns(killed, pod) or not runs_here(pod):
+            return False
+        if pod["metadata"].get("deletionTimestamp") and not killed.shortens:
+            return False
+        if killed.container and (killed.pod_uid, "", "") in self._killed:
+            # The containers of a pod that ends as a whole are told one by one, without the reason.
             return False
         instance, started = _instance(pod, killed.container)
         grace = killing.grace_seconds(killed, pod)

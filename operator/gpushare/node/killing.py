@@ -1,10 +1,13 @@
 """What the kubelet says when it ends a container or a pod by itself. Pure.
 
-A termination that the kubelet decides alone (pressure, node shutdown, activeDeadlineSeconds, a failed probe, a changed
-container) shows in no pod's status until no container runs any more (status_manager.go:1473,1504 of Kubernetes 1.37).
-But it records an event `Killing` for each container before it runs the preStop hook and sends SIGTERM
-(kuberuntime_container.go:887,897,915), and `Evicted` for a pod before that. Events are best effort: of one pod at most
-25 at once and then one in five minutes are written (client-go's spam filter).
+A termination that the kubelet decides alone shows in no pod's status until no container runs any more
+(status_manager.go:1473,1504 of Kubernetes 1.37). But it records an event `Killing` for each container before it runs
+the preStop hook and sends SIGTERM (kuberuntime_container.go:887,897,915), whose message tells a failed probe or hook, a
+changed definition or a resize. Why it ends a pod as a whole it tells before that, where it tells it: see PODS. Nothing
+tells it on a pod when the node shuts down (nodeshutdown_manager.go:159) or a pod's sandbox is made anew.
+
+Events are best effort: of one pod at most 25 at once and then one in five minutes are written (client-go's spam
+filter).
 
 Anybody who may create events can write one like these, so a policy of ours refuses them to all but nodes; and an event
 counts only for the pod that it names fully, in its own namespace.
@@ -22,19 +25,35 @@ SELECTOR = "involvedObject.kind=Pod,source=kubelet," + ",".join(
 EVICTION_SECONDS = 1.0
 """Grace of an eviction for pressure (eviction_manager.go:62,431); a soft one may have more, which nothing tells."""
 
+PODS: Mapping[str, str] = {
+    "Evicted": "is evicted by the kubelet",  # eviction_manager.go:643
+    "Preempting": "has to make room for a critical pod, as the kubelet decided",  # preemption.go:112
+    "DeadlineExceeded": "has been active for longer than its activeDeadlineSeconds",  # active_deadline.go:74
+}
+"""The reasons with which the kubelet ends a pod as a whole; each completes "its pod …"."""
+RESTARTED_WITH_ALL = "killing"
+"""What it says of a container that it restarts because another one's restart rule wants all of them restarted
+(kuberuntime_manager.go:1642): without any grace, and without its preStop hook."""
+
 _CONTAINER_PATHS = ("spec.containers{", "spec.initContainers{", "spec.ephemeralContainers{")
 
 
 @dataclass(frozen=True, slots=True)
 class Killing:
-    """`container` empty: the whole pod, which is evicted. `at`: seconds since 1970 by this node's own clock."""
+    """`reason`: the event's. `container` empty: the whole pod. `at`: seconds since 1970 by this node's own clock."""
 
     pod_uid: str
     namespace: str
     pod: str
     container: str
+    reason: str
     message: str
     at: float
+
+    @property
+    def shortens(self) -> bool:
+        """Whether it takes the rest of its time from a pod that is being deleted (pod_workers.go:1023)."""
+        return self.reason == "Evicted"
 
 
 def killing_of(event: Mapping[str, Any], node: str) -> Killing | None:
@@ -45,16 +64,17 @@ def killing_of(event: Mapping[str, Any], node: str) -> Killing | None:
     source, about = event.get("source") or {}, event.get("involvedObject") or {}
     if (source.get("component"), source.get("host")) != ("kubelet", node) or about.get("kind") != "Pod":
         return None
-    container = _container(str(about.get("fieldPath") or ""))
-    reason = event.get("reason")
-    if not (reason == "Evicted" or (reason == "Killing" and container)):
+    reason = str(event.get("reason"))
+    container = "" if reason in PODS else _container(str(about.get("fieldPath") or ""))
+    if not (reason in PODS or (reason == "Killing" and container)):
         return None
     metadata = event["metadata"]
     return Killing(
         pod_uid=str(about.get("uid", "")),
         namespace=metadata["namespace"],
         pod=str(about.get("name", "")),
-        container="" if reason == "Evicted" else container,
+        container=container,
+        reason=reason,
         message=str(event.get("message") or ""),
         at=datetime.fromisoformat(event.get("lastTimestamp") or event["eventTime"]).timestamp(),
     )
@@ -72,8 +92,10 @@ def concerns(killing: Killing, pod: Mapping[str, Any]) -> bool:
 
 def grace_seconds(killing: Killing, pod: Mapping[str, Any]) -> float:
     """How long the kubelet waits before it kills, its preStop hook included (kuberuntime_container.go:1423)."""
-    if not killing.container:
+    if killing.reason == "Evicted":
         return EVICTION_SECONDS
+    if killing.message == RESTARTED_WITH_ALL:
+        return 0.0
     spec = pod["spec"]
     for probe in ("liveness", "startup"):
         if f"failed {probe} probe" in killing.message:
@@ -88,7 +110,9 @@ def why(killing: Killing) -> str:
     """Completes "its pod …"."""
     told = f" ({killing.message.rstrip('. ')})" if killing.message else ""
     if not killing.container:
-        return f"is evicted by the kubelet{told}"
+        return f"{PODS[killing.reason]}{told}"
+    if killing.message == RESTARTED_WITH_ALL:
+        return f"loses container {killing.container}, which the kubelet restarts together with all others of the pod"
     return f"loses container {killing.container}, which the kubelet ends{told}"
 
 

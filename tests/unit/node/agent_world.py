@@ -70,7 +70,7 @@ class FakeKube:
     async def apply(self, resource: Resource, name: str, body: Object, *, manager: str, **kind: Any) -> Object:
         if kind.get("subresource") == "status":
             self.status_writes += 1
-            return self.put(resource, {**self.objects[resource][name], "status": body["status"]})
+            return self.put(resource, {**await self.get(resource, name), "status": body["status"]})
         return self.put(resource, {"spec": {}, **body, "metadata": {**body["metadata"], "uid": f"u{self._version}"}})
 
     def put(self, resource: Resource, obj: Object) -> Object:

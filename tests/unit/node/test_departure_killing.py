@@ -36,6 +36,13 @@ def killing(**changes: Any) -> Killing:
 
 
 EVICTED = {"reason": "Evicted", "message": "The node was low on resource: memory. ", "about": {"fieldPath": ""}}
+PREEMPTED = {"reason": "Preempting", "message": "Preempted in order to admit critical pod", "about": {"fieldPath": ""}}
+EXPIRED = {
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+    "about": {"fieldPath": ""},
+}
+"""As the kubelet of Kubernetes 1.37 writes them."""
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,10 @@ EVICTED = {"reason": "Evicted", "message": "The node was low on resource: memory
         (event(), "app"),
         (event(about={"fieldPath": "spec.initContainers{side}"}), "side"),
         (event(**EVICTED), ""),
+        (event(**PREEMPTED), ""),
+        (event(**EXPIRED), ""),
     ],
-    ids=["a container", "a sidecar", "an eviction is of the whole pod"],
+    ids=["a container", "a sidecar", "an eviction", "a preemption", "a pod's own deadline"],
 )
 def test_the_kubelets_word_for_an_end(found: Any, container: str) -> None:
     told = killing_of(found, "here")
@@ -82,6 +91,9 @@ def with_probes(**probes: Any) -> Any:
         pytest.param(killing(), with_probes(), 40, id="the pod's grace period"),
         pytest.param(killing(), pod(), 30, id="Kubernetes' default"),
         pytest.param(killing(**EVICTED), with_probes(), 1, id="an eviction for pressure has one second"),
+        pytest.param(killing(**PREEMPTED), with_probes(), 40, id="a preemption leaves the pod's grace period"),
+        pytest.param(killing(**EXPIRED), with_probes(), 40, id="so does a deadline"),
+        pytest.param(killing(message="killing"), with_probes(), 0, id="a restart with all others leaves none"),
         pytest.param(
             killing(message=LIVENESS),
             with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}),
@@ -113,12 +125,51 @@ def test_only_the_container_that_is_killed_departs() -> None:
     assert departure_of(leaving, SIDE) is None
 
 
-def test_an_evicted_pod_departs_with_all_its_containers() -> None:
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (killing(**EVICTED), "is evicted by the kubelet (The node was low on resource: memory)"),
+        (
+            killing(**PREEMPTED),
+            "has to make room for a critical pod, as the kubelet decided (Preempted in order to admit critical pod)",
+        ),
+        (
+            killing(**EXPIRED),
+            "has been active for longer than its activeDeadlineSeconds "
+            "(Pod was active on the node longer than the specified deadline)",
+        ),
+    ],
+    ids=["evicted", "preempted", "past its deadline"],
+)
+def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(told: Killing, why: str) -> None:
     departures, found = Departures(), pod()
-    departures.kill(killing(**EVICTED), {uid(1): found}, 100.0, WALL)
+    departures.kill(told, {uid(1): found}, 100.0, WALL)
     leaving = look(departures, found, now=100.0)
     assert [departure_of(leaving, owner) is not None for owner in (APP, SIDE)] == [True, True]
-    assert leaving[0].why == "is evicted by the kubelet (The node was low on resource: memory)"
+    assert leaving[0].why == why
+
+
+def test_the_containers_of_such_a_pod_are_told_afterwards_and_the_reason_stays_that_of_the_pod() -> None:
+    departures, found = Departures(), pod()
+    assert departures.kill(killing(**PREEMPTED), {uid(1): found}, 100.0, WALL)
+    assert not departures.kill(killing(), {uid(1): found}, 100.1, WALL)
+    [leaving] = look(departures, found, now=100.2)
+    assert "critical pod" in leaving.why
+
+
+def test_a_container_that_is_restarted_with_all_others_is_told_so() -> None:
+    departures, found = Departures(), pod()
+    departures.kill(killing(message="killing"), {uid(1): found}, 100.0, WALL)
+    [leaving] = look(departures, found, now=100.0)
+    assert leaving.why == "loses container app, which the kubelet restarts together with all others of the pod"
+
+
+@pytest.mark.parametrize("told", [killing(**PREEMPTED), killing(**EXPIRED), killing()], ids=lambda told: told.reason)
+def test_a_pod_that_is_being_deleted_keeps_the_time_of_its_deletion(told: Killing) -> None:
+    departures, deleted = Departures(), pod(grace=3600)
+    look(departures, pod(), now=100.0)
+    assert not departures.kill(told, {uid(1): deleted}, 110.0, WALL)
+    assert [item.kill_at for item in look(departures, deleted, now=110.0)] == [3710.0]
 
 
 def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> None:
@@ -162,12 +213,17 @@ def test_whom_an_event_does_not_concern(found: Any, why: str) -> None:
     assert not Departures().kill(killing(), {uid(1): found}, 0.0, WALL), why
 
 
-def test_a_deleted_pod_has_the_time_of_its_deletion_and_an_evicted_one_has_not() -> None:
+def test_a_container_of_a_pod_that_is_deleted_later_has_the_time_of_that() -> None:
+    departures, deleted = Departures(), pod(grace=3600)
+    departures.kill(killing(), {uid(1): pod()}, 100.0, WALL)
+    look(departures, pod(), now=100.0)
+    assert [item.kill_at for item in look(departures, deleted, now=101.0)] == [3701.0]
+
+
+def test_an_eviction_shortens_the_time_of_a_deletion() -> None:
     departures, deleted = Departures(), pod(grace=3600)
     look(departures, pod(), now=100.0)
-    departures.kill(killing(), {uid(1): deleted}, 100.0, WALL)
-    assert [item.kill_at for item in look(departures, deleted, now=100.0)] == [3700.0]
-    departures.kill(killing(**EVICTED), {uid(1): deleted}, 200.0, WALL)
+    assert departures.kill(killing(**EVICTED), {uid(1): deleted}, 200.0, WALL)
     departure = departure_of(look(departures, deleted, now=200.0), APP)
     assert departure is not None
     assert departure.kill_at == 201.0

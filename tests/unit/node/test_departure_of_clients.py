@@ -95,7 +95,8 @@ async def test_of_a_container_that_the_kubelet_ends_by_itself_the_clients_are_en
     world.client(10, 1)
     world.client(11, 1, container=OTHER)
     await begin(world, pod(1))
-    world.departure.killing(Killing(uid(1), "team", "pod-1", "app", "Container app failed liveness probe", time.time()))
+    said = "Container app failed liveness probe"
+    world.departure.killing(Killing(uid(1), "team", "pod-1", "app", "Killing", said, time.time()))
     await world.until_ended(10, seconds=0.3)
     await asyncio.sleep(0.4)
     assert world.ended == [10]
