@@ -81,6 +81,7 @@ class EventReason(StrEnum):
     GPU_RELEASED = "GpuReleased"
     CLIENT_TERMINATED = "ClientTerminated"
     CLIENT_FAULTED = "ClientFaulted"
+    UNGUARDED_DEPARTURE = "UnguardedDeparture"
     DAEMON_RESTARTED = "DaemonRestarted"
     GPU_FAULT = "GpuFault"
     GPU_LOST = "GpuLost"

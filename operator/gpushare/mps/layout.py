@@ -4,6 +4,7 @@
     daemon.json           wanted, by the agent
     state.json            done, by the supervisor
     endings.json          clients that the agent had ended, so that a restarted one ends none twice
+    seen.json             what the agent saw last, so that a restarted one knows what happened in between
     pipe/                 the daemon's own sockets: for the supervisor and the agent only
     client/control        hard link to pipe/control: all that a client sees
     log/                  control.log, server.log
@@ -32,6 +33,10 @@ class GpuDir:
     @property
     def endings(self) -> Path:
         return self.path / "endings.json"
+
+    @property
+    def seen(self) -> Path:
+        return self.path / "seen.json"
 
     @property
     def original_mode(self) -> Path:

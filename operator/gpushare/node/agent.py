@@ -17,6 +17,7 @@ from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object
 from gpushare.kube.reflector import Reflector
 from gpushare.mps.clock import boot_clock
+from gpushare.mps.wire import DaemonState
 from gpushare.node import cdi, daemons
 from gpushare.node.daemons import OnDisk
 from gpushare.node.decision import GpuDecision, Picture, decide
@@ -155,6 +156,11 @@ class Agent:
             for uuid, decision in self.decisions.items()
             if uuid in self._on_disk
         ]
+
+    def supervised(self) -> dict[Uuid, DaemonState]:
+        """The word of each supervisor of a GPU that was decided on."""
+        found = {uuid: item.state for uuid, item in self._on_disk.items() if uuid in self.decisions}
+        return {uuid: state for uuid, state in found.items() if state is not None}
 
     def faults(self) -> list[Fault]:
         """GPUs whose server waits for clients that a fatal fault has hit, of shares that are known."""

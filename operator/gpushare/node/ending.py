@@ -30,7 +30,8 @@ LOG = logging.getLogger(__name__)
 CONTROL_SECONDS = 30.0
 """For all clients of one call. A wedged daemon is given up after its first command's own limit."""
 MOST_REMEMBERED = 256
-"""Of one GPU, the latest ones: several times the clients that a server takes (48, or 60 from driver 590)."""
+"""Of one GPU, the latest ones: several times the clients that a server takes (48, or 60 from driver 590). The dead are
+among them as long as there is room: a restarted agent tells by them who was ended in order."""
 
 
 class Cause(StrEnum):
@@ -163,7 +164,9 @@ class Endings:
         return self._asked[uuid]
 
     def _remember(self, uuid: Uuid, entries: tuple[Asked, ...]) -> None:
-        kept = tuple(entry for entry in entries if self._counts(entry))[-MOST_REMEMBERED:]
+        if len(entries) > MOST_REMEMBERED:
+            entries = tuple(entry for entry in entries if self._counts(entry))
+        kept = entries[-MOST_REMEMBERED:]
         self._asked[uuid] = kept
         try:
             write_model(gpu_dir(self._root, uuid).endings, AskedFile(asked=list(kept)))

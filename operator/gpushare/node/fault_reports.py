@@ -2,7 +2,7 @@
 
 Daemon and supervisor count what befalls them; what changed between two looks is told, with the daemon's own line. A
 fault is put down to nobody: server log and Xid name innocents (measured), so the text says "one of". What happened
-while no agent ran is not told.
+while no agent ran is told by `absence`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

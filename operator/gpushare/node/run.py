@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.layout import gpu_dir
-from gpushare.node import driver, probes
+from gpushare.node import absence, driver, probes
 from gpushare.node.agent import Agent
 from gpushare.node.departure import Departure
 from gpushare.node.ending import Endings
 from gpushare.node.enforcement import Enforcement
 from gpushare.node.expiry import Expiry
 from gpushare.node.fault_reports import FaultReports
+from gpushare.node.handover import Handover
 from gpushare.node.kill_events import KillEvents
 from gpushare.node.lane import HungError, Lane
 from gpushare.node.lingering import Lingering
@@ -75,6 +77,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         )
         expiry = Expiry(nvml, agent.expired, agent.pods_by_uid, endings, announcer.tell)
         reports = FaultReports(settings.node)
+        handover = Handover(settings.root)
         xids = XidWatch(nvml, lambda xid: reports.xid(xid, boot_clock()))
         lingering = Lingering(settings.node, agent.faults, agent.pods_by_uid, announcer.tell)
         agent.follow_pods(departure.poke)
@@ -88,6 +91,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             tasks.create_task(lingering.run())
             tasks.create_task(xids.run())
             tasks.create_task(_report_faults(agent, reports, announcer))
+            tasks.create_task(_hand_over(settings.node, agent, handover, announcer))
 
 
 async def _report_faults(agent: Agent, reports: FaultReports, announcer: Announcer) -> None:
@@ -95,6 +99,22 @@ async def _report_faults(agent: Agent, reports: FaultReports, announcer: Announc
     while True:
         for news in reports.look(agent.fault_looks(), boot_clock()):
             announcer.tell(news)
+        await asyncio.sleep(REPORT_SECONDS)
+
+
+async def _hand_over(node: str, agent: Agent, handover: Handover, announcer: Announcer) -> None:
+    """Runs until cancelled. Without the pods of now nothing is compared, and nothing of an earlier agent's replaced."""
+    await agent.pods.synced.wait()
+    while True:
+        now = time.time()
+        for uuid, state in agent.supervised().items():
+            before = handover.take(uuid)
+            if before is not None:
+                ended = handover.ended(uuid, before.clients)
+                for news in absence.told(node, uuid, before, state, ended, agent.pods_by_uid(), now):
+                    LOG.warning("%s", news.note)
+                    announcer.tell(news)
+            handover.note(uuid, state, agent.observed.get(uuid), now)
         await asyncio.sleep(REPORT_SECONDS)
 
 

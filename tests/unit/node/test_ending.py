@@ -134,16 +134,21 @@ async def test_a_pid_that_became_another_process_meanwhile_is_left_alone(world: 
     assert world.ended == []
 
 
-async def test_the_dead_are_dropped_from_the_file_and_the_living_are_bounded(world: World) -> None:
+async def test_the_dead_are_remembered_as_long_as_there_is_room_and_the_living_are_bounded(world: World) -> None:
     file = world.root / GPU / "endings.json"
     await world.endings.end(GPU, [world.new_client(pid) for pid in range(1000, 1003)], Cause.DEPARTURE)
     shutil.rmtree(world.proc / "1000")
     await world.endings.end(GPU, [world.new_client(2000)], Cause.DEPARTURE)
-    assert '"pid":1000' not in file.read_text()
+    assert '"pid":1000' in file.read_text()
     await world.endings.end(
-        GPU, [world.new_client(pid) for pid in range(3000, 3000 + MOST_REMEMBERED)], Cause.DEPARTURE
+        GPU, [world.new_client(pid) for pid in range(3000, 3000 + MOST_REMEMBERED - 3)], Cause.DEPARTURE
     )
     assert file.read_text().count('"pid"') == MOST_REMEMBERED
+    assert '"pid":1000' not in file.read_text()
+    assert '"pid":1001' in file.read_text()
+    await world.endings.end(GPU, [world.new_client(4000)], Cause.DEPARTURE)
+    assert file.read_text().count('"pid"') == MOST_REMEMBERED
+    assert '"pid":1001' not in file.read_text()
 
 
 async def test_a_file_that_cannot_be_read_or_written_keeps_no_client_from_its_end(
