@@ -270,7 +270,9 @@ def client_pod(
     grace: int = 5,
     user: int = 1000,
     env: list[dict[str, Any]] | None = None,
+    priority: str = "",
 ) -> Object:
+    """`grace`: seconds. `priority`: name of a PriorityClass; empty: none."""
     container: dict[str, Any] = {
         "name": "app",
         "image": image,
@@ -290,6 +292,7 @@ def client_pod(
             "automountServiceAccountToken": False,
             "securityContext": {"runAsNonRoot": True, "runAsUser": user, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [container],
+            **({"priorityClassName": priority} if priority else {}),
         },
     }
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.told import wait_told
 
 KERNEL_MS = "3000"
 
@@ -50,6 +51,10 @@ def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harne
             tenant.kubectl.delete("pod", "victim")
             errors = [tenant.wait_event(name, "gpu-error", seconds=20) for name in names]
         assert [error["code"] for error in errors] == [700] * 7
+        # The next agent tells what nobody saw.
+        note = wait_told(harness, "UnguardedDeparture", f"in order: {tenant.name}/victim.", 60)
+        assert "a fatal fault has hit the MPS server since" in note
+        assert "It happened while no agent ran" in wait_told(harness, "GpuFault", f"{tenant.name}/victim", 60)
 
 
 def ends(tenant: Tenant, name: str) -> list[Object]:

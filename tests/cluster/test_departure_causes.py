@@ -5,10 +5,13 @@ would be killed in: one that was not ended in order would take everybody along.
 """
 
 import json
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from localcluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
@@ -16,6 +19,8 @@ NEIGHBOURS = 3
 VICTIM = ("depart", "--role", "victim", "--kernel-ms", "3000")
 PLAIN_SHELL = ["sh", "-c", f"gpushare-workload run {' '.join(VICTIM)}; sleep 1"]
 """A shell as PID 1 that forwards no signal."""
+LOWEST = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "lowest"},
+          "value": -10, "preemptionPolicy": "Never"}  # fmt: skip
 
 Cause = Callable[[Tenant, str], Any]
 
@@ -31,6 +36,11 @@ def with_container(pod: Object, **fields: Any) -> Object:
 
 def with_spec(pod: Object, **fields: Any) -> Object:
     pod["spec"] |= fields
+    return pod
+
+
+def requesting(pod: Object, **amounts: str) -> Object:
+    pod["spec"]["containers"][0]["resources"]["requests"] = amounts
     return pod
 
 
@@ -133,11 +143,33 @@ def outrank(tenant: Tenant, name: str) -> None:
     wait_until("the preemption", lambda: terminated(tenant, name), 60, lambda: explain(tenant, [name, "preemptor"]))
 
 
+def make_room(tenant: Tenant, name: str) -> None:
+    """A critical pod comes to the node that fits there only without the victim; the scheduler is not asked."""
+    node = tenant.harness.kubectl.get("node", NODE)
+    pods = tenant.harness.kubectl.items("pods", "--all-namespaces", f"--field-selector=spec.nodeName={NODE}")
+    others = sum(cpu_requests(pod) for pod in pods if pod["metadata"]["name"] != name and is_active(pod))
+    pod = tenant.pod("critical", "", command=["sleep", "1000"], grace=0)
+    left = millicores(node["status"]["allocatable"]["cpu"]) - others
+    with_container(pod, resources={"requests": {"cpu": f"{left}m"}})
+    tenant.start(with_spec(pod, nodeName=NODE, priorityClassName="system-node-critical"))
+
+
+def cpu_requests(pod: Object) -> int:
+    found = (it.get("resources", {}).get("requests", {}).get("cpu", "0") for it in pod["spec"]["containers"])
+    return sum(millicores(it) for it in found)
+
+
+def millicores(quantity: str) -> int:
+    return int(quantity[:-1]) if quantity.endswith("m") else 1000 * int(quantity)
+
+
+def is_active(pod: Object) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
 def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harness) -> None:
     """Eviction, drain, preemption, a Job's deadline, a rolling update, deletion by force and with any grace period."""
     share = "api-ends"
-    lowest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "lowest"},
-              "value": -10, "preemptionPolicy": "Never"}  # fmt: skip
     ends: dict[str, Cause] = {
         "outranked": outrank,  # first, as long as every slot is taken
         "evicted": evict,
@@ -145,6 +177,7 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
         "rolled": roll,
         "forced": delete("--grace-period=0", "--force"),
         "grace-1": delete("--grace-period=1"),
+        "grace-30": delete("--grace-period=30"),
         "grace-3600": delete("--grace-period=3600"),
         "own-prestop": delete(),
         "sidecar": delete(),
@@ -153,14 +186,14 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
     }
     with harness.share(share, per_gpu=NEIGHBOURS + len(ends), memory={"default": "2Gi"}, per_node=1), \
             harness.namespace() as tenant:  # fmt: skip
-        harness.kubectl.apply(lowest)
+        harness.kubectl.apply(LOWEST)
         drained = victim(tenant, share, "drained")
         drained["metadata"]["labels"] = {"drained": "drained"}
         job = with_spec(victim(tenant, share, "job"), restartPolicy="Never")
         rolled = with_spec(victim(tenant, share, "rolled"), restartPolicy="Always")
         hook = {"preStop": {"exec": {"command": ["sleep", "1"]}}}
         victims = [
-            *(victim(tenant, share, name) for name in ("evicted", "forced", "grace-1", "grace-3600")),
+            *(victim(tenant, share, name) for name in ("evicted", "forced", "grace-1", "grace-30", "grace-3600")),
             controlled("Job", "batch/v1", job, backoffLimit=0),
             controlled("Deployment", "apps/v1", rolled, selector={"matchLabels": {"app": "rolled"}},
                        strategy={"type": "Recreate"}),
@@ -168,7 +201,7 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
             as_sidecar(victim(tenant, share, "sidecar")),
             tenant.pod("shell", share, command=PLAIN_SHELL, grace=3),
             drained,
-            with_spec(victim(tenant, share, "outranked"), priorityClassName="lowest"),
+            victim(tenant, share, "outranked", priority="lowest"),
         ]  # fmt: skip
         everybody_else_goes_on(tenant, share, victims, ends)
         assert "is being deleted with a grace period of 3600 s" in terminated(tenant, "grace-3600")[0]
@@ -177,7 +210,7 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
 
 
 def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) -> None:
-    """A failed liveness probe, a pod's own deadline, an eviction for storage: told by the kubelet's events alone."""
+    """A failed liveness probe, a pod's own deadline, an eviction for storage, a preemption: told by events alone."""
     share = "kubelet-ends"
     full = [
         "sh",
@@ -188,6 +221,7 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
         "unalive": lambda *_: None,
         "deadline": set_deadline("pod"),
         "stored": lambda *_: None,
+        "preempted": make_room,
     }
     with harness.share(share, per_node=1), harness.namespace() as tenant:
         probe = {"exec": {"command": ["false"]}, "initialDelaySeconds": 15, "periodSeconds": 1, "failureThreshold": 1}
@@ -199,8 +233,46 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
             with_container(victim(tenant, share, "unalive", restart="OnFailure"), livenessProbe=probe),
             victim(tenant, share, "deadline"),
             stored,
+            requesting(victim(tenant, share, "preempted"), cpu="300m"),
         ]
         everybody_else_goes_on(tenant, share, victims, ends)
         assert "failed liveness probe" in terminated(tenant, "unalive")[0]
-        assert "which the kubelet ends (Stopping container app)" in terminated(tenant, "deadline")[0]
+        assert "has been active for longer than its activeDeadlineSeconds" in terminated(tenant, "deadline")[0]
         assert "is evicted by the kubelet" in terminated(tenant, "stored")[0]
+        assert "has to make room for a critical pod" in terminated(tenant, "preempted")[0]
+
+
+@contextmanager
+def kubelet_that_evicts_softly(harness: Harness) -> Iterator[None]:
+    """It finds that memory is short on its node, whatever is free, and leaves pods the grace of a soft eviction."""
+    file = harness.layout.conf / "kubelet.yaml"
+    before = file.read_text()
+    settings = {"evictionSoft": {"memory.available": "99%"}, "evictionSoftGracePeriod": {"memory.available": "1s"},
+                "evictionMaxPodGracePeriod": 30, "evictionPressureTransitionPeriod": "1s"}  # fmt: skip
+    file.write_text(json.dumps(json.loads(before) | settings))
+    processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+    try:
+        yield
+    finally:
+        file.write_text(before)
+        processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+
+
+def test_a_soft_eviction_hurts_no_neighbour(harness: Harness) -> None:
+    """The neighbours are critical pods, which no kubelet evicts; the victim is first in its order, by its priority."""
+    share = "soft-ends"
+    with harness.share(share, per_node=1) as gpu, harness.namespace() as tenant:
+        harness.kubectl.apply(LOWEST)
+        names = tenant.neighbours(share, NEIGHBOURS, priority="system-cluster-critical")
+        # With a request: a restarted kubelet would not take a pod without any back while memory is short.
+        evicted = tenant.pod("evicted", share, command=PLAIN_SHELL, grace=20, priority="lowest")
+        tenant.start(requesting(evicted, memory="1Mi"))
+        wait_until("the victim in its kernel", lambda: started(tenant, "evicted"), 60)
+        with kubelet_that_evicts_softly(harness):
+            told = wait_until("its ordered end", lambda: terminated(tenant, "evicted"), 120, lambda: all_events(tenant))
+        assert "is evicted by the kubelet (The node was low on resource: memory" in told[0]
+        gpu.wait_capacity(8, 60)
+        before = {name: tenant.checks(name) for name in names}
+        for name in names:
+            tenant.wait_checks(name, above=before[name])
+            assert not tenant.events_of(name, "gpu-error"), tenant.explain(name)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gpushare.simulation.nvml import DriverChannel
-from tests.cluster.harness import NODE, Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node
+from tests.cluster.told import wait_told
 
 LINGER = """
 import sys, time
@@ -51,23 +52,6 @@ def start(tenant: Tenant, *pods: dict[str, Any]) -> None:
     tenant.start(*pods)
     for pod in pods:
         tenant.wait_event(pod["metadata"]["name"], "up")
-
-
-def node_events(harness: Harness, reason: str) -> list[str]:
-    selector = f"involvedObject.kind=GpuNode,involvedObject.name={NODE},reason={reason}"
-    found = harness.kubectl.within("default").items("events", "--field-selector", selector)
-    return [event["message"] for event in found]
-
-
-def wait_told(harness: Harness, reason: str, words: str, seconds: float = 30) -> str:
-    """The event of the GpuNode that has these words."""
-    found = wait_until(
-        f"{reason}: {words}",
-        lambda: [message for message in node_events(harness, reason) if words in message],
-        seconds,
-        lambda: node_events(harness, reason),
-    )
-    return found[0]
 
 
 def pod_reasons(tenant: Tenant, name: str) -> set[str]:
