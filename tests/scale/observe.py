@@ -88,7 +88,7 @@ async def observe(gpus: int, pids: list[int], readings: int, directory: Path) ->
     for _ in range(readings + 1):
         seen = views(gpus, pids)
         started, before = time.monotonic(), time.process_time()
-        await watch.look(seen, on_disk, pods, {"a": share()}, places, list)
+        await watch.look(seen, on_disk, pods, {"a": share()}, places, {}, list)
         wall.append((time.monotonic() - started) * 1000)
         spent.append((time.process_time() - before) * 1000)
     later = sorted(spent[1:])

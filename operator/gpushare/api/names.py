@@ -151,7 +151,7 @@ def plugin_socket(resource: str) -> str:
 
 
 CLAIM_CDI_KIND = f"{GROUP}/claim"
-"""CDI devices with what a prepared claim grants: `gpushare.dev/claim=<claim uid>`, environment variables alone."""
+"""CDI devices with what a prepared claim grants, environment variables alone: `gpushare.dev/claim=<uid>-<request>`."""
 
 
 def device_name(uuid: str) -> str:

@@ -7,7 +7,7 @@ ended, and free with that reading. When it ends, gates and daemons stay as they 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,9 +19,12 @@ from gpushare.kube.reflector import Reflector
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import DaemonState
 from gpushare.node import cdi, daemons
+from gpushare.node.assignments import Stage
 from gpushare.node.daemons import OnDisk
 from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
+from gpushare.node.dra.claims import WITHOUT_CDI, Gpu
+from gpushare.node.dra.driver import ClaimDelivery, Offered
 from gpushare.node.draining import Slots, united
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.expiry import Expired
@@ -103,6 +106,15 @@ class Agent:
         )
         self._watch = Watch(clock, enforcer, proc)
         self._serving = Serving(plugins, self._hooks, MpsHooks(self._mps_edits))
+        self._claims = ClaimDelivery(
+            kube,
+            node,
+            (settings.kubelet_dir, settings.cdi_dir),
+            self._claimable,
+            self.pods_by_uid,
+            clock,
+            self._wake.poke,
+        )
         self._writer = GpuNodeWriter(kube, node, clock)
         self._parsed = Shares()
         self._assignments: tuple[Assignment, ...] | None = None
@@ -130,6 +142,7 @@ class Agent:
         finally:
             await self._lifecycle.close()
             await self._serving.leave()
+            await self._claims.close()
 
     @property
     def observed(self) -> dict[Uuid, Reading]:
@@ -242,12 +255,14 @@ class Agent:
     async def _observe(self) -> None:
         if self._picture is None or not (self.pods.synced.is_set() and self._informed()):
             return
+        slots, claimed = self._kubelet.view.places if self._kubelet.view else {}, self._claims.claims.containers()
         await self._watch.look(
             self.inventory.views,
             self._on_disk,
             self.pods.objects.values(),
             self._parsed.read(self.shares.objects),
-            self._kubelet.view.places if self._kubelet.view else {},
+            {**slots, **{name: use.place for name, use in claimed.items()}},
+            {name: use.grant for name, use in claimed.items()},
             self._findings_told,
         )
 
@@ -261,6 +276,7 @@ class Agent:
         self._apply_to_gpus()
         self._apply_gate()
         await self._apply_offers(picture)
+        self._offer_to_claims(picture)
         self._picture = picture
         self._tell.poke()
         self.ticked_at = self._clock()
@@ -280,9 +296,10 @@ class Agent:
             on_disk=self._on_disk,
             views=self.inventory.views,
             kubelet=self._kubelet.view,
-            promised=self._serving.promised(),
+            promised=united(self._serving.promised(), self._claims.claims.holdings()),
             server_since=self._watch_servers(now),
             withdrawn_at=self._withdrawn_at,
+            closed_since=self._claims.closed_since,
             client_ceiling=self.inventory.client_ceiling,
             undeliverable=self.devices.problem(),
         )
@@ -325,7 +342,7 @@ class Agent:
             return
         offers: dict[ShareName, list[GpuOffer]] = {}
         for uuid in self._on_disk:
-            if uuid in self.decisions:
+            if uuid in self.decisions and not self._is_claimed(picture, uuid):
                 decision = self.decisions[uuid]
                 offers.setdefault(decision.plan.share, []).append(decision.offer)
         deliverable = bool(self.inventory.views) and not self.devices.problem()
@@ -338,8 +355,37 @@ class Agent:
             self._look_at_kubelet.poke()
         self._withdrawn_at = {uuid: self._withdrawn_at.get(uuid, now) for uuid in closed}
 
+    def _is_claimed(self, picture: Picture, uuid: Uuid) -> bool:
+        """Whether the GPU's share is delivered by claims; of one that is not known (yet), whether a claim holds it."""
+        share = self.decisions[uuid].plan.share
+        model = picture.shares.get(share)
+        return model.by_claims if model else (share, uuid) in self._claims.claims.holdings()
+
+    def _offer_to_claims(self, picture: Picture) -> None:
+        if not self._informed():
+            return
+        offered = []
+        for uuid in self._on_disk:
+            decision = self.decisions.get(uuid)
+            share = picture.shares.get(decision.plan.share) if decision else None
+            if decision is not None and share is not None and share.by_claims:
+                offered.append(Offered(decision, share, self.inventory.views.get(uuid)))
+        self._claims.offer(offered)
+
+    def _claimable(self) -> Iterator[Gpu]:
+        """By the latest shares, not by the last tick's."""
+        shares = self._parsed.read(self.shares.objects)
+        for uuid in self._on_disk:
+            if uuid in self.decisions:
+                decision = self.decisions[uuid]
+                verdict = decision.verdict if self.devices.by_cdi else WITHOUT_CDI
+                leaving = decision.plan.stage in (Stage.LEAVE, Stage.STOP)
+                yield Gpu(uuid, shares.get(decision.plan.share), verdict, leaving)
+
     async def _report(self) -> None:
         """Tells the API. A loop of its own: a slow API server must not hold up the gate."""
+        if self._informed() and self._picture is not None:
+            await self._claims.publish(self.inventory.driver, by_cdi=self.devices.by_cdi)
         node, picture = self._gpu_node(), self._picture
         if node is None:
             if self.nodes.synced.is_set():
@@ -357,7 +403,7 @@ class Agent:
             original_modes={uuid: item.original_mode for uuid, item in self._on_disk.items()},
             gpus=[self._gpu_facts(decision) for decision in self.decisions.values()],
             held=self._held(picture),
-            holding=picture.kubelet.pods if picture.kubelet else {},
+            holding={**(picture.kubelet.pods if picture.kubelet else {}), **self._claims.claims.pods()},
             assignments=self._assignments or (),
             pods=list(self.pods.objects.values()),
             findings=self._watch.findings(),

@@ -1,14 +1,14 @@
 """One tick's decision over the whole node. Pure: a picture in, what each GPU is, offers and may do out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.node.assignments import GpuPlan, Stage, plan
 from gpushare.node.daemons import OnDisk
-from gpushare.node.draining import Holdings, KubeletView, Slots, idle, united
+from gpushare.node.draining import Holdings, KubeletView, Slots, idle, unclaimed, united
 from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
 from gpushare.node.verdict import Evidence, Verdict, judge, with_room
@@ -27,11 +27,13 @@ class Picture:
     views: Mapping[Uuid, GpuView]
     kubelet: KubeletView | None
     promised: Holdings
-    """Slots handed out that no reading of the kubelet has settled."""
+    """Slots handed out that no reading of the kubelet has settled, and what prepared claims hold."""
     server_since: Mapping[Uuid, float]
     withdrawn_at: Mapping[Uuid, float]
     client_ceiling: int
     """MPS contexts that the driver takes on one GPU."""
+    closed_since: Mapping[Uuid, float] = field(default_factory=dict)
+    """Since when the API's ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
 
@@ -100,4 +102,7 @@ def _held(picture: Picture, share: ShareName, uuid: Uuid) -> Slots:
 
 def _idle(picture: Picture, share: ShareName, uuid: Uuid) -> bool:
     promised = picture.promised.get((share, uuid), frozenset())
+    model = picture.shares.get(share)
+    if model is not None and model.by_claims:
+        return unclaimed(picture.closed_since.get(uuid), picture.now, promised)
     return idle(share, uuid, picture.withdrawn_at.get(uuid), picture.kubelet, promised)

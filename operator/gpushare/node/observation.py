@@ -19,7 +19,7 @@ from gpushare.node.inventory import GpuView
 from gpushare.node.lane import Lane
 from gpushare.node.mounts import Mounts, Started, started
 from gpushare.node.processes import Owner
-from gpushare.node.usage import Listed, Reading, pods_by_cgroup_uid, reading
+from gpushare.node.usage import Claimed, Listed, Reading, pods_by_cgroup_uid, reading
 from gpushare.nvml.types import GpuProcess
 
 FRESH_SECONDS = 10.0
@@ -60,10 +60,11 @@ class Observation:
         pods: Collection[Object],
         shares: Mapping[ShareName, GpuShare],
         places: Mapping[ContainerName, Place],
+        claimed: Claimed,
     ) -> list[Reading]:
         """The readings that are new since the last look; `readings` has those that are still true.
 
-        `places`: where the containers' slots are, by the kubelet. HungError: /proc does not answer.
+        `places`: where the containers' slots and claims are. HungError: /proc does not answer.
         """
         now = self._clock()
         views = {uuid: view for uuid, view in views.items() if uuid in taken and _is_fresh(view, now)}
@@ -85,6 +86,7 @@ class Observation:
                 known,
                 shares.get(taken[uuid].share),
                 bare.get(uuid, ()),
+                claimed,
             )
             for uuid, view in newer.items()
         ]

@@ -6,7 +6,7 @@ share: which GPU one belongs to is the kubelet's knowledge alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
@@ -34,11 +34,14 @@ def implausible(held: Holdings, pods: Iterable[Object]) -> str | None:
 
 
 def _running(pod: Object) -> Iterator[ShareName]:
-    """The share of each running container that asks for a slot.
+    """The share of each running container that asks for a slot of the kubelet's.
 
-    Ordinary init containers are passed over: the kubelet lists sidecars alone of them.
+    Ordinary init containers are passed over: the kubelet lists sidecars alone of them. So are slots that the scheduler
+    made a claim of.
     """
     spec, status = pod.get("spec", {}), pod.get("status", {})
+    by_claim = (status.get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
+    claimed = {(item["containerName"], item["resourceName"]) for item in by_claim}
     if status.get("phase") in ENDED_PHASES:
         return
     told = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
@@ -46,12 +49,12 @@ def _running(pod: Object) -> Iterator[ShareName]:
     sidecars = [item for item in spec.get("initContainers") or () if item.get("restartPolicy") == "Always"]
     for container in [*spec.get("containers", ()), *sidecars]:
         if container["name"] in running:
-            yield from _asked_for(container)
+            yield from _asked_for(container, claimed)
 
 
-def _asked_for(container: Object) -> Iterator[ShareName]:
+def _asked_for(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
     limits = (container.get("resources") or {}).get("limits") or {}
     for resource, quantity in limits.items():
         share = names.share_of_resource(resource)
-        if share is not None and str(quantity) != "0":
+        if share is not None and str(quantity) != "0" and (container["name"], resource) not in claimed:
             yield share

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.api.gpushare import Delivery, GpuShare
+from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
 from gpushare.node.assignments import GpuPlan, Stage
@@ -39,14 +39,9 @@ def offer_of(plan: GpuPlan, share: GpuShare | None, verdict: Verdict, view: GpuV
     per_gpu = share.spec.clients.per_gpu if share else 0
     lost = view is not None and view.lost
     accepting = (
-        verdict.takes_clients and plan.stage is Stage.SERVE and share is not None and takes_clients(share) and not lost
+        verdict.takes_clients and plan.stage is Stage.SERVE and share is not None and not share.deleting and not lost
     )
     return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, view.info.numa_node if view else None)
-
-
-def takes_clients(share: GpuShare) -> bool:
-    """Whether new pods may get slots of it through the kubelet."""
-    return not share.deleting and share.spec.delivery is Delivery.DEVICE_PLUGIN
 
 
 def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:

@@ -1,12 +1,14 @@
 """What NVML shows of a shared GPU, told by container: who uses how much, and what was granted. Pure.
 
-A grant is read from the container's environment in the pod's spec, which nobody can change once the pod is there, and
-counts only where the container asks for a slot of the GPU's share: an environment alone grants nothing.
+A claim's grant is the one that it was prepared with. A slot's is read from the container's environment in the pod's
+spec, which nobody can change once the pod is there, and counts only where the container asks for a slot of the GPU's
+share: an environment alone grants nothing.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from gpushare.api import names
@@ -14,11 +16,15 @@ from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
+from gpushare.node.draining import ContainerName
 from gpushare.node.processes import Owner
 
 _STATIC_POD_HASH = "kubernetes.io/config.hash"
 """The uid of a static pod as the kubelet knows it; the uid of its mirror in the API is another one."""
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+Claimed = Mapping[ContainerName, Grant]
+"""What the prepared claims of containers grant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Usage:
     container_id: str
     listed: tuple[Listed, ...]
     slot: bool
-    """The container asks for a slot of this share."""
+    """The container asks for a slot of this share, or has a claim of it."""
     grant: Grant | None
     """None: no slot, or a share that is not known any more."""
     by_default: bool
@@ -108,23 +114,26 @@ def reading(
     pods: Mapping[str, Mapping[str, Any]],
     model: GpuShare | None,
     bare: Iterable[Listed] = (),
+    claimed: Claimed = MappingProxyType({}),
 ) -> Reading:
     """`pods`: of `pods_by_cgroup_uid`. `model`: the share as it is today, where it is known. `bare`: a process of each
-    container that has a slot of the GPU and was started without the mounts that go with it.
+    container that has a part of the GPU and was started without the mounts that go with it. `claimed`: what the claims
+    of containers grant.
     """
+    grants = _by_pod(claimed, share)
     groups: dict[tuple[object, ...], tuple[Owner | None, list[Listed]]] = {}
     for process in listed:
         owner = _owner(process.owners, pods)
         whose = (process.pid,) if owner is None else (owner.pod_uid, owner.container_id)
         groups.setdefault((process.mps, *whose), (owner, []))[1].append(process)
     usages = [
-        _usage(uuid, share, taken_at, owner, tuple(sorted(group, key=lambda process: process.pid)), pods, model)
+        _usage(uuid, share, taken_at, owner, tuple(sorted(group, key=lambda process: process.pid)), pods, model, grants)
         for owner, group in groups.values()
         if not _is_our_own(owner, pods)
     ]
     seen = {usage.container_id for usage in usages}
     stranded = [
-        _usage(uuid, share, taken_at, owner, (process,), pods, model)
+        _usage(uuid, share, taken_at, owner, (process,), pods, model, grants)
         for process in bare
         if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in seen
     ]
@@ -160,14 +169,17 @@ def _usage(
     listed: tuple[Listed, ...],
     pods: Mapping[str, Mapping[str, Any]],
     model: GpuShare | None,
+    grants: Mapping[tuple[str, str], Mapping[str, Grant]],
 ) -> Usage:
     pod = pods.get(owner.pod_uid) if owner else None
-    container = _container(pod, owner.container_id, share) if pod is not None and owner is not None else None
-    slot = container is not None and _has_slot(container, share)
-    carried = grant_from_environment(_environment(container)) if container is not None and slot else None
-    granted = carried if carried is not None and carried.share == share else None
-    default = default_grant(model) if slot and granted is None and model is not None else None
     metadata = pod["metadata"] if pod is not None else {}
+    claims = grants.get((metadata.get("namespace", ""), metadata.get("name", "")), {})
+    container = _container(pod, owner.container_id, share, claims) if pod is not None and owner is not None else None
+    of_claim = claims.get(container["name"]) if container is not None else None
+    slot = container is not None and (of_claim is not None or _has_slot(container, share))
+    carried = grant_from_environment(_environment(container)) if container is not None and slot else None
+    granted = of_claim or (carried if carried is not None and carried.share == share else None)
+    default = default_grant(model) if slot and granted is None and model is not None else None
     return Usage(
         uuid=uuid,
         share=share,
@@ -184,14 +196,25 @@ def _usage(
     )
 
 
-def _container(pod: Mapping[str, Any], container_id: str, share: ShareName) -> Mapping[str, Any] | None:
+def _by_pod(claimed: Claimed, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
+    """(namespace, pod) -> what its containers' claims of the share grant."""
+    found: dict[tuple[str, str], dict[str, Grant]] = {}
+    for (namespace, pod, container), grant in claimed.items():
+        if grant.share == share:
+            found.setdefault((namespace, pod), {})[container] = grant
+    return found
+
+
+def _container(
+    pod: Mapping[str, Any], container_id: str, share: ShareName, claims: Mapping[str, Grant]
+) -> Mapping[str, Any] | None:
     """By the pod's status; where that lags behind the runtime, the only one that may be here at all."""
     containers = {container["name"]: container for container in _containers(pod)}
     for kind in STATUSES:
         for item in pod.get("status", {}).get(kind) or ():
             if container_id and (item.get("containerID") or "").endswith(f"://{container_id}"):
                 return containers.get(item["name"])
-    with_slot = [container for container in containers.values() if _has_slot(container, share)]
+    with_slot = [one for name, one in containers.items() if name in claims or _has_slot(one, share)]
     return with_slot[0] if len(with_slot) == 1 else None
 
 

@@ -15,7 +15,7 @@ from gpushare.node.findings import Findings, Judgement
 from gpushare.node.inventory import GpuView
 from gpushare.node.lane import HungError
 from gpushare.node.observation import Observation, Taken
-from gpushare.node.usage import Listed, Reading
+from gpushare.node.usage import Claimed, Listed, Reading
 
 LOG = logging.getLogger(__name__)
 
@@ -56,16 +56,17 @@ class Watch:
         pods: Collection[Object],
         shares: Mapping[ShareName, GpuShare],
         places: Mapping[ContainerName, Place],
+        claimed: Claimed,
         before: Callable[[], Sequence[Finding]],
     ) -> None:
-        """`places`: where the containers' slots are, by the kubelet. `before`: the findings that the API holds; asked
-        for at the first look.
+        """`places`: where the containers' slots and claims are. `before`: the findings that the API holds; asked for at
+        the first look.
         """
         if self._findings is None:
             self._findings = Findings(before(), self._clock())
         taken = {uuid: Taken(item.wanted.share, item.server_pid) for uuid, item in on_disk.items()}
         try:
-            readings = await self._observation.look(views, taken, pods, shares, places)
+            readings = await self._observation.look(views, taken, pods, shares, places, claimed)
         except HungError as error:
             self._note(str(error))
             return

@@ -36,6 +36,11 @@ def pod(
 
 
 YOUNG = {"metadata": {"name": "pod"}, "spec": {"containers": [container()]}, "status": {"phase": "Pending"}}
+BY_CLAIM = pod(RUNNING)
+BY_CLAIM["status"]["extendedResourceClaimStatus"] = {
+    "resourceClaimName": "c",
+    "requestMappings": [{"containerName": "app", "resourceName": "gpushare.dev/a", "requestName": "r"}],
+}
 PLAIN_INIT = pod(RUNNING, container({}), init=(container(name="init"),))
 SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy="Always"),))
 
@@ -57,6 +62,7 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
         ("a pod that succeeded holds nothing", {}, [pod(RUNNING, phase="Succeeded")], False),
         ("nor does one that failed", {}, [pod(RUNNING, phase="Failed")], False),
         ("a running container that asks for no slot", {}, [pod(RUNNING, container({"nvidia.com/gpu": "1"}))], False),
+        ("a slot that the scheduler made a claim of", {}, [BY_CLAIM], False),
         ("nor for none of them", {}, [pod(RUNNING, container({"gpushare.dev/a": "0"}))], False),
         ("our own MPS pods hold no slot", {}, [pod(RUNNING, container({"internal.gpushare.dev/mps": "1"}))], False),
         ("a running sidecar is listed", {}, [SIDECAR], True),

@@ -40,7 +40,7 @@ class Node:
     async def look(self, taken: bool = True) -> list[Reading]:
         found = {UUID: Taken("a", SERVER)} if taken else {}
         pods = [pod(1), pod(2)]
-        return await self.observation.look({UUID: self.view}, found, pods, {"a": share()}, self.places)
+        return await self.observation.look({UUID: self.view}, found, pods, {"a": share()}, self.places, {})
 
     def pids(self) -> list[int]:
         return [pid for usage in self.observation.readings[UUID].usages for pid in usage.pids]

@@ -12,8 +12,9 @@ from gpushare.node.usage import Listed, Usage, pods_by_cgroup_uid, reading
 from tests.unit.node.observed_pods import GRANT, UUID, container, container_id, owner, pod, process, share, uid
 
 
-def usages(listed: list[Listed], *pods: Any) -> list[Usage]:
-    return list(reading(UUID, "a", 100.0, 143155, listed, pods_by_cgroup_uid(pods), share()).usages)
+def usages(listed: list[Listed], *pods: Any, claimed: Any = None) -> list[Usage]:
+    by_uid = pods_by_cgroup_uid(pods)
+    return list(reading(UUID, "a", 100.0, 143155, listed, by_uid, share(), claimed=claimed or {}).usages)
 
 
 def test_the_processes_of_a_container_are_one_usage() -> None:
@@ -65,6 +66,21 @@ def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
     ]
     (found,) = usages([process(11, 100, Owner(uid(1), container_id(77)))], with_sidecar)
     assert (found.container, found.slot, found.grant) == ("sidecar", True, GRANT)
+
+
+def test_a_claim_grants_what_it_was_prepared_with_whatever_the_pods_variables_say() -> None:
+    small = Grant("a", 5, 1024, 1, 0)
+    (found,) = usages([process(11)], pod(1, container(share=None)), claimed={("team", "pod-1", "app"): small})
+    assert (found.slot, found.grant, found.by_default) == (True, small, False)
+    (slot,) = usages([process(11)], pod(1, container()), claimed={("team", "pod-1", "app"): small})
+    assert slot.grant == small, "the scheduler made a claim of the slot"
+
+
+def test_a_claim_of_another_container_pod_or_share_grants_nothing() -> None:
+    for name, held in [("other", "a"), ("app", "b")]:
+        claimed = {("team", "pod-1", name): Grant(held, 5, 1024, 1, 0), ("team", "pod-2", "app"): GRANT}
+        (found,) = usages([process(11)], pod(1, container(share=None)), claimed=claimed)
+        assert (found.slot, found.grant) == (False, None)
 
 
 def test_an_environment_without_a_slot_grants_nothing() -> None:

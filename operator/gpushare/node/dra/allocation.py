@@ -1,0 +1,98 @@
+"""What a ResourceClaim was allocated of this node's GPUs, as the scheduler wrote it. Pure.
+
+Guarantees: what comes out is of our driver, of this node, and one part of one GPU for each container that may use it.
+Everything else is refused with a sentence for the claim's user.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from kubernetes.utils.quantity import parse_quantity
+
+from gpushare.api import names
+from gpushare.api.quantity import MIB
+from gpushare.kube.client import Object
+
+SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the claim that the scheduler itself makes for a pod's extended resources: a request per container."""
+
+
+class ClaimRefused(Exception):
+    """This claim cannot be served here. `str()` is the whole sentence, which the kubelet puts into the pod's events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one request was allocated of one GPU. `threads`: percent; `memory_mib`: MiB, rounded down."""
+
+    request: str
+    device: str
+    share_id: str
+    threads: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """`pod_uid`: of the only pod that may use the claim. `for_slots`: the scheduler made it for extended resources."""
+
+    uid: str
+    namespace: str
+    name: str
+    pod_uid: str
+    parts: tuple[Part, ...]
+    for_slots: bool
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.namespace}/{self.name}"
+
+
+def allocation(claim: Object, uid: str, node: str) -> Allocation:
+    """`uid`: of the claim that was asked for, which another one of its name is not. ClaimRefused: none of that kind."""
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    whole = f"ResourceClaim {metadata['namespace']}/{metadata['name']}"
+    if metadata.get("uid") != uid:
+        raise ClaimRefused(f"{whole} was made again since its pod was placed: delete the pod")
+    results = (((status.get("allocation") or {}).get("devices") or {}).get("results")) or []
+    parts = tuple(_part(whole, result, node) for result in results if result.get("driver") == names.DRA_DRIVER)
+    for_slots = (metadata.get("annotations") or {}).get(SCHEDULERS_CLAIM) == "true"
+    if not parts:
+        raise ClaimRefused(f"{whole} has no device of driver {names.DRA_DRIVER}")
+    if len(parts) > 1 and not for_slots:
+        raise ClaimRefused(f"{whole} has {len(parts)} parts of GPUs: a client reaches one; write a claim for each")
+    if len({part.request for part in parts}) < len(parts):
+        raise ClaimRefused(f"{whole} has several parts for one request: a client reaches one GPU; write a count of 1")
+    return Allocation(uid, metadata["namespace"], metadata["name"], _pod_uid(whole, status), parts, for_slots)
+
+
+def _part(whole: str, result: Object, node: str) -> Part:
+    consumed = result.get("consumedCapacity") or {}
+    if result.get("pool") != node:
+        raise ClaimRefused(f"{whole} is allocated on node {result.get('pool')}, not on {node}")
+    if result.get("adminAccess"):
+        raise ClaimRefused(f"{whole} asks for administrative access, which there is none of: remove adminAccess")
+    missing = [name for name in (names.CAPACITY_THREADS, names.CAPACITY_MEMORY) if name not in consumed]
+    if missing:
+        raise ClaimRefused(
+            f"{whole} was allocated without {' and '.join(missing)}: the cluster's feature gate DRAConsumableCapacity "
+            "has to be on, in scheduler and API server"
+        )
+    return Part(
+        request=str(result.get("request") or ""),
+        device=str(result.get("device") or ""),
+        share_id=str(result.get("shareID") or ""),
+        threads=_whole(consumed[names.CAPACITY_THREADS]),
+        memory_mib=_whole(consumed[names.CAPACITY_MEMORY]) // MIB,
+    )
+
+
+def _pod_uid(whole: str, status: Object) -> str:
+    users = status.get("reservedFor") or []
+    if len(users) != 1 or users[0].get("resource") != "pods":
+        raise ClaimRefused(f"{whole} is reserved for {len(users)} users: a claim is one container's of one pod")
+    return str(users[0].get("uid"))
+
+
+def _whole(quantity: object) -> int:
+    return math.floor(Decimal(parse_quantity(str(quantity))))
