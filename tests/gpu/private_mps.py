@@ -79,9 +79,11 @@ def without_mps(*arguments: str) -> Program:
 
 
 class PrivateMps:
-    """A daemon whose default limits are twice those that its clients are granted. Ends all that it started."""
+    """A daemon whose default limits are above those that its clients are granted. Ends all that it started."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, threads: int = 2 * THREADS, memory_mib: int = 2 * MEMORY_MIB) -> None:
+        """`threads`, in percent, and `memory_mib`: the ceiling of each client."""
+        self._ceiling = threads, memory_mib
         self.pipe, self.log = directory / "pipe", directory / "log"
         for path in (self.pipe, self.log):
             path.mkdir()
@@ -98,8 +100,9 @@ class PrivateMps:
     def __enter__(self) -> "PrivateMps":
         command = ["nvidia-cuda-mps-control", "-d", "-multiuser-server"]
         subprocess.run(command, env=self.environment, check=True, timeout=30)
-        self.control.set_default_memory(2 * MEMORY_MIB)
-        self.control.set_default_threads(2 * THREADS)
+        threads, memory_mib = self._ceiling
+        self.control.set_default_memory(memory_mib)
+        self.control.set_default_threads(threads)
         self.control.start_server()
         return self
 
