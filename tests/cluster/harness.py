@@ -104,7 +104,8 @@ class Harness:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         wanted = {
-            "objects.yaml": ("get", "gpushares,gpunodes,nodes", "-o", "yaml"),
+            "objects.yaml": ("get", "gpushares,gpunodes,nodes,resourceslices", "-o", "yaml"),
+            "claims.yaml": ("get", "resourceclaims", "--all-namespaces", "-o", "yaml"),
             "pods.yaml": ("get", "pods", "--all-namespaces", "-o", "yaml"),
             "pods.txt": ("get", "pods", "--all-namespaces", "-o", "wide"),
             "events.txt": ("get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"),

@@ -16,6 +16,7 @@ TOGETHER = frozenset(
     {
         "tests/cluster/test_admission.py",
         "tests/cluster/test_chart.py",
+        "tests/cluster/test_claim_clients.py",
         "tests/cluster/test_claims.py",
         "tests/cluster/test_policies.py",
     }

@@ -52,6 +52,7 @@ HOST_PATHS = {
         "/run/gpushare",
         "/run/gpushare-simulation",
         "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/plugins_registry",
         "/var/lib/kubelet/pod-resources",
         "/var/run/cdi",
         "/",  # the driver root, read-only, where GPUs are real
@@ -302,7 +303,7 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 7)
+    assert len(policies) == (0 if variant == "least" else 8)
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:

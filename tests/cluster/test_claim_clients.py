@@ -1,0 +1,236 @@
+"""Clients of a share that is delivered by ResourceClaim: each gets what its claim says, whatever befalls the node."""
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster import processes
+from localcluster.kubectl import CommandError, Object
+from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
+from tests.cluster.node import processes_of_pod, signal_in_node
+from tests.cluster.test_claims import claim
+
+pytestmark = pytest.mark.takes(120)  # all of them, on one worker
+
+SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}, {"name": "large", "threads": 50, "memory": "8Gi"}]
+SLICE = f"{NODE}-gpushare.dev"
+SLOT = {"default": "4Gi", "max": "64Gi"}
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    """One GPU, of 132 SMs and 143,155 MiB."""
+    threads = {"default": 20, "max": 60}
+    with harness.share(
+        "parts", per_node=1, delivery="ResourceClaim", sizes=SIZES, threads=threads, memory=SLOT
+    ) as share:
+        yield share
+
+
+@pytest.fixture
+def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
+    with harness.namespace("parts") as tenant:
+        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.parts"))
+        yield tenant
+    wait_until("nothing left of its claims", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
+
+
+def claim_specs(harness: Harness) -> list[str]:
+    return sorted(path.name for path in harness.in_node("/var/run/cdi").glob("gpushare.dev-claim-*"))
+
+
+def with_claim(pod: Object, **source: str) -> Object:
+    """In place of the slot: `resourceClaimName` or `resourceClaimTemplateName`."""
+    [container] = pod["spec"]["containers"]
+    container["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
+    return pod
+
+
+def sized(tenant: Tenant, name: str, size: str, *arguments: str, **options: Any) -> Object:
+    pod = tenant.pod(name, "parts", *(arguments or ("limits", "--hold", "3600")), **options)
+    return with_claim(pod, resourceClaimTemplateName=f"{size}.parts")
+
+
+def claimed(tenant: Tenant, name: str, threads: str, memory: str, *arguments: str) -> Object:
+    """A pod with a claim of its own name, which is made."""
+    tenant.kubectl.create(claim(name, "parts.gpushare.dev", {"threads": threads, "memory": memory}))
+    return with_claim(tenant.pod(name, "parts", *(arguments or ("limits", "--hold", "3600"))), resourceClaimName=name)
+
+
+def limits(tenant: Tenant, name: str) -> tuple[int, int]:
+    """(granted percent, granted bytes), which the client found in force: SMs, free memory, and a refusal above it."""
+    seen = tenant.wait_event(name, "limits")
+    assert seen["problems"] == []
+    return seen["granted"]["threads"], seen["granted"]["memory"]
+
+
+def counted(share: Share) -> tuple[int, str]:
+    """(claims allocated, percent granted of those offered), by the share's status."""
+    claims = share.get()["status"].get("claims") or {}
+    return claims.get("allocated", 0), claims.get("threads", "")
+
+
+def resource_slice(harness: Harness) -> Object:
+    found = harness.kubectl.find("resourceslice", SLICE)
+    return found or {"metadata": {}, "spec": {"devices": []}}
+
+
+def test_the_node_offers_its_gpu_with_what_claims_may_take_of_it(harness: Harness, share: Share) -> None:
+    (device,) = wait_until("the slice", lambda: resource_slice(harness)["spec"]["devices"])
+    assert device["attributes"]["share"] == {"string": "parts"}
+    assert device["attributes"]["multiprocessors"] == {"int": 132}
+    assert device["allowMultipleAllocations"] is True
+    capacity = {name: body["value"] for name, body in device["capacity"].items()}
+    assert capacity == {"threads": "100", "memory": "142643Mi", "clients": "8"}
+    assert harness.capacity("parts") == 0, "nobody gets a slot of the kubelet's"
+
+
+def test_clients_of_one_gpu_get_each_what_its_claim_says(harness: Harness, share: Share, tenant: Tenant) -> None:
+    tenant.start(
+        claimed(tenant, "tiny", "5", "1Gi"),
+        claimed(tenant, "odd", "33", "20000Mi"),
+        sized(tenant, "small", "small"),
+        tenant.pod("slot", "parts", "limits", "--hold", "3600"),
+        tenant.pod("lowered", "parts", "limits", "--hold", "3600", annotations={"gpushare.dev/threads": "10"}),
+    )
+    assert limits(tenant, "tiny") == (5, 1 << 30)
+    assert limits(tenant, "odd") == (33, 20000 << 20)
+    assert limits(tenant, "small") == (10, 2 << 30)
+    assert limits(tenant, "slot") == (20, 4 << 30)
+    assert limits(tenant, "lowered") == (10, 4 << 30)
+    wait_until("five have a part", lambda: sum(harness.held_by_gpu("parts").values()) == 5)
+    wait_until("they are counted", lambda: counted(share) == (5, "88/100%"), 30, lambda: counted(share))
+    found = harness.gpu_node()["status"].get("findings", [])
+    assert found == [], "a client within its claim was found to use more than granted"
+
+
+def test_a_claim_that_fits_nowhere_waits_and_is_told_why_until_there_is_room(tenant: Tenant) -> None:
+    tenant.start(sized(tenant, "half", "large"), sized(tenant, "other-half", "large"))
+    for name in ("half", "other-half"):
+        assert limits(tenant, name)[0] == 50
+    tenant.start(sized(tenant, "third", "small"))
+
+    def told() -> list[str]:
+        events = tenant.kubectl.items("events", "--field-selector=reason=ClaimPending")
+        return [it["message"] for it in events if it["involvedObject"]["name"].startswith("third")]
+
+    (message,) = wait_until("why it is pending", told, 40)
+    assert "10 percent of threads lack (10 asked, 0 left)" in message
+    tenant.delete_pods("half")
+    assert limits(tenant, "third") == (10, 2 << 30)
+
+
+def test_what_a_tenants_pod_says_of_mps_does_not_count_beside_its_claim(harness: Harness, tenant: Tenant) -> None:
+    pod = sized(tenant, "sly", "small")
+    pod["spec"]["containers"][0]["env"] = [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "100"}]
+    with pytest.raises(CommandError, match="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"):
+        tenant.start(pod)
+
+
+def test_a_claim_for_two_containers_starts_none_of_them(tenant: Tenant) -> None:
+    """Admission, which sees no claim that is made later, lets the pod pass; the node does not."""
+    pod = with_claim(tenant.pod("twins", "parts", "limits", "--hold", "60"), resourceClaimName="later")
+    [first] = pod["spec"]["containers"]
+    pod["spec"]["containers"] = [first, first | {"name": "second"}]
+    tenant.start(pod)
+    tenant.kubectl.create(claim("later", "parts.gpushare.dev", {"threads": "5"}))
+
+    def told() -> str:
+        return next(
+            (it["message"] for it in tenant.kubernetes_events("twins") if "is used by containers" in it["message"]), ""
+        )
+
+    assert "app, second" in wait_until("why it does not start", told, 60, lambda: tenant.explain("twins"))
+    assert not tenant.running()
+
+
+def restart_agent(harness: Harness) -> None:
+    harness.restart_pods("agent", force=True)
+
+
+def restart_kubelet(harness: Harness) -> None:
+    """It deletes the node's slices as it starts."""
+    processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+
+
+def test_clients_go_on_while_agent_and_kubelet_restart_and_others_start_after(harness: Harness, tenant: Tenant) -> None:
+    names = [f"stays-{number}" for number in range(2)]
+    tenant.start(*(sized(tenant, name, "small", "depart", "--report-every", "0.3") for name in names))
+    for name in names:
+        tenant.wait_event(name, "progress")
+    for accident in (restart_agent, restart_kubelet):
+        before = {name: tenant.checks(name) for name in names}
+        accident(harness)
+        harness.wait_component("agent", 90)
+        wait_until("the slice is back", lambda: resource_slice(harness)["spec"]["devices"], 90)
+        for name in names:
+            tenant.wait_checks(name, before[name])
+        wait_until("two have a part", lambda: sum(harness.held_by_gpu("parts").values()) == 2)
+        tenant.start(sized(tenant, "after", "small"))
+        assert limits(tenant, "after") == (10, 2 << 30)
+        tenant.delete_pods("after")
+
+
+def test_a_restarted_container_waits_at_the_gate_and_has_its_grant_again(harness: Harness, tenant: Tenant) -> None:
+    """The kubelet asks for nothing when it starts a container of a prepared claim again: the CDI specs alone decide."""
+    tenant.start(sized(tenant, "again", "small", restart="Always"))
+    assert limits(tenant, "again") == (10, 2 << 30)
+    uid = tenant.kubectl.get("pod", "again")["metadata"]["uid"]
+    for pid in processes_of_pod(harness, uid, b"gpushare-workload"):
+        signal_in_node(harness, pid, "KILL")
+    wait_until("a second start", lambda: restarts(tenant, "again") > 0, 60)
+    assert limits(tenant, "again") == (10, 2 << 30)
+
+
+def restarts(tenant: Tenant, name: str) -> int:
+    statuses = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
+    return int(statuses[0].get("restartCount", 0)) if "running" in statuses[0].get("state", {}) else 0
+
+
+def test_the_slice_is_made_again_as_soon_as_somebody_deletes_it(harness: Harness, share: Share) -> None:
+    before = resource_slice(harness)["metadata"]["uid"]
+    harness.kubectl.delete("resourceslice", SLICE)
+    wait_until("another slice", lambda: resource_slice(harness)["metadata"].get("uid") not in (None, before), 10)
+    version = resource_slice(harness)["metadata"]["resourceVersion"]
+    holds_for(
+        "the slice was written again", lambda: resource_slice(harness)["metadata"]["resourceVersion"] == version, 4
+    )
+
+
+def test_an_agent_writes_slices_of_its_own_node_and_driver_alone(harness: Harness, share: Share) -> None:
+    account = "--as=system:serviceaccount:gpushare-system:gpushare-agent"
+    agent = harness.kubectl.acting_as(account, f"--as-user-extra=authentication.kubernetes.io/node-name={NODE}")
+    mine = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "mine"},
+        "spec": {"driver": "gpushare.dev", "nodeName": NODE, "devices": [],
+                 "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1}},
+    }  # fmt: skip
+    agent("create", "--dry-run=server", "-f", "-", stdin=json.dumps(mine))
+    for other in ({"nodeName": "elsewhere"}, {"driver": "gpu.example.com"}):
+        wrong = mine | {"spec": mine["spec"] | other}  # type: ignore[operator]
+        with pytest.raises(CommandError, match=r"may write ResourceSlices of driver gpushare\.dev and of that node"):
+            agent("create", "--dry-run=server", "-f", "-", stdin=json.dumps(wrong))
+
+
+def test_a_share_that_is_deleted_waits_for_its_claims_and_leaves_nothing(harness: Harness) -> None:
+    with harness.share("leaves", per_node=1, delivery="ResourceClaim", sizes=SIZES) as share, \
+         harness.namespace("leaves") as tenant:  # fmt: skip
+        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.leaves"))
+        pod = tenant.pod("client", "leaves", "depart", "--report-every", "0.3")
+        tenant.start(with_claim(pod, resourceClaimTemplateName="small.leaves"))
+        tenant.wait_event("client", "progress")
+        share.delete(wait=False)
+        wait_until("its class is gone", lambda: not harness.kubectl.find("deviceclass", "leaves.gpushare.dev"))
+        before = tenant.checks("client")
+        tenant.wait_checks("client", before)
+        assert harness.kubectl.find("gpushare", "leaves"), "it went although a client has a part of it"
+        tenant.delete_pods("client")
+        wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "leaves"), 60)
+    devices = resource_slice(harness)["spec"]["devices"]
+    assert not [item for item in devices if item["attributes"]["share"] == {"string": "leaves"}]
