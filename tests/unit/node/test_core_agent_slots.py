@@ -34,7 +34,8 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
     not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
     await world.kubelet.allocate("GPU-0::3")
-    assert "3 containers hold slots of GpuShare a, which has 2 on each GPU now" in await not_ready(["GPU-0::3"])
+    why = await not_ready(["GPU-0::3"])
+    assert "3 containers that have started hold slots of GpuShare a, which has 2 on each GPU now" in why
     assert await not_ready(["GPU-0::0"]) is None
     world.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
     await world.read()
@@ -42,8 +43,10 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
 
 
 async def hold_all_four(world: World) -> None:
+    """Four containers have started."""
     for slot in range(4):
         await world.kubelet.allocate(f"GPU-0::{slot}")
+        assert await world.kubelet.hooks["gpushare.dev/a"].not_ready([f"GPU-0::{slot}"]) is None
         world.kubelet.holders.add(("gpushare.dev/a", f"GPU-0::{slot}"))
     await world.read()
 
