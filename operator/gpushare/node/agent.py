@@ -19,6 +19,7 @@ from gpushare.kube.reflector import Reflector
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import DaemonState
 from gpushare.node import cdi, daemons
+from gpushare.node.assignments import Stage
 from gpushare.node.daemons import OnDisk
 from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
@@ -404,7 +405,8 @@ class Agent:
         return decision
 
     def _slot_edits(self, share: ShareName, uuid: Uuid) -> ContainerEdits:
-        self._decision(share, uuid)
+        if self._decision(share, uuid).plan.stage is Stage.STOP:
+            raise LookupError(f"GPU {uuid} of node {self._settings.node} is being given back by GpuShare {share}")
         view = self.inventory.views.get(uuid)
         if view is None:
             raise LookupError(f"NVML does not show GPU {uuid} on node {self._settings.node}")

@@ -14,7 +14,8 @@ from pathlib import Path
 import grpc
 
 from gpushare.api import names
-from gpushare.node.device_service import DeviceService, Hooks, OfferedDevice, Preferred
+from gpushare.node.device_service import DeviceService, Hooks, Preferred
+from gpushare.node.listing import OfferedDevice
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import Identity, RegistrationError, identity, register
@@ -64,16 +65,23 @@ class DevicePlugin:
         """Replaces what the kubelet is offered; nothing is before the first call."""
         self._service.offer(devices)
 
+    def listed(self) -> bool:
+        """Whether the kubelet is told of any device, offered or withdrawn."""
+        return bool(self._service.devices)
+
     def promised(self) -> frozenset[str]:
         """Device ids handed out that no reading of the kubelet has settled: it may not list them yet."""
         return self._service.promised()
 
-    def settle(self, listed: Collection[str], started: float) -> None:
-        """Ends promises by a reading of PodResources begun at `started`: `listed` are the ids that containers hold."""
-        self._service.settle(listed, started)
+    def settle(self, listed: Collection[str], allocatable: Collection[str], started: float) -> None:
+        """Ends promises and withdrawals by a reading of PodResources begun at `started`.
+
+        `listed`: the ids that containers hold; `allocatable`: those that the kubelet believes to be healthy.
+        """
+        self._service.settle(listed, allocatable, started)
 
     async def stop(self) -> None:
-        """Withdraws every device, then closes and removes the socket."""
+        """Ends the streams, then closes and removes the socket."""
         await self._unfollow()
         self._service.close()
         await self._close(CLOSE_SECONDS)

@@ -17,8 +17,8 @@ from gpushare.node.draining import Slots
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.inventory import GpuView
 from gpushare.node.late import Room, waits_for
+from gpushare.node.listing import OfferedDevice
 from gpushare.node.offers import offered_slots
-from gpushare.node.plugin import OfferedDevice
 from gpushare.node.verdict import Verdict
 
 
