@@ -17,6 +17,7 @@ from gpushare.node.promises import Promises
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import options
+from gpushare.node.turns import Turns
 
 READY_SECONDS = 20.0
 """How long a container's start may wait here for its GPU; the kubelet gives up after 30 s, and tries again."""
@@ -45,13 +46,14 @@ Preferred = Callable[[Sequence[str], Sequence[str], int], list[str]]
 class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
     """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
 
-    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float]) -> None:
+    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float], turns: Turns) -> None:
         self.watchers = 0
         self.watched_at = clock()
         """When a stream was last seen open, as long as none is."""
         self._hooks = hooks
         self._preferred = preferred
         self._clock = clock
+        self._turns = turns
         self._listing = Listing()
         self._devices: list[OfferedDevice] = []
         self._changed = asyncio.Event()
@@ -108,6 +110,7 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
             self.watched_at = self._clock()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
+        await self._turns.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
             ids = self._preferred(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
@@ -115,6 +118,7 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         return answer
 
     async def Allocate(self, request: Any, context: Any) -> Any:
+        self._turns.allocated()
         wanted = [list(one.devices_ids) for one in request.container_requests]
         try:
             responses = [self._allocate(ids) for ids in wanted]

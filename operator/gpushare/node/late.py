@@ -7,7 +7,8 @@ counts is who has started; neither a slot's number nor when it was handed out sa
 Guarantees: a container starts only while fewer than `per_gpu`, as the share is now, have started on its GPU and hold
 their slots still; as soon as there is room one of those that wait may start, even if all do; one that had started is
 never held back, however often it restarts.
-Does not guarantee this across a restart of the agent: whoever got a slot before counts as started.
+Does not guarantee this across a restart of the agent: whoever got a slot before counts as started; nor where the
+kubelet gives one slot to two containers, which are counted as one (see `turns`).
 """
 
 from collections.abc import Set as AbstractSet

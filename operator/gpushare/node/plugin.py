@@ -19,6 +19,7 @@ from gpushare.node.listing import OfferedDevice
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import Identity, RegistrationError, identity, register
+from gpushare.node.turns import Turns
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
@@ -38,6 +39,7 @@ class DevicePlugin:
         kubelet_dir: Path,
         hooks: Hooks,
         clock: Callable[[], float],
+        turns: Turns,
         preferred: Preferred = preferred_slots,
     ) -> None:
         """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet.
@@ -49,7 +51,7 @@ class DevicePlugin:
         self._kubelet = directory / "kubelet.sock"
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock
-        self._service = DeviceService(hooks, preferred, clock)
+        self._service = DeviceService(hooks, preferred, clock, turns)
         self._server: grpc.aio.Server | None = None
         self._bound: Identity | None = None
         self._registered: Identity | None = None

@@ -25,6 +25,7 @@ from gpushare.node.podresources import HeldDevice, PodResourcesError
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.settings import AgentSettings
+from gpushare.node.turns import Turns
 from gpushare.nvml.types import GpuProcess
 
 SHARE: Object = {
@@ -126,7 +127,7 @@ class FakeKubelet:
 
     def plugin(self, resource: str, hooks: Any) -> Any:
         self.hooks[resource] = hooks
-        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock)
+        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock, Turns(boot_clock))
         return FakePlugin(self, resource)
 
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:

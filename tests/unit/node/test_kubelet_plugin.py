@@ -16,6 +16,7 @@ from gpushare.node.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.node.listing import WITHDRAWN_SECONDS, OfferedDevice
 from gpushare.node.plugin import DevicePlugin
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.node.turns import WRITTEN_SECONDS, Turns
 from tests.unit.node.fake_kubelet import FakeKubelet
 
 RESOURCE = "gpushare.dev/inference"
@@ -79,8 +80,13 @@ def hooks() -> FakeHooks:
 
 
 @pytest.fixture
-async def served(kubelet_dir: Path, hooks: FakeHooks) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic)
+def turns() -> Turns:
+    return Turns(time.monotonic)
+
+
+@pytest.fixture
+async def served(kubelet_dir: Path, hooks: FakeHooks, turns: Turns) -> AsyncIterator[DevicePlugin]:
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, turns)
     yield served
     await served.stop()
 
@@ -323,3 +329,25 @@ async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubele
     request = messages.PreferredAllocationRequest(container_requests=[one, one])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
+
+
+async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
+    kubelet: FakeKubelet, served: DevicePlugin, turns: Turns
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
+    await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[one]))
+    reading = asyncio.create_task(read(turns))
+    await asyncio.sleep(WRITTEN_SECONDS + 0.1)
+    assert not reading.done()
+    await allocate(kubelet, SLOT.id)
+    assert not reading.done()
+    await asyncio.wait_for(reading, 5)
+
+
+async def read(turns: Turns) -> None:
+    async with turns.reading():
+        pass
