@@ -181,23 +181,28 @@ class Tenant:
         self.kubectl.create(*pods)
 
     def start_replaced(self, pod: Object, seconds: float = 120) -> None:
-        """Starts a pod and waits for its container, replacing it as a Job would where the kubelet rejects it.
-
-        Slots withdrawn a moment ago are still on offer in the scheduler's view of the node: a pod bound to one of those
-        is failed by the kubelet for good.
-        """
+        """Starts a pod and waits for its container, replacing it as a Job would where the kubelet rejects it."""
         name = pod["metadata"]["name"]
         self.start(pod)
 
         def started() -> bool:
+            self.replace_rejected(pod)
             status = self.kubectl.get("pod", name)["status"]
-            if status.get("reason") == "UnexpectedAdmissionError":
-                self.kubectl.delete("pod", name)
-                self.start(pod)
-                return False
             return any("waiting" not in it.get("state", {}) for it in status.get("containerStatuses", []))
 
         wait_until(f"the container of {name}", started, seconds, lambda: self.explain(name))
+
+    def replace_rejected(self, *pods: Object) -> None:
+        """Makes those of the pods again that the kubelet has rejected.
+
+        Slots withdrawn a moment ago are still on offer in the scheduler's view of the node: a pod bound to one of those
+        is failed by the kubelet for good.
+        """
+        rejected = {it["metadata"]["name"] for it in self.pods() if is_rejected(it)}
+        again = [pod for pod in pods if pod["metadata"]["name"] in rejected]
+        if again:
+            self.kubectl.delete("pods", *(pod["metadata"]["name"] for pod in again))
+            self.start(*again)
 
     def neighbours(self, share: str, count: int, prefix: str = "neighbour", **options: Any) -> list[str]:
         """Starts `count` clients that check their own results, and waits until each has checked some."""
@@ -300,6 +305,11 @@ def client_pod(
 
 def condition(obj: Object, kind: str) -> dict[str, Any]:
     return next((it for it in obj.get("status", {}).get("conditions", []) if it["type"] == kind), {})
+
+
+def is_rejected(pod: Object) -> bool:
+    """Whether the kubelet failed it before anything of it started, because its slot had been withdrawn."""
+    return pod["status"].get("reason", "").startswith(("UnexpectedAdmissionError", "OutOfgpushare.dev/"))
 
 
 def has_container(pod: Object) -> bool:

@@ -1,13 +1,18 @@
 """Slots are counted by the scheduler and the kubelet themselves: never one too many, at no moment."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from datetime import datetime
 
 import pytest
 
-from tests.cluster.harness import Harness, Tenant, has_container, wait_until
+from localcluster import processes
+from localcluster.kubectl import Object
+from tests.cluster.harness import Harness, Tenant, has_container, is_rejected, wait_until
 
 GPUS = 2
+IN_FORCE_SECONDS = 10.0
+"""After a share was changed: containers that were let start before have started by then, on a busy machine too."""
 
 
 def busiest_gpu(tenant: Tenant, names: list[str]) -> int:
@@ -83,3 +88,55 @@ def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_on
         late = ("late-0", "late-1")
         wait_until("a freed slot is taken", lambda: any(tenant.events_of(name, "started") for name in late), 45)
         assert len(tenant.running()) == 4
+
+
+@pytest.mark.takes(50)
+def test_fifty_pods_at_once_get_through_while_their_share_shrinks_and_so_does_the_kubelet(harness: Harness) -> None:
+    kubelet = processes.components(harness.layout)["kubelet"].pid
+    with harness.share("wave", per_gpu=8) as share, harness.namespace() as tenant:
+        share.wait_capacity(8 * GPUS)
+        batch = [tenant.pod(f"p{n}", "wave", "limits", "--hold", str(1 + n % 4), grace=1) for n in range(50)]
+        tenant.start(*batch)
+        wait_until("some are done", lambda: phases(tenant)["Succeeded"] > 12, 150, lambda: phases(tenant))
+        share.apply(per_gpu=4)
+        in_force = time.time() + IN_FORCE_SECONDS
+        wait_until("all have succeeded", lambda: all_succeeded(tenant, batch), 300, lambda: phases(tenant))
+
+        lives = defaultdict(list)
+        for pod in tenant.pods():
+            gpu = tenant.events_of(pod["metadata"]["name"], "limits")[0]["observed"]["uuid"]
+            lives[gpu].append(life(pod))
+        assert [crowded(spans, 4, in_force) for spans in lives.values()] == [[], []]
+        assert any(start > in_force for spans in lives.values() for start, _ in spans), "none started after the change"
+    assert processes.components(harness.layout)["kubelet"].pid == kubelet, "the kubelet was started again"
+
+
+def all_succeeded(tenant: Tenant, batch: list[Object]) -> bool:
+    """Whether they all have; those that were bound to a slot in the moment of its withdrawal are made again."""
+    time.sleep(2)  # a Job, too, takes its time: the scheduler goes on binding until the kubelet tells it
+    tenant.replace_rejected(*batch)
+    pods = tenant.pods()
+    failed = [pod for pod in pods if pod["status"].get("phase") == "Failed" and not is_rejected(pod)]
+    assert not failed, tenant.explain(failed[0]["metadata"]["name"])
+    return len(pods) == len(batch) and all(pod["status"].get("phase") == "Succeeded" for pod in pods)
+
+
+def phases(tenant: Tenant) -> Counter[str]:
+    return Counter(pod["status"].get("phase", "") for pod in tenant.pods())
+
+
+def life(pod: Object) -> tuple[float, float]:
+    """When its container started and ended: seconds since 1970, rounded down by the API."""
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    start, end = (datetime.fromisoformat(ended[key]).timestamp() for key in ("startedAt", "finishedAt"))
+    return start, end
+
+
+def crowded(lives: list[tuple[float, float]], bound: int, since: float) -> list[list[tuple[float, float]]]:
+    """Those who shared a GPU in a second in which they were more than `bound`, though one had started after `since`.
+
+    Whoever of them started last started after `since` too, and found as many as the bound or more.
+    """
+    seconds = sorted({end for _, end in lives})
+    together = [[(start, end) for start, end in lives if start < second <= end] for second in seconds]
+    return [spans for spans in together if len(spans) > bound and any(start >= since for start, _ in spans)]

@@ -450,7 +450,8 @@ class Agent:
         return decision
 
     def _slot_edits(self, share: ShareName, uuid: Uuid) -> ContainerEdits:
-        self._decision(share, uuid)
+        if self._decision(share, uuid).plan.stage is Stage.STOP:
+            raise LookupError(f"GPU {uuid} of node {self._settings.node} is being given back by GpuShare {share}")
         view = self.inventory.views.get(uuid)
         if view is None:
             raise LookupError(f"NVML does not show GPU {uuid} on node {self._settings.node}")

@@ -1,34 +1,27 @@
 """The device plugin's gRPC service: what the kubelet asks about one resource, as thin answers around `Hooks`.
 
-Guarantees: Allocate never waits; an id that it handed out is promised before the kubelet hears of it; a container for
-which `Hooks.not_ready` has a sentence does not start here, which the kubelet tries again.
+Guarantees: Allocate never waits, and hands out only what is listed (`listing` says why); an id that it handed out is
+promised before the kubelet hears of it; a container for which `Hooks.not_ready` has a sentence does not start here,
+which the kubelet tries again.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 
 from gpushare.node.edits import ContainerEdits
+from gpushare.node.listing import Listing, OfferedDevice
 from gpushare.node.promises import Promises
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import options
+from gpushare.node.turns import Turns
 
 READY_SECONDS = 20.0
 """How long a container's start may wait here for its GPU; the kubelet gives up after 30 s, and tries again."""
 READY_POLL_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedDevice:
-    """A device as the kubelet is told of it; `id` has at most 63 characters."""
-
-    id: str
-    healthy: bool
-    numa_node: int | None
 
 
 class Hooks(Protocol):
@@ -53,33 +46,48 @@ Preferred = Callable[[Sequence[str], Sequence[str], int], list[str]]
 class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
     """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
 
-    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float]) -> None:
+    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float], turns: Turns) -> None:
         self.watchers = 0
         self.watched_at = clock()
         """When a stream was last seen open, as long as none is."""
         self._hooks = hooks
         self._preferred = preferred
         self._clock = clock
+        self._turns = turns
+        self._listing = Listing()
         self._devices: list[OfferedDevice] = []
         self._changed = asyncio.Event()
         self._closing = False
         self._promises = Promises()
 
+    @property
+    def devices(self) -> list[OfferedDevice]:
+        """As the kubelet is told of them now."""
+        return self._devices
+
     def offer(self, devices: Sequence[OfferedDevice]) -> None:
-        if list(devices) != self._devices:
-            self._devices = list(devices)
-            self._tell()
+        """Replaces the offer: what was offered and is not any more is told as unhealthy for a while."""
+        self._listing.offer(devices, self._clock())
+        self._list()
 
     def close(self) -> None:
-        """Open streams are sent an empty list and end."""
-        self._devices, self._closing = [], True
+        """Open streams end; the kubelet then calls all devices unhealthy by itself."""
+        self._closing = True
         self._tell()
 
     def promised(self) -> frozenset[str]:
         return self._promises.ids()
 
-    def settle(self, listed: Collection[str], started: float) -> None:
+    def settle(self, listed: Collection[str], allocatable: Collection[str], started: float) -> None:
         self._promises.settle(listed, started)
+        self._listing.settle({*listed, *allocatable, *self._promises.ids()}, started)
+        self._list()
+
+    def _list(self) -> None:
+        devices = self._listing.devices()
+        if devices != self._devices:
+            self._devices = devices
+            self._tell()
 
     def _tell(self) -> None:
         self._changed.set()
@@ -92,16 +100,17 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         self.watchers += 1
         try:
             while True:
-                changed, closing = self._changed, self._closing
-                yield messages.ListAndWatchResponse(devices=[_device(item) for item in self._devices])
-                if closing:
+                changed = self._changed
+                if self._closing:
                     return
+                yield messages.ListAndWatchResponse(devices=[_device(item) for item in self._devices])
                 await changed.wait()
         finally:
             self.watchers -= 1
             self.watched_at = self._clock()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
+        await self._turns.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
             ids = self._preferred(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
@@ -109,15 +118,22 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         return answer
 
     async def Allocate(self, request: Any, context: Any) -> Any:
+        self._turns.allocated()
         wanted = [list(one.devices_ids) for one in request.container_requests]
         try:
-            responses = [_response(self._hooks.edits(ids)) for ids in wanted]
+            responses = [self._allocate(ids) for ids in wanted]
         except LookupError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _sentence(error))
         for ids in wanted:
             self._hooks.allocated(ids)
             self._promises.add(ids, self._clock())
         return messages.AllocateResponse(container_responses=responses)
+
+    def _allocate(self, ids: Sequence[str]) -> messages.ContainerAllocateResponse:
+        missing = self._listing.missing(ids)
+        if missing:
+            raise LookupError(f"withdrawn some time ago: {', '.join(missing)}")
+        return _response(self._hooks.edits(ids))
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:
         ids = list(request.devices_ids)

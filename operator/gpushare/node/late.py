@@ -1,12 +1,14 @@
-"""Containers that got a slot when their GPU had no more: they wait until others have ended. Pure.
+"""Containers that have a slot, but of a GPU that is full by now: they wait until others have ended. Pure.
 
-The kubelet may hand out a freed slot in the moment before the agent withdraws it, also of a share that has shrunk.
-Refusing in Allocate would make the pod Failed, so such a container is held back before it starts instead.
+A share may shrink between a container's Allocate and its start, and the kubelet may hand out a slot that the agent is
+just withdrawing. Refusing in Allocate would make the pod Failed, so the container is held back before it starts. What
+counts is who has started; neither a slot's number nor when it was handed out says that.
 
-Guarantees: of the containers that started after a share shrank there are never more on a GPU, with those still there,
-than `per_gpu`; as soon as there is room one of the late ones may start, even if all are late; a container that came in
-time is never held back, nor is one that had started, however often it restarts.
-Does not guarantee this across a restart of the agent, which forgets who is late.
+Guarantees: a container starts only while fewer than `per_gpu`, as the share is now, have started on its GPU and hold
+their slots still; as soon as there is room one of those that wait may start, even if all do; one that had started is
+never held back, however often it restarts.
+Does not guarantee this across a restart of the agent: whoever got a slot before counts as started; nor where the
+kubelet gives one slot to two containers, which are counted as one (see `turns`).
 """
 
 from collections.abc import Set as AbstractSet
@@ -23,15 +25,10 @@ class Room:
     per_gpu: int | None
 
 
-def comes_late(slot: int, room: Room) -> bool:
-    """Whether a container that gets `slot` now makes more than the share has."""
-    return room.per_gpu is not None and len(room.held | {slot}) > room.per_gpu
+def waits_for(unstarted: AbstractSet[int], room: Room) -> int | None:
+    """How many containers one that has not started waits for, some of which must end; None: it may start.
 
-
-def waits_for(late: AbstractSet[int], room: Room) -> int | None:
-    """How many containers a late one waits for, some of which must end; None: it may start.
-
-    The late ones do not count, as they have not started: else they could wait for each other.
+    Those that have not started do not count: else they could wait for each other.
     """
-    others = len(room.held - late)
+    others = len(room.held - unstarted)
     return others if room.per_gpu is not None and others >= room.per_gpu else None

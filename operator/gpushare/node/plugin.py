@@ -14,10 +14,12 @@ from pathlib import Path
 import grpc
 
 from gpushare.api import names
-from gpushare.node.device_service import DeviceService, Hooks, OfferedDevice, Preferred
+from gpushare.node.device_service import DeviceService, Hooks, Preferred
+from gpushare.node.listing import OfferedDevice
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.node.registration import Identity, RegistrationError, identity, register
+from gpushare.node.turns import Turns
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
@@ -37,6 +39,7 @@ class DevicePlugin:
         kubelet_dir: Path,
         hooks: Hooks,
         clock: Callable[[], float],
+        turns: Turns,
         preferred: Preferred = preferred_slots,
     ) -> None:
         """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet.
@@ -48,7 +51,7 @@ class DevicePlugin:
         self._kubelet = directory / "kubelet.sock"
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock
-        self._service = DeviceService(hooks, preferred, clock)
+        self._service = DeviceService(hooks, preferred, clock, turns)
         self._server: grpc.aio.Server | None = None
         self._bound: Identity | None = None
         self._registered: Identity | None = None
@@ -64,16 +67,23 @@ class DevicePlugin:
         """Replaces what the kubelet is offered; nothing is before the first call."""
         self._service.offer(devices)
 
+    def listed(self) -> bool:
+        """Whether the kubelet is told of any device, offered or withdrawn."""
+        return bool(self._service.devices)
+
     def promised(self) -> frozenset[str]:
         """Device ids handed out that no reading of the kubelet has settled: it may not list them yet."""
         return self._service.promised()
 
-    def settle(self, listed: Collection[str], started: float) -> None:
-        """Ends promises by a reading of PodResources begun at `started`: `listed` are the ids that containers hold."""
-        self._service.settle(listed, started)
+    def settle(self, listed: Collection[str], allocatable: Collection[str], started: float) -> None:
+        """Ends promises and withdrawals by a reading of PodResources begun at `started`.
+
+        `listed`: the ids that containers hold; `allocatable`: those that the kubelet believes to be healthy.
+        """
+        self._service.settle(listed, allocatable, started)
 
     async def stop(self) -> None:
-        """Withdraws every device, then closes and removes the socket."""
+        """Ends the streams, then closes and removes the socket."""
         await self._unfollow()
         self._service.close()
         await self._close(CLOSE_SECONDS)

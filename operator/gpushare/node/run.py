@@ -32,6 +32,7 @@ from gpushare.node.plugin import DevicePlugin, Hooks
 from gpushare.node.podresources import PodResources
 from gpushare.node.serving import PluginFactory
 from gpushare.node.settings import AgentSettings
+from gpushare.node.turns import SourceInTurn, Turns
 from gpushare.node.xids import XidWatch
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.simulation import bin_dir
@@ -59,12 +60,13 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         endings = Endings(settings.root, _controls(settings), told=meters.told)
         announcer = Announcer(kube, "gpushare-agent", settings.pod)
         enforcement = Enforcement(settings.node, endings, _controls(settings), announcer, boot_clock)
+        turns = Turns(boot_clock)
         agent = Agent(
             settings,
             kube,
             nvml,
-            PodResources(settings.pod_resources),
-            _plugins(settings, meters),
+            SourceInTurn(PodResources(settings.pod_resources), turns),
+            _plugins(settings, meters, turns),
             enforcement,
             turned=meters.turn,
         )
@@ -118,12 +120,12 @@ async def _hand_over(node: str, agent: Agent, handover: Handover, announcer: Ann
         await asyncio.sleep(REPORT_SECONDS)
 
 
-def _plugins(settings: AgentSettings, meters: NodeMeters) -> PluginFactory:
+def _plugins(settings: AgentSettings, meters: NodeMeters, turns: Turns) -> PluginFactory:
     """Slots are timed; our own MPS pods are not what users wait for."""
 
     def plugin(resource: str, hooks: Hooks) -> DevicePlugin:
         metered = hooks if resource == names.MPS_RESOURCE else MeteredHooks(hooks, meters)
-        return DevicePlugin(resource, settings.kubelet_dir, metered, boot_clock)
+        return DevicePlugin(resource, settings.kubelet_dir, metered, boot_clock, turns)
 
     return plugin
 

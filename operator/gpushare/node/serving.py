@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.node.draining import KubeletView, Slots, by_gpu
+from gpushare.node.draining import Holdings, KubeletView, Slots, by_gpu
 from gpushare.node.plugin import DevicePlugin, Hooks, OfferedDevice
 
 LOG = logging.getLogger(__name__)
 
-MPS_DEVICES = tuple(OfferedDevice(f"mps-{number}", True, None) for number in range(64))
+MPS_DEVICES = 64
 """One for each MPS pod that could ever run here at a time: shares of this node, old and new pods of an update."""
 
 PluginFactory = Callable[[str, Hooks], DevicePlugin]
@@ -25,12 +25,18 @@ class Serving:
         self._offered: dict[str, Sequence[OfferedDevice]] = {}
 
     async def apply(self, offers: Mapping[ShareName, Sequence[OfferedDevice]], *, mps: bool) -> bool:
-        """Makes the plugins those of `offers`; True if any offer changed. `mps`: whether MPS pods can be served."""
+        """Makes the plugins those of `offers`; True if any offer changed. `mps`: whether MPS pods can be served.
+
+        A plugin that is not needed any more goes once the kubelet is told of none of its devices.
+        """
         wanted: dict[str, Sequence[OfferedDevice]] = {names.slot_resource(share): offers[share] for share in offers}
-        wanted[names.MPS_RESOURCE] = MPS_DEVICES if mps else ()
+        wanted[names.MPS_RESOURCE] = [OfferedDevice(f"mps-{number}", mps, None) for number in range(MPS_DEVICES)]
         for resource in self._plugins.keys() - wanted.keys():
-            await self._plugins.pop(resource).stop()
-            self._offered.pop(resource, None)
+            if self._plugins[resource].listed():
+                wanted[resource] = ()
+            else:
+                await self._plugins.pop(resource).stop()
+                self._offered.pop(resource, None)
         changed = False
         for resource, devices in wanted.items():
             changed |= await self._offer(resource, devices)
@@ -48,12 +54,10 @@ class Serving:
         )
 
     def settle(self, view: KubeletView) -> None:
-        """Ends the promises that this reading settles, on the clock that the plugins were made with."""
-        listed: dict[str, set[str]] = {}
-        for (share, uuid), slots in view.held.items():
-            listed.setdefault(names.slot_resource(share), set()).update(names.slot_id(uuid, slot) for slot in slots)
+        """Ends the promises and withdrawals that this reading settles, on the clock that the plugins were made with."""
+        listed, allocatable = by_resource(view.held), by_resource(view.allocatable)
         for resource, plugin in self._plugins.items():
-            plugin.settle(listed.get(resource, ()), view.started)
+            plugin.settle(listed.get(resource, ()), allocatable.get(resource, ()), view.started)
 
     async def _offer(self, resource: str, devices: Sequence[OfferedDevice]) -> bool:
         changed = self._offered.get(resource) != devices
@@ -69,3 +73,11 @@ class Serving:
             plugin.offer(list(devices))
         self._offered[resource] = devices
         return changed
+
+
+def by_resource(holdings: Holdings) -> dict[str, set[str]]:
+    """The device ids of each resource."""
+    grouped: dict[str, set[str]] = {}
+    for (share, uuid), slots in holdings.items():
+        grouped.setdefault(names.slot_resource(share), set()).update(names.slot_id(uuid, slot) for slot in slots)
+    return grouped

@@ -1,7 +1,7 @@
 """A share's slots on this node: which ids the kubelet is offered, and what a container that got one is given.
 
 Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room; a container starts when
-its GPU is verified and, where it came late, when there is room for it (see `late`).
+its GPU is verified and has room for it (see `late`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +16,9 @@ from gpushare.node.assignments import GpuPlan, Stage
 from gpushare.node.draining import Slots
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.inventory import GpuView
-from gpushare.node.late import Room, comes_late, waits_for
+from gpushare.node.late import Room, waits_for
+from gpushare.node.listing import OfferedDevice
 from gpushare.node.offers import offered_slots
-from gpushare.node.plugin import OfferedDevice
 from gpushare.node.verdict import Verdict
 
 
@@ -76,36 +76,33 @@ class SlotHooks:
         self._edits = edits
         self._verdict = verdict
         self._room = room
-        self._late: dict[Uuid, set[int]] = {}
-        """Slots whose containers came late and have not started yet."""
+        self._unstarted: dict[Uuid, set[int]] = {}
+        """Slots handed out whose containers have not been let start yet."""
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         return self._edits(self._share, self._slot(device_ids)[0])
 
     def allocated(self, device_ids: Sequence[str]) -> None:
-        """Remembers whether this container came late, whatever an earlier one with its slot did."""
+        """Its container has not started, whatever an earlier one with its slot did."""
         uuid, slot = self._slot(device_ids)
-        late = self._late.setdefault(uuid, set())
-        late.discard(slot)
-        if comes_late(slot, self._room(self._share, uuid)):
-            late.add(slot)
+        self._unstarted.setdefault(uuid, set()).add(slot)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        """A late container that may start is not late any more: the next one finds the room taken."""
+        """A container that may start counts as started from now on: the next one finds the room taken."""
         uuid, slot = self._slot(device_ids)
         verdict = self._verdict(self._share, uuid)
         if not verdict.takes_clients:
             return f"GPU {uuid}: {verdict.reason.value}: {verdict.message}"
-        late = self._late.get(uuid, set())
-        if slot in late:
+        unstarted = self._unstarted.get(uuid, set())
+        if slot in unstarted:
             room = self._room(self._share, uuid)
-            others = waits_for(late, room)
+            others = waits_for(unstarted, room)
             if others is not None:
                 return (
-                    f"GPU {uuid}: {others} containers hold slots of GpuShare {self._share}, which has {room.per_gpu} "
-                    "on each GPU now; waiting until enough of them have ended"
+                    f"GPU {uuid}: {others} containers that have started hold slots of GpuShare {self._share}, which "
+                    f"has {room.per_gpu} on each GPU now; waiting until enough of them have ended"
                 )
-            late.discard(slot)
+            unstarted.discard(slot)
         return None
 
     def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:

@@ -20,11 +20,12 @@ from gpushare.node.agent import Agent
 from gpushare.node.device_service import DeviceService
 from gpushare.node.ending import Endings
 from gpushare.node.enforcement import Enforcement
-from gpushare.node.plugin import OfferedDevice
+from gpushare.node.listing import OfferedDevice
 from gpushare.node.podresources import HeldDevice, PodResourcesError
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.settings import AgentSettings
+from gpushare.node.turns import Turns
 from gpushare.nvml.types import GpuProcess
 
 SHARE: Object = {
@@ -97,7 +98,7 @@ class FakeKube:
 class FakeKubelet:
     """Believes each plugin at once; tests say what containers hold."""
 
-    offered: dict[str, list[OfferedDevice]] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
     holders: set[tuple[str, str]] = field(default_factory=set)
     hooks: dict[str, Any] = field(default_factory=dict)
     services: dict[str, DeviceService] = field(default_factory=dict)
@@ -113,14 +114,20 @@ class FakeKubelet:
     async def allocatable(self) -> set[tuple[str, str]]:
         if self.down:
             raise PodResourcesError("no kubelet")
-        return {(resource, item.id) for resource, items in self.offered.items() for item in items if item.healthy}
+        return {(resource, item.id) for resource, items in self.listed.items() for item in items if item.healthy}
 
-    def ids(self, share: str = "a") -> list[str]:
-        return sorted(item.id for item in self.offered.get(f"gpushare.dev/{share}", []))
+    @property
+    def listed(self) -> dict[str, list[OfferedDevice]]:
+        """What it is told by the plugins that have started, of a resource once it was offered."""
+        return {resource: self.services[resource].devices for resource in self.started}
+
+    def ids(self, share: str = "a", healthy: bool = True) -> list[str]:
+        """Those of the share that may be allocated; else those that may not."""
+        return sorted(item.id for item in self.listed.get(f"gpushare.dev/{share}", []) if item.healthy is healthy)
 
     def plugin(self, resource: str, hooks: Any) -> Any:
         self.hooks[resource] = hooks
-        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock)
+        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock, Turns(boot_clock))
         return FakePlugin(self, resource)
 
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
@@ -135,19 +142,19 @@ class FakePlugin:
     def __init__(self, kubelet: FakeKubelet, resource: str) -> None:
         self._kubelet, self._resource = kubelet, resource
         self._service = kubelet.services[resource]
-        self.promised, self.settle = self._service.promised, self._service.settle
+        self.promised, self.settle, self.offer = self._service.promised, self._service.settle, self._service.offer
+
+    def listed(self) -> bool:
+        return bool(self._service.devices)
 
     async def start(self) -> None:
-        pass
+        self._kubelet.started.add(self._resource)
 
     async def stop(self) -> None:
-        self._kubelet.offered[self._resource] = []
+        self._kubelet.started.discard(self._resource)
 
     async def leave(self) -> None:
         pass
-
-    def offer(self, devices: list[OfferedDevice]) -> None:
-        self._kubelet.offered[self._resource] = devices
 
 
 class FakeDaemon:

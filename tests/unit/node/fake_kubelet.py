@@ -64,6 +64,11 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         await asyncio.gather(*self._watching, return_exceptions=True)
         self._watching.clear()
 
+    @property
+    def watching(self) -> bool:
+        """Whether a plugin's stream is open."""
+        return bool(self._watching)
+
     def plugin(self) -> Any:
         """A stub for the plugin that registered last."""
         return self._stub(self.registrations[-1].endpoint)
@@ -100,6 +105,8 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
             async for answer in stub.ListAndWatch(plugin_messages.Empty()):
                 self.lists.append({device.ID: device.health for device in answer.devices})
                 await self._tell()
+        self._watching = {task for task in self._watching if task is not asyncio.current_task()}
+        await self._tell()
 
     async def _tell(self) -> None:
         async with self._news:

@@ -27,7 +27,7 @@ async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(world: World)
     assert edits.cdi_devices == ("gpushare.dev/gpu=GPU-0",)
     assert edits.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     assert await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"]) is None
-    assert len(world.kubelet.offered["internal.gpushare.dev/mps"]) == 64
+    assert len(world.kubelet.listed["internal.gpushare.dev/mps"]) == 64
 
 
 async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(world: World) -> None:
@@ -49,7 +49,7 @@ async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(
     await world.until(lambda: world.status().get("gpus"))
     world.kube.assign({"uuid": "GPU-0", "share": "a"})
     await world.until(lambda: world.daemon().get("reason") == "Pending")
-    await world.until(lambda: "gpushare.dev/a" in world.kubelet.offered)
+    await world.until(lambda: "gpushare.dev/a" in world.kubelet.started)
     assert world.kubelet.ids() == []
     assert world.gates() == []
     sentence = await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
@@ -179,12 +179,12 @@ async def test_a_release_that_died_midway_goes_on(world: World) -> None:
 async def test_without_the_kubelets_word_nothing_is_offered(world: World) -> None:
     await world.stop()
     world.kubelet.down = True
-    world.kubelet.offered.clear()
+    world.kubelet.started.clear()
     world.start()
     await world.until(lambda: world.status().get("gpus"))
     world.kube.assign({"uuid": "GPU-0", "share": "a"})
     await world.until(lambda: world.gates())
-    assert world.kubelet.offered == {}
+    assert not world.kubelet.started
     world.kubelet.down = False
     await world.until(lambda: len(world.kubelet.ids()) == 4)
 

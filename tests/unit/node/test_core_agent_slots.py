@@ -1,7 +1,11 @@
 """The agent's core between Allocate and the kubelet's next list."""
 
+import pytest
+
 from gpushare.kube.client import GPU_SHARES, PODS, Object
-from tests.unit.node.agent_world import SHARE, World
+from gpushare.mps.layout import gpu_dir
+from gpushare.node import listing
+from tests.unit.node.agent_world import SHARE, World, read_wanted
 
 
 async def test_a_young_pod_that_was_listed_and_ended_holds_up_no_draining(world: World) -> None:
@@ -34,16 +38,62 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
     not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
     await world.kubelet.allocate("GPU-0::3")
-    assert "3 containers hold slots of GpuShare a, which has 2 on each GPU now" in await not_ready(["GPU-0::3"])
+    why = await not_ready(["GPU-0::3"])
+    assert "3 containers that have started hold slots of GpuShare a, which has 2 on each GPU now" in why
     assert await not_ready(["GPU-0::0"]) is None
     world.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
     await world.read()
     assert await not_ready(["GPU-0::3"]) is None
 
 
+async def test_free_slots_of_a_shrunk_share_are_told_as_unhealthy_and_vanish_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.serving()
+    shrink(world, 2)
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::1"])
+    await world.read()
+    assert world.kubelet.ids(healthy=False) == ["GPU-0::2", "GPU-0::3"]
+    monkeypatch.setattr(listing, "WITHDRAWN_SECONDS", 0.0)
+    await world.until(lambda: world.kubelet.ids(healthy=False) == [])
+    assert world.kubelet.ids() == ["GPU-0::0", "GPU-0::1"]
+
+
+async def test_a_share_s_plugin_goes_only_when_it_lists_no_slot_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.serving()
+    world.kube.assign()
+    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
+    await world.read()
+    assert len(world.kubelet.ids(healthy=False)) == 4
+    monkeypatch.setattr(listing, "WITHDRAWN_SECONDS", 0.0)
+    await world.until(lambda: "gpushare.dev/a" not in world.kubelet.started)
+
+
+async def test_a_gpu_that_is_being_given_back_is_given_to_no_container(world: World) -> None:
+    await world.serving()
+    world.supervised = False
+    world.kube.assign()
+    await world.until(lambda: read_wanted(world).stop)
+    with pytest.raises(LookupError, match="is being given back by GpuShare a"):
+        world.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::0"])
+
+
+async def test_devices_for_mps_pods_are_unhealthy_and_not_gone_while_no_gpu_is_known(world: World) -> None:
+    await world.stop()
+    world.kubelet.started.clear()
+    world.nvml.infos.clear()
+    world.start()
+    await world.until(lambda: world.kubelet.started == {"internal.gpushare.dev/mps"})
+    assert [item.healthy for item in world.kubelet.listed["internal.gpushare.dev/mps"]] == [False] * 64
+
+
 async def hold_all_four(world: World) -> None:
+    """Four containers have started."""
     for slot in range(4):
         await world.kubelet.allocate(f"GPU-0::{slot}")
+        assert await world.kubelet.hooks["gpushare.dev/a"].not_ready([f"GPU-0::{slot}"]) is None
         world.kubelet.holders.add(("gpushare.dev/a", f"GPU-0::{slot}"))
     await world.read()
 

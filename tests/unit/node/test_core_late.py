@@ -1,46 +1,35 @@
-"""Containers that got a slot of a GPU that has no more."""
+"""Containers that have a slot of a GPU that is full."""
 
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.node.edits import ContainerEdits
-from gpushare.node.late import Room, comes_late, waits_for
+from gpushare.node.late import Room, waits_for
 from gpushare.node.slots import SlotHooks
 from gpushare.node.verdict import Verdict
 
 
 @pytest.mark.parametrize(
-    ("sentence", "slot", "held", "per_gpu", "expected"),
+    ("sentence", "unstarted", "held", "per_gpu", "expected"),
     [
-        ("a free slot of a GPU with room", 1, {0}, 2, False),
-        ("a slot that the last reading still shows with the pod before", 1, {0, 1}, 2, False),
-        ("one more than the share has", 2, {0, 1}, 2, True),
-        ("a freed slot of a share that shrank", 3, {0, 1, 2, 3}, 2, True),
-        ("a high slot counts as one, not by its number", 7, {5}, 2, False),
-        ("a share that is not known bounds nothing", 3, {0, 1, 2, 3}, None, False),
-    ],
-)
-def test_comes_late(sentence: str, slot: int, held: set[int], per_gpu: int | None, expected: bool) -> None:
-    assert comes_late(slot, Room(frozenset(held), per_gpu)) is expected, sentence
-
-
-@pytest.mark.parametrize(
-    ("sentence", "late", "held", "per_gpu", "expected"),
-    [
+        ("fewer others than the share has", {1}, {0, 1}, 2, None),
         ("as many others as the share has: one of them must end", {2}, {0, 1, 2}, 2, 2),
         ("more than it has, after it shrank", {3}, {0, 1, 2, 3}, 1, 3),
-        ("one has ended", {2}, {1, 2}, 2, None),
-        ("where all are late they do not wait for each other", {0, 1, 2}, {0, 1, 2}, 2, None),
-        ("the share has grown again", {2}, {0, 1, 2}, 3, None),
+        ("a high slot counts as one, not by its number", {7}, {5, 7}, 2, None),
+        ("a slot that the last reading still shows with the container before", {1}, {0, 1}, 2, None),
+        ("where none has started they do not wait for each other", {0, 1, 2}, {0, 1, 2}, 2, None),
+        ("one that ended before it started is nobody", {2, 3}, {0, 2}, 2, None),
         ("the share is not known any more", {2}, {0, 1, 2}, None, None),
     ],
 )
-def test_waits_for(sentence: str, late: set[int], held: set[int], per_gpu: int | None, expected: int | None) -> None:
-    assert waits_for(late, Room(frozenset(held), per_gpu)) == expected, sentence
+def test_waits_for(
+    sentence: str, unstarted: set[int], held: set[int], per_gpu: int | None, expected: int | None
+) -> None:
+    assert waits_for(unstarted, Room(frozenset(held), per_gpu)) == expected, sentence
 
 
 @dataclass
@@ -75,37 +64,35 @@ class Gpu:
         self.waiting.discard(slot)
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["allocate", "start", "end"]), st.integers(0, 7)), max_size=40)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["allocate", "start", "start", "end", "resize"]), st.integers(0, 7)), max_size=60
+)
 
 
-@given(EVENTS, st.integers(1, 4))
-async def test_after_a_share_shrank_only_those_who_were_there_may_be_too_many(
-    events: list[tuple[str, int]], per_gpu: int
+@given(EVENTS)
+@example([("allocate", 0), ("allocate", 1), ("start", 0), ("resize", 1), ("start", 1)])
+async def test_a_container_starts_only_while_fewer_hold_the_gpu_than_its_share_has_now(
+    events: list[tuple[str, int]],
 ) -> None:
     gpu = Gpu(per_gpu=8)
-    for slot in range(8):
-        gpu.allocate(slot)
-        await gpu.start(slot)
-    gpu.per_gpu = per_gpu
     for what, slot in events:
-        before = len(gpu.started)
-        if what == "end":
+        held, running = gpu.room().held, set(gpu.started)
+        if what == "resize":
+            gpu.per_gpu = max(slot, 1)
+        elif what == "end":
             gpu.end(slot)
-        elif what == "allocate" and slot not in gpu.room().held:
+        elif what == "allocate" and slot not in held:
             gpu.allocate(slot)
-        elif what == "start" and slot in gpu.room().held:
-            assert await gpu.start(slot) is None or slot not in gpu.started
-        assert len(gpu.started) <= max(before, per_gpu)
-    for slot in sorted(gpu.waiting):
-        await gpu.start(slot)
-    assert not gpu.waiting or len(gpu.started) >= per_gpu
+        elif what == "start" and slot in held:
+            let = await gpu.start(slot) is None
+            assert let is (slot in running or len(running) < gpu.per_gpu)
 
 
-async def test_a_late_container_waits_and_says_why_and_is_not_late_again_once_it_may_start() -> None:
+async def test_a_container_that_waits_says_why_and_is_not_held_back_again_once_it_has_started() -> None:
     gpu = Gpu(per_gpu=2, started={0, 1})
     gpu.allocate(2)
     assert await gpu.start(2) == (
-        "GPU GPU-1: 2 containers hold slots of GpuShare a, which has 2 on each GPU now; "
+        "GPU GPU-1: 2 containers that have started hold slots of GpuShare a, which has 2 on each GPU now; "
         "waiting until enough of them have ended"
     )
     gpu.end(0)
@@ -114,17 +101,31 @@ async def test_a_late_container_waits_and_says_why_and_is_not_late_again_once_it
     assert await gpu.start(2) is None
 
 
-async def test_a_container_is_not_late_for_the_one_that_had_its_slot_before() -> None:
-    gpu = Gpu(per_gpu=1, started={0})
+async def test_a_container_whose_share_shrank_before_it_started_waits_though_it_came_in_time() -> None:
+    gpu = Gpu(per_gpu=2, started={0})
     gpu.allocate(1)
-    gpu.end(0)
-    gpu.end(1)
-    gpu.allocate(1)
-    gpu.per_gpu = 0
+    gpu.per_gpu = 1
+    assert "which has 1 on each GPU now" in (await gpu.start(1) or "")
+    gpu.per_gpu = 2
     assert await gpu.start(1) is None
 
 
-async def test_a_late_container_stays_late_while_its_gpu_is_not_ready() -> None:
+async def test_a_container_has_not_started_because_the_one_before_it_with_its_slot_had() -> None:
+    gpu = Gpu(per_gpu=2, started={0})
+    gpu.allocate(1)
+    assert await gpu.start(1) is None
+    gpu.end(1)
+    gpu.allocate(1)
+    gpu.per_gpu = 1
+    assert await gpu.start(1) is not None
+
+
+async def test_a_container_of_an_earlier_agent_counts_as_started() -> None:
+    gpu = Gpu(per_gpu=1, started={0, 1})
+    assert await gpu.start(1) is None
+
+
+async def test_a_container_still_has_to_wait_for_room_when_its_gpu_gets_ready() -> None:
     gpu = Gpu(per_gpu=1, started={0}, verdict=Verdict(DaemonReason.STARTING, "soon"))
     gpu.allocate(1)
     assert await gpu.start(1) == "GPU GPU-1: Starting: soon"

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from gpushare.api import names
 from gpushare.node import device_service, plugin
 from gpushare.node.edits import ContainerEdits, DeviceNode, Mount
-from gpushare.node.plugin import DevicePlugin, OfferedDevice
+from gpushare.node.listing import WITHDRAWN_SECONDS, OfferedDevice
+from gpushare.node.plugin import DevicePlugin
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.node.turns import WRITTEN_SECONDS, Turns
 from tests.unit.node.fake_kubelet import FakeKubelet
 
 RESOURCE = "gpushare.dev/inference"
@@ -77,8 +80,13 @@ def hooks() -> FakeHooks:
 
 
 @pytest.fixture
-async def served(kubelet_dir: Path, hooks: FakeHooks) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic)
+def turns() -> Turns:
+    return Turns(time.monotonic)
+
+
+@pytest.fixture
+async def served(kubelet_dir: Path, hooks: FakeHooks, turns: Turns) -> AsyncIterator[DevicePlugin]:
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, turns)
     yield served
     await served.stop()
 
@@ -181,7 +189,60 @@ async def test_a_restarted_agent_replaces_the_socket_that_was_left(
     await kubelet.until(lambda: kubelet.lists)
 
 
-async def test_stopping_withdraws_every_device_and_removes_the_socket(
+async def test_a_withdrawn_device_is_told_as_unhealthy_and_vanishes_later(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT, OTHER])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    served.offer([SLOT])
+    await kubelet.until(lambda: len(kubelet.lists) == 2)
+    served.settle((), (SLOT.id,), time.monotonic() + WITHDRAWN_SECONDS)
+    await kubelet.until(lambda: len(kubelet.lists) == 3)
+    assert kubelet.lists[1:] == [{"GPU-1::0": "Healthy", "GPU-1::1": "Unhealthy"}, {"GPU-1::0": "Healthy"}]
+
+
+async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_until_its_promise_ends(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    served.offer([])
+    await kubelet.until(lambda: kubelet.lists[-1] == {"GPU-1::0": "Unhealthy"})
+    await allocate(kubelet, SLOT.id)
+    later = time.monotonic() + WITHDRAWN_SECONDS
+    served.settle((), (), later)
+    assert served.listed()
+    served.settle((SLOT.id,), (), later)
+    assert served.listed()
+    served.settle((), (), later)
+    assert not served.listed()
+
+
+async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_it_up(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await allocate(kubelet, OTHER.id)
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "GPU-1::1" in (refused.value.details() or "")
+    assert (served.promised(), hooks.given) == (frozenset(), [])
+
+
+async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
+    """Of one container for each id."""
+    wanted = [messages.ContainerAllocateRequest(devices_ids=[device_id]) for device_id in ids]
+    return await kubelet.plugin().Allocate(messages.AllocateRequest(container_requests=wanted))
+
+
+async def test_stopping_ends_the_stream_without_a_list_that_lacks_a_device_and_removes_the_socket(
     kubelet: FakeKubelet, served: DevicePlugin
 ) -> None:
     await kubelet.start()
@@ -189,7 +250,8 @@ async def test_stopping_withdraws_every_device_and_removes_the_socket(
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
     await served.stop()
-    await kubelet.until(lambda: kubelet.lists[-1] == {})
+    await kubelet.until(lambda: not kubelet.watching)
+    assert kubelet.lists == [{"GPU-1::0": "Healthy"}]
     assert [file.name for file in kubelet.plugins.iterdir()] == ["kubelet.sock"]
 
 
@@ -197,10 +259,10 @@ async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_id
     kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
 ) -> None:
     await kubelet.start()
+    served.offer([SLOT, OTHER])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    wanted = [messages.ContainerAllocateRequest(devices_ids=[device_id]) for device_id in ("GPU-1::0", "GPU-1::1")]
-    answer = await kubelet.plugin().Allocate(messages.AllocateRequest(container_requests=wanted))
+    answer = await allocate(kubelet, SLOT.id, OTHER.id)
     assert len(answer.container_responses) == 2
     first = answer.container_responses[0]
     assert dict(first.envs) == {"A": "1"}
@@ -210,7 +272,7 @@ async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_id
     assert [device.name for device in first.cdi_devices] == ["gpushare.dev/gpu=GPU-1"]
     assert hooks.asked == hooks.given == [["GPU-1::0"], ["GPU-1::1"]]
     assert served.promised() == {"GPU-1::0", "GPU-1::1"}
-    served.settle({"GPU-1::0"}, time.monotonic())
+    served.settle({"GPU-1::0"}, (), time.monotonic())
     assert served.promised() == {"GPU-1::1"}
 
 
@@ -219,11 +281,11 @@ async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
 ) -> None:
     hooks.refusal = "GPU GPU-1 does not belong to GpuShare inference any more"
     await kubelet.start()
+    served.offer([SLOT])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    request = messages.AllocateRequest(container_requests=[messages.ContainerAllocateRequest(devices_ids=["x"])])
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await kubelet.plugin().Allocate(request)
+        await allocate(kubelet, SLOT.id)
     assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, hooks.refusal)
     assert served.promised() == frozenset()
     assert hooks.given == []
@@ -267,3 +329,25 @@ async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubele
     request = messages.PreferredAllocationRequest(container_requests=[one, one])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
+
+
+async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
+    kubelet: FakeKubelet, served: DevicePlugin, turns: Turns
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
+    await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[one]))
+    reading = asyncio.create_task(read(turns))
+    await asyncio.sleep(WRITTEN_SECONDS + 0.1)
+    assert not reading.done()
+    await allocate(kubelet, SLOT.id)
+    assert not reading.done()
+    await asyncio.wait_for(reading, 5)
+
+
+async def read(turns: Turns) -> None:
+    async with turns.reading():
+        pass
