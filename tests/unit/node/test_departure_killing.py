@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from gpushare.node.departing import Departing, Departures, departure_of
-from gpushare.node.killing import Killing, grace_seconds, killing_of
+from gpushare.node.killing import LACK, PODS, REJECTIONS, Killing, grace_seconds, killing_of
 from gpushare.node.processes import Owner
+from localcluster.paths import REPOSITORY
 from tests.unit.node.departing_pods import CONTAINER, pod, uid
 
 WALL = 1767225600.0
@@ -254,3 +255,9 @@ def test_a_killed_container_is_forgotten_once_its_time_is_well_over() -> None:
     departures.kill(killing(), {uid(1): found}, 100.0, WALL)
     assert look(departures, found, now=139.0)
     assert not look(departures, found, now=141.0)
+
+
+def test_nobody_but_a_node_may_write_an_event_that_is_believed() -> None:
+    policy = (REPOSITORY / "charts/gpushare/templates/policies/kubelet-events.yaml").read_text()
+    assert [reason for reason in ("Killing", *PODS, *REJECTIONS) if f"'{reason}'" not in policy] == []
+    assert f"startsWith('{LACK}')" in policy
