@@ -14,11 +14,13 @@ from typing import Any
 from localcluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
+from tests.cluster.logind import logind
 
 NEIGHBOURS = 3
 VICTIM = ("depart", "--role", "victim", "--kernel-ms", "3000")
 PLAIN_SHELL = ["sh", "-c", f"gpushare-workload run {' '.join(VICTIM)}; sleep 1"]
 """A shell as PID 1 that forwards no signal."""
+LASTING_SHELL = ["sh", "-c", f"gpushare-workload run {' '.join(VICTIM)}; sleep 1000"]
 LOWEST = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "lowest"},
           "value": -10, "preemptionPolicy": "Never"}  # fmt: skip
 
@@ -243,12 +245,10 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
 
 
 @contextmanager
-def kubelet_that_evicts_softly(harness: Harness) -> Iterator[None]:
-    """It finds that memory is short on its node, whatever is free, and leaves pods the grace of a soft eviction."""
+def restarted_kubelet(harness: Harness, **settings: Any) -> Iterator[None]:
+    """With other settings, which are taken back afterwards by another restart."""
     file = harness.layout.conf / "kubelet.yaml"
     before = file.read_text()
-    settings = {"evictionSoft": {"memory.available": "99%"}, "evictionSoftGracePeriod": {"memory.available": "1s"},
-                "evictionMaxPodGracePeriod": 30, "evictionPressureTransitionPeriod": "1s"}  # fmt: skip
     file.write_text(json.dumps(json.loads(before) | settings))
     processes.replace(harness.layout, "kubelet", signal.SIGTERM)
     try:
@@ -258,21 +258,48 @@ def kubelet_that_evicts_softly(harness: Harness) -> Iterator[None]:
         processes.replace(harness.layout, "kubelet", signal.SIGTERM)
 
 
-def test_a_soft_eviction_hurts_no_neighbour(harness: Harness) -> None:
-    """The neighbours are critical pods, which no kubelet evicts; the victim is first in its order, by its priority."""
-    share = "soft-ends"
-    with harness.share(share, per_node=1) as gpu, harness.namespace() as tenant:
+SHORT_OF_MEMORY = {"evictionSoft": {"memory.available": "99%"}, "evictionSoftGracePeriod": {"memory.available": "1s"},
+                   "evictionMaxPodGracePeriod": 30, "evictionPressureTransitionPeriod": "1s"}  # fmt: skip
+"""It finds that memory is short on its node, whatever is free, and leaves pods the grace of a soft eviction."""
+SHUTS_DOWN = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
+
+
+def test_what_a_restarted_kubelet_ends_hurts_no_neighbour(harness: Harness) -> None:
+    """A pod that it does not take back, a soft eviction, a node shutdown. The neighbours are critical pods: none of it
+    is for them, or not yet. The victims' containers last for all of their grace, and so does what ends them."""
+    share = "restart-ends"
+    here = "test.local/here"
+    with harness.share(share, per_node=1) as gpu, harness.namespace() as tenant, \
+            logind(harness.in_node("/run/dbus/system_bus_socket")) as node:  # fmt: skip
         harness.kubectl.apply(LOWEST)
+        harness.kubectl("label", "node", NODE, f"{here}=")
         names = tenant.neighbours(share, NEIGHBOURS, priority="system-cluster-critical")
-        # With a request: a restarted kubelet would not take a pod without any back while memory is short.
-        evicted = tenant.pod("evicted", share, command=PLAIN_SHELL, grace=20, priority="lowest")
-        tenant.start(requesting(evicted, memory="1Mi"))
-        wait_until("the victim in its kernel", lambda: started(tenant, "evicted"), 60)
-        with kubelet_that_evicts_softly(harness):
-            told = wait_until("its ordered end", lambda: terminated(tenant, "evicted"), 120, lambda: all_events(tenant))
-        assert "is evicted by the kubelet (The node was low on resource: memory" in told[0]
-        gpu.wait_capacity(8, 60)
+        victims = {
+            name: tenant.pod(name, share, command=LASTING_SHELL, grace=20, priority=priority)
+            for name, priority in (("rejected", ""), ("evicted", "lowest"), ("shut", ""))
+        }
+        with_spec(victims["rejected"], nodeSelector={here: ""})
+        # Requests of memory: a kubelet that is short of it takes no pod back that has none.
+        tenant.start(*(requesting(pod, memory="1Mi") for pod in victims.values()))
+        for name in victims:
+            wait_until(f"{name} in its kernel", lambda name=name: started(tenant, name), 60)
         before = {name: tenant.checks(name) for name in names}
+        harness.kubectl("label", "node", NODE, f"{here}-")
+        told = {}
+        with restarted_kubelet(harness, **SHORT_OF_MEMORY, **SHUTS_DOWN):
+            for name in victims:
+                if name == "shut":
+                    node.announce_shutdown()
+                told[name] = wait_until(
+                    f"{name} ended in order",
+                    lambda name=name: terminated(tenant, name),
+                    120,
+                    lambda: all_events(tenant),
+                )[0]
+        assert "was not taken back by its kubelet, which had restarted (" in told["rejected"]
+        assert "is evicted by the kubelet (The node was low on resource: memory" in told["evicted"]
+        assert "which the kubelet ends (Stopping container app)" in told["shut"]
+        gpu.wait_capacity(8, 60)
         for name in names:
             tenant.wait_checks(name, above=before[name])
             assert not tenant.events_of(name, "gpu-error"), tenant.explain(name)

@@ -13,7 +13,7 @@ import pytest
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import Settings
-from gpushare.node.killing import PODS
+from gpushare.node.killing import LACK, PODS, REJECTIONS
 from localcluster.kubectl import CommandError, Kubectl, Object
 from localcluster.stack import NAMESPACE
 from tests.cluster.harness import NODE, Harness
@@ -216,7 +216,7 @@ def kubelet_event(**fields: Any) -> Object:
 def test_nobody_but_a_node_says_that_the_kubelet_ends_a_pod(harness: Harness) -> None:
     """The agent ends the clients of such a container: it would be a way to end those of others."""
     create = ("create", "-f", "-")
-    for reason in ("Killing", *PODS):
+    for reason in ("Killing", *PODS, *REJECTIONS, f"{LACK}cpu"):
         assert "for nodes to write" in refusal(harness.kubectl, *create, body=kubelet_event(reason=reason)), reason
     node = harness.kubectl.acting_as(f"--as=system:node:{NODE}", "--as-group=system:nodes")
     node(*create, "--dry-run=server", stdin=json.dumps(kubelet_event()))

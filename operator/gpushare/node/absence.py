@@ -8,7 +8,7 @@ there, who came and went in between, and all of a GPU that was given back.
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -17,7 +17,6 @@ from gpushare.api.base import ApiModel
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.announcer import News
-from gpushare.kube.client import Object
 from gpushare.mps.wire import DaemonState
 from gpushare.node.usage import Reading
 
@@ -25,7 +24,10 @@ PODS_TOLD = 8
 
 
 class Client(ApiModel, frozen=True):
-    """A process that MPS served. `started`, in clock ticks since boot, tells it from a later one of its PID."""
+    """A process that MPS served. `started`, in clock ticks since boot, tells it from a later one of its PID.
+
+    `pod_uid`: the one that its cgroup names; a static pod has another one in the API.
+    """
 
     pid: int
     started: int
@@ -65,10 +67,12 @@ def told(
     before: Seen,
     state: DaemonState,
     ended: Collection[Client],
-    pods: Mapping[str, Object],
+    pods: Mapping[str, Mapping[str, Any]],
     now: float,
 ) -> Iterator[News]:
-    """`ended`: of the clients before, those that are gone without having been asked to. `pods`: this node's by uid."""
+    """`ended`: of the clients before, those that are gone without having been asked to. `pods`: this node's, by the uid
+    that a Client has.
+    """
     when = f"It happened while no agent ran, between {_time(before.at)} and {_time(now)}"
     regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node}
     kind: Literal["Normal", "Warning"] = "Warning"
@@ -94,7 +98,7 @@ def _counted(before: int, now: int) -> bool:
     return now > before or 0 < now < before
 
 
-def _is_deleted(pod: Object | None) -> bool:
+def _is_deleted(pod: Mapping[str, Any] | None) -> bool:
     return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
 
 

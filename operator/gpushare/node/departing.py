@@ -21,7 +21,7 @@ SPARE_SECONDS = 2.0
 VANISHED_SECONDS = 10.0
 """The kubelet needs a few seconds to end a pod that was deleted by force, or a container once its time is over."""
 ENDED_PHASES = ("Succeeded", "Failed")
-"""The kubelet tells these only once no container runs any more."""
+"""The kubelet tells these only once no container runs any more, but of a pod that it does not take back."""
 STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
@@ -153,12 +153,15 @@ class Departures:
         self._vanished = {uid: entry for uid, entry in self._vanished.items() if entry[0] > now and uid not in pods}
 
     def _forget_killed(self, asking: Mapping[str, Object], deleted: Mapping[str, Departing], now: float) -> None:
-        """A deleted pod's containers have the time of its deletion, whatever its spec says; an evicted one's do not."""
+        """A deleted pod's containers have the time of its deletion, whatever its spec says; an evicted one's do not.
+
+        Of a pod without grace, the phase may be told before its containers have ended.
+        """
         self._killed = {
             key: item
             for key, item in self._killed.items()
             if key[0] in asking
-            and runs_here(asking[key[0]])
+            and (runs_here(asking[key[0]]) or item.grace <= killing.EVICTION_SECONDS)
             and now < item.kill_at + VANISHED_SECONDS
             and not (item.container and key[0] in deleted)
         }

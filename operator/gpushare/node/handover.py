@@ -36,8 +36,9 @@ class Handover:
                 LOG.warning("what happened while no agent ran is not known: %s", read.reason)
 
     def take(self, uuid: Uuid) -> Seen | None:
-        """What an earlier agent left about the GPU, once."""
-        return self._left.pop(uuid, None)
+        """What an earlier agent left about the GPU, once; None also where the GPU was given back since."""
+        left = self._left.pop(uuid, None)
+        return left if gpu_dir(self._root, uuid).seen.exists() else None
 
     def ended(self, uuid: Uuid, clients: tuple[Client, ...]) -> list[Client]:
         """Those that have ended although no agent has asked the GPU's daemon for it."""

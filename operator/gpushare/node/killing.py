@@ -23,7 +23,8 @@ SELECTOR = "involvedObject.kind=Pod,source=kubelet," + ",".join(
 )
 """A selector cannot say "or", so it leaves out what is frequent; `killing_of` picks from the rest."""
 EVICTION_SECONDS = 1.0
-"""Grace of an eviction for pressure (eviction_manager.go:62,431); a soft one may have more, which nothing tells."""
+"""Grace of an eviction for pressure (eviction_manager.go:62,431), and of a pod that is not taken back. A soft eviction
+may leave more, which nothing tells."""
 
 PODS: Mapping[str, str] = {
     "Evicted": "is evicted by the kubelet",  # eviction_manager.go:643
@@ -31,6 +32,12 @@ PODS: Mapping[str, str] = {
     "DeadlineExceeded": "has been active for longer than its activeDeadlineSeconds",  # active_deadline.go:74
 }
 """The reasons with which the kubelet ends a pod as a whole; each completes "its pod …"."""
+REJECTIONS = ("NodeAffinity", "TopologyAffinityError", "UnexpectedAdmissionError")
+LACK = "OutOf"
+"""A restarted kubelet admits the pods of its node anew. One that does not fit any more fails, and what still runs of it
+is killed within two seconds (kubelet.go:2924, kubelet_pods.go:1429). A reason that begins with LACK names a resource:
+that of the slots too, where it is the labels of the node that do not fit (predicate.go:268). For a node's conditions
+the reason is Evicted."""
 RESTARTED_WITH_ALL = "killing"
 """What it says of a container that it restarts because another one's restart rule wants all of them restarted
 (kuberuntime_manager.go:1642): without any grace, and without its preStop hook."""
@@ -53,7 +60,11 @@ class Killing:
     @property
     def shortens(self) -> bool:
         """Whether it takes the rest of its time from a pod that is being deleted (pod_workers.go:1023)."""
-        return self.reason == "Evicted"
+        return self.reason == "Evicted" or self.rejects
+
+    @property
+    def rejects(self) -> bool:
+        return _rejects(self.reason)
 
 
 def killing_of(event: Mapping[str, Any], node: str) -> Killing | None:
@@ -65,8 +76,9 @@ def killing_of(event: Mapping[str, Any], node: str) -> Killing | None:
     if (source.get("component"), source.get("host")) != ("kubelet", node) or about.get("kind") != "Pod":
         return None
     reason = str(event.get("reason"))
-    container = "" if reason in PODS else _container(str(about.get("fieldPath") or ""))
-    if not (reason in PODS or (reason == "Killing" and container)):
+    whole = reason in PODS or _rejects(reason)
+    container = "" if whole else _container(str(about.get("fieldPath") or ""))
+    if not (whole or (reason == "Killing" and container)):
         return None
     metadata = event["metadata"]
     return Killing(
@@ -81,8 +93,13 @@ def killing_of(event: Mapping[str, Any], node: str) -> Killing | None:
 
 
 def concerns(killing: Killing, pod: Mapping[str, Any]) -> bool:
-    """Whether it is about this very pod: an event's uid is free text, its namespace is not."""
+    """Whether it is about this very pod: an event's uid is free text, its namespace is not.
+
+    A pod that never ran and is not taken has nothing to lose.
+    """
     metadata = pod["metadata"]
+    if killing.rejects and pod.get("status", {}).get("phase") != "Running":
+        return False
     return (metadata["uid"], metadata["namespace"], metadata["name"]) == (
         killing.pod_uid,
         killing.namespace,
@@ -92,7 +109,7 @@ def concerns(killing: Killing, pod: Mapping[str, Any]) -> bool:
 
 def grace_seconds(killing: Killing, pod: Mapping[str, Any]) -> float:
     """How long the kubelet waits before it kills, its preStop hook included (kuberuntime_container.go:1423)."""
-    if killing.reason == "Evicted":
+    if killing.shortens:
         return EVICTION_SECONDS
     if killing.message == RESTARTED_WITH_ALL:
         return 0.0
@@ -109,11 +126,17 @@ def grace_seconds(killing: Killing, pod: Mapping[str, Any]) -> float:
 def why(killing: Killing) -> str:
     """Completes "its pod …"."""
     told = f" ({killing.message.rstrip('. ')})" if killing.message else ""
+    if killing.rejects:
+        return f"was not taken back by its kubelet, which had restarted{told}"
     if not killing.container:
         return f"{PODS[killing.reason]}{told}"
     if killing.message == RESTARTED_WITH_ALL:
         return f"loses container {killing.container}, which the kubelet restarts together with all others of the pod"
     return f"loses container {killing.container}, which the kubelet ends{told}"
+
+
+def _rejects(reason: str) -> bool:
+    return reason in REJECTIONS or reason.startswith(LACK)
 
 
 def _container(field_path: str) -> str:

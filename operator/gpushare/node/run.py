@@ -33,6 +33,7 @@ from gpushare.node.podresources import PodResources
 from gpushare.node.serving import PluginFactory
 from gpushare.node.settings import AgentSettings
 from gpushare.node.turns import SourceInTurn, Turns
+from gpushare.node.usage import pods_by_cgroup_uid
 from gpushare.node.xids import XidWatch
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.simulation import bin_dir
@@ -113,7 +114,8 @@ async def _hand_over(node: str, agent: Agent, handover: Handover, announcer: Ann
             before = handover.take(uuid)
             if before is not None:
                 ended = handover.ended(uuid, before.clients)
-                for news in absence.told(node, uuid, before, state, ended, agent.pods_by_uid(), now):
+                pods = pods_by_cgroup_uid(agent.pods.objects.values())
+                for news in absence.told(node, uuid, before, state, ended, pods, now):
                     LOG.warning("%s", news.note)
                     announcer.tell(news)
             handover.note(uuid, state, agent.observed.get(uuid), now)

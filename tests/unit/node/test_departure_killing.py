@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from gpushare.node.departing import Departing, Departures, departure_of
-from gpushare.node.killing import Killing, grace_seconds, killing_of
+from gpushare.node.killing import LACK, PODS, REJECTIONS, Killing, grace_seconds, killing_of
 from gpushare.node.processes import Owner
+from localcluster.paths import REPOSITORY
 from tests.unit.node.departing_pods import CONTAINER, pod, uid
 
 WALL = 1767225600.0
@@ -42,6 +43,11 @@ EXPIRED = {
     "message": "Pod was active on the node longer than the specified deadline",
     "about": {"fieldPath": ""},
 }
+REJECTED = {
+    "reason": "OutOfgpushare.dev/inference",
+    "message": "Node didn't have enough resource: gpushare.dev/inference, requested: 1, used: 4, capacity: 0",
+    "about": {"fieldPath": ""},
+}
 """As the kubelet of Kubernetes 1.37 writes them."""
 
 
@@ -53,8 +59,10 @@ EXPIRED = {
         (event(**EVICTED), ""),
         (event(**PREEMPTED), ""),
         (event(**EXPIRED), ""),
+        (event(**REJECTED), ""),
+        (event(**REJECTED | {"reason": "NodeAffinity"}), ""),
     ],
-    ids=["a container", "a sidecar", "an eviction", "a preemption", "a pod's own deadline"],
+    ids=["a container", "a sidecar", "an eviction", "a preemption", "a pod's own deadline", "a lack", "a mismatch"],
 )
 def test_the_kubelets_word_for_an_end(found: Any, container: str) -> None:
     told = killing_of(found, "here")
@@ -93,6 +101,7 @@ def with_probes(**probes: Any) -> Any:
         pytest.param(killing(**EVICTED), with_probes(), 1, id="an eviction for pressure has one second"),
         pytest.param(killing(**PREEMPTED), with_probes(), 40, id="a preemption leaves the pod's grace period"),
         pytest.param(killing(**EXPIRED), with_probes(), 40, id="so does a deadline"),
+        pytest.param(killing(**REJECTED), with_probes(), 1, id="what is not taken back is killed like an orphan"),
         pytest.param(killing(message="killing"), with_probes(), 0, id="a restart with all others leaves none"),
         pytest.param(
             killing(message=LIVENESS),
@@ -162,6 +171,18 @@ def test_a_container_that_is_restarted_with_all_others_is_told_so() -> None:
     departures.kill(killing(message="killing"), {uid(1): found}, 100.0, WALL)
     [leaving] = look(departures, found, now=100.0)
     assert leaving.why == "loses container app, which the kubelet restarts together with all others of the pod"
+
+
+def test_a_pod_that_a_restarted_kubelet_does_not_take_back_departs_even_when_it_is_told_to_have_failed() -> None:
+    departures, found = Departures(), pod()
+    assert departures.kill(killing(**REJECTED), {uid(1): found}, 100.0, WALL)
+    [leaving] = look(departures, pod(phase="Failed"), now=100.1)
+    told = "was not taken back by its kubelet, which had restarted (Node didn't have enough resource"
+    assert leaving.why.startswith(told)
+
+
+def test_a_pod_that_never_ran_and_is_not_taken_has_nothing_to_lose() -> None:
+    assert not Departures().kill(killing(**REJECTED), {uid(1): pod(phase="Pending")}, 100.0, WALL)
 
 
 @pytest.mark.parametrize("told", [killing(**PREEMPTED), killing(**EXPIRED), killing()], ids=lambda told: told.reason)
@@ -234,3 +255,9 @@ def test_a_killed_container_is_forgotten_once_its_time_is_well_over() -> None:
     departures.kill(killing(), {uid(1): found}, 100.0, WALL)
     assert look(departures, found, now=139.0)
     assert not look(departures, found, now=141.0)
+
+
+def test_nobody_but_a_node_may_write_an_event_that_is_believed() -> None:
+    policy = (REPOSITORY / "charts/gpushare/templates/policies/kubelet-events.yaml").read_text()
+    assert [reason for reason in ("Killing", *PODS, *REJECTIONS) if f"'{reason}'" not in policy] == []
+    assert f"startsWith('{LACK}')" in policy

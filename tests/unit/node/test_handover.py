@@ -55,6 +55,13 @@ def test_a_successor_takes_what_was_noted_last_once(node: Node) -> None:
     assert second.take(GPU) is None
 
 
+def test_what_was_left_about_a_gpu_goes_when_that_is_given_back(node: Node) -> None:
+    restarted(node).note(GPU, STATE, reading(1), at=10.0)
+    second = restarted(node)
+    (node.proc.parent / GPU / "seen.json").unlink()
+    assert second.take(GPU) is None
+
+
 def test_what_is_no_news_is_noted_every_few_seconds_alone(node: Node) -> None:
     handover = restarted(node)
     for at, noted in ((10.0, 10.0), (10.0 + NOTE_SECONDS / 2, 10.0), (10.0 + NOTE_SECONDS, 10.0 + NOTE_SECONDS)):

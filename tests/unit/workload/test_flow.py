@@ -4,13 +4,12 @@ from collections import defaultdict
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare_workload.flow import Flow, Order
 
 
-@settings(deadline=None)
 @given(
     items=st.integers(0, 25),
     stages=st.lists(st.integers(1, 4), min_size=1, max_size=4),

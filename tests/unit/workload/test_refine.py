@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare_workload import halos, refining
@@ -42,7 +42,6 @@ def run(**options: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 40), data=st.data())
 def test_the_slabs_cover_every_inner_row_once_and_overlap_by_their_halos(size: int, data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, size))
