@@ -16,10 +16,11 @@ from localcluster.build import build_cert_manager
 from localcluster.paths import cache_root
 from localcluster.stack import embedded, install
 from tests.cluster import conftest
-from tests.cluster.harness import Harness, wait_until
+from tests.cluster.harness import Harness, holds_for, wait_until
 
 CLUSTER = f"{conftest.CLUSTER}-certs"
 SECRET = "gpushare-webhook-tls"
+MODE = "--set=certificates.mode=CertManager"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 
 
@@ -34,7 +35,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
         harness.kubectl("apply", "--server-side", "-f", str(built / "crds"))
         harness.kubectl("wait", "--for=condition=Established", "crd/certificates.cert-manager.io")
         with running(built / "certmanager", stack.environment, harness.layout.logs / "certmanager.log"):
-            install(stack, "--set=certificates.mode=CertManager")
+            install(stack, MODE)
             yield harness
     finally:
         cluster.down(CLUSTER)
@@ -69,6 +70,31 @@ def test_a_client_is_admitted_and_limited_with_cert_managers_certificate(fresh: 
     with fresh.share("certified", per_node=1), fresh.namespace() as tenant:
         tenant.start(tenant.pod("client", "certified", "limits"))
         assert tenant.wait_event("client", "limits")["problems"] == []
+
+
+def test_renewals_and_upgrades_of_the_chart_leave_each_other_alone(fresh: Harness) -> None:
+    wait_until("it is trusted", lambda: trusted(fresh), 30, lambda: log_of(fresh))
+    # From this upgrade on Helm, too, is an owner of caBundle, with the value that it found.
+    install(fresh.stack, MODE)
+    before = authority(fresh)
+    fresh.system.delete("secret", SECRET)
+    wait_until("it is renewed", lambda: authority(fresh) != before, 60, lambda: log_of(fresh))
+    wait_until("the new one is trusted", lambda: trusted(fresh), 30, lambda: log_of(fresh))
+    install(fresh.stack, MODE)
+    assert trusted(fresh), "the upgrade took the new one away"
+    written = versions(fresh)
+    holds_for("somebody goes on writing caBundle", lambda: versions(fresh) == written, 10)
+
+
+def trusted(harness: Harness) -> bool:
+    """Whether every webhook's bundle has the authority of now; cert-manager leaves older ones beside it."""
+    return all(authority(harness).strip() in bundle for bundle in injected(harness))
+
+
+def versions(harness: Harness) -> list[str]:
+    """Of the webhook configurations: another one for every write."""
+    found = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
+    return [it["metadata"]["resourceVersion"] for it in found]
 
 
 def log_of(harness: Harness) -> str:
