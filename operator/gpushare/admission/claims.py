@@ -15,9 +15,6 @@ from gpushare.admission.world import World
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 
-SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claim that the scheduler itself makes for a pod's extended resources: a request per container."""
-
 
 def shares_claimed(body: dict[str, Any]) -> set[str]:
     """Names of the shares whose classes a claim or template names."""
@@ -42,7 +39,7 @@ def admit_claim(body: dict[str, Any], world: World) -> Answer:
     templated = "spec" in mapped(body, "spec")
     prefix = "spec.spec" if templated else "spec"
     annotations = mapped(mapped(body, "metadata"), "annotations")
-    by_scheduler = not templated and annotations.get(SCHEDULERS_CLAIM) == "true"
+    by_scheduler = not templated and annotations.get(names.ANNOTATION_SCHEDULERS_CLAIM) == "true"
     spec = claim_spec(body)
     problems: dict[str, Reason] = {}
     if not by_scheduler:

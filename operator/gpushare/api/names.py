@@ -28,6 +28,9 @@ ANNOTATION_DRIVER_ROOT = f"{GROUP}/driver-root"
 MPS_RESOURCE = f"internal.{GROUP}/mps"
 """What our own MPS daemon pods ask for to be given the GPUs' device nodes; refused outside our namespace."""
 
+ANNOTATION_SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Kubernetes' own, on the claim that the scheduler makes for a pod's extended resources: a request per container."""
+
 CDI_KIND = f"{GROUP}/gpu"
 
 DRA_DRIVER = GROUP

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-import grpc
-
 from gpushare.api import names
 from gpushare.node.device_service import DeviceService, Hooks, Preferred
+from gpushare.node.listener import Listener
 from gpushare.node.listing import OfferedDevice
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2_grpc as services
@@ -52,8 +51,7 @@ class DevicePlugin:
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock
         self._service = DeviceService(hooks, preferred, clock, turns)
-        self._server: grpc.aio.Server | None = None
-        self._bound: Identity | None = None
+        self._listener = Listener(self._socket)
         self._registered: Identity | None = None
         self._registered_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -86,12 +84,12 @@ class DevicePlugin:
         """Ends the streams, then closes and removes the socket."""
         await self._unfollow()
         self._service.close()
-        await self._close(CLOSE_SECONDS)
+        await self._listener.close(CLOSE_SECONDS)
 
     async def leave(self) -> None:
         """Closes without withdrawing: the kubelet keeps its books until the next agent registers."""
         await self._unfollow()
-        await self._close(None)
+        await self._listener.close(None)
 
     async def _unfollow(self) -> None:
         if self._task is not None:
@@ -113,8 +111,9 @@ class DevicePlugin:
             await asyncio.sleep(min(POLL_SECONDS * 2 ** max(failures - 1, 0), MAX_RETRY_SECONDS))
 
     async def _look(self) -> None:
-        if self._bound is None or identity(self._socket) != self._bound:
-            await self._serve()
+        if not self._listener.there:
+            self._registered = None
+            await self._listener.open(lambda server: services.add_DevicePluginServicer_to_server(self._service, server))
         # Read before registering: a kubelet that restarts meanwhile is then a different one.
         kubelet = identity(self._kubelet)
         if kubelet is None:
@@ -128,29 +127,3 @@ class DevicePlugin:
         if self._service.watchers:
             return False
         return self._clock() - max(self._registered_at, self._service.watched_at) > ABANDONED_SECONDS
-
-    async def _serve(self) -> None:
-        await self._close(None)
-        self._registered = None
-        server = grpc.aio.server()
-        services.add_DevicePluginServicer_to_server(self._service, server)
-        # Bound under another name: gRPC unlinks the name it bound whenever it gets to closing an old server, and a
-        # rename replaces what an earlier agent left.
-        new = self._socket.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        try:
-            server.add_insecure_port(f"unix://{new}")
-        except RuntimeError as error:
-            raise OSError(f"cannot listen at {new}: {error}") from error
-        await server.start()
-        self._server = server
-        new.replace(self._socket)
-        self._bound = identity(self._socket)
-
-    async def _close(self, grace: float | None) -> None:
-        if self._bound is not None and identity(self._socket) == self._bound:
-            self._socket.unlink(missing_ok=True)
-        self._bound = None
-        if self._server is not None:
-            await self._server.stop(grace)
-            self._server = None

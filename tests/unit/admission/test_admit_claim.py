@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.admission.answer import Admitted, Reason, Refused
-from gpushare.admission.claims import SCHEDULERS_CLAIM, admit_claim, check_claim, shares_claimed
+from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
 from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.names import ANNOTATION_SCHEDULERS_CLAIM
 from gpushare.api.quantity import MIB, parse_memory
 
 SIZES = [{"name": "small", "threads": 10, "memory": "8Gi"}, {"name": "large", "threads": 50, "memory": "64Gi"}]
@@ -204,7 +205,7 @@ def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> 
             ' another amount by class "inference.gpushare.dev"',
         ),
         (
-            claim(exactly(SMALL), annotations={SCHEDULERS_CLAIM: "true"}),
+            claim(exactly(SMALL), annotations={ANNOTATION_SCHEDULERS_CLAIM: "true"}),
             f'{FIELD}.deviceClassName: "small.inference.gpushare.dev" cannot be asked for as an extended resource; use'
             ' the ResourceClaimTemplate "small.inference" in spec.resourceClaims',
         ),
@@ -212,7 +213,7 @@ def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> 
 )
 def test_a_claim_that_cannot_be_granted_is_refused_by_field_value_and_bound(body: dict[str, Any], problem: str) -> None:
     assert refused(body) == [problem]
-    if SCHEDULERS_CLAIM not in (body["metadata"]["annotations"] or {}):
+    if ANNOTATION_SCHEDULERS_CLAIM not in (body["metadata"]["annotations"] or {}):
         assert refused(template(body)) == [problem.replace("spec.", "spec.spec.", 1)]
 
 
@@ -241,7 +242,7 @@ def test_each_process_of_a_client_needs_room_for_its_context() -> None:
 
 def test_the_schedulers_own_claim_has_a_request_for_each_container() -> None:
     requests = [exactly(), exactly("gpu.example.com", count=4), exactly()]
-    body = claim(*requests, annotations={SCHEDULERS_CLAIM: "true"})
+    body = claim(*requests, annotations={ANNOTATION_SCHEDULERS_CLAIM: "true"})
     assert admitted(body) == body
     assert len(refused(claim(*requests))) == 1
 

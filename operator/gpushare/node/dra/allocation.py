@@ -14,9 +14,6 @@ from gpushare.api import names
 from gpushare.api.quantity import MIB
 from gpushare.kube.client import Object
 
-SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claim that the scheduler itself makes for a pod's extended resources: a request per container."""
-
 
 class ClaimRefused(Exception):
     """This claim cannot be served here. `str()` is the whole sentence, which the kubelet puts into the pod's events."""
@@ -56,7 +53,7 @@ def allocation(claim: Object, uid: str, node: str) -> Allocation:
         raise ClaimRefused(f"{whole} was made again since its pod was placed: delete the pod")
     results = (((status.get("allocation") or {}).get("devices") or {}).get("results")) or []
     parts = tuple(_part(whole, result, node) for result in results if result.get("driver") == names.DRA_DRIVER)
-    for_slots = (metadata.get("annotations") or {}).get(SCHEDULERS_CLAIM) == "true"
+    for_slots = (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEDULERS_CLAIM) == "true"
     if not parts:
         raise ClaimRefused(f"{whole} has no device of driver {names.DRA_DRIVER}")
     if len(parts) > 1 and not for_slots:

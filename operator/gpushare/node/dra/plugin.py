@@ -12,7 +12,7 @@ import grpc
 
 from gpushare.api import names
 from gpushare.node.dra.service import ClaimHooks, Health, Registration, serve
-from gpushare.node.registration import Identity, identity
+from gpushare.node.listener import Listener
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
@@ -26,8 +26,7 @@ class DraPlugin:
         self.health = Health()
         self._socket = kubelet_dir / FOLDER / f"{names.DRA_DRIVER}.sock"
         self._hooks = hooks
-        self._server: grpc.aio.Server | None = None
-        self._bound: Identity | None = None
+        self._listener = Listener(self._socket)
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,14 +40,15 @@ class DraPlugin:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
             self._following = None
-        await self._stop(CLOSE_SECONDS)
+        await self._listener.close(CLOSE_SECONDS)
 
     async def _follow(self) -> None:
         told = ""
         while True:
             try:
-                if self._bound is None or identity(self._socket) != self._bound:
-                    await self._serve()
+                if not self._listener.there:
+                    await self._listener.open(self._add)
+                    LOG.info("DRA plugin %s serves at %s", names.DRA_DRIVER, self._socket)
                 told = ""
             except OSError as error:
                 if str(error) != told:
@@ -56,28 +56,5 @@ class DraPlugin:
                 told = str(error)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _serve(self) -> None:
-        await self._stop(None)
-        server = grpc.aio.server()
+    def _add(self, server: grpc.aio.Server) -> None:
         serve(server, Registration(self._socket), self._hooks, self.health)
-        # The kubelet passes over names that begin with a dot, and hears of the rename. gRPC unlinks the name it bound
-        # whenever it gets to closing an old server, so that is not the name that is served.
-        new = self._socket.with_name(f".{self._socket.name}.new")
-        new.unlink(missing_ok=True)
-        try:
-            server.add_insecure_port(f"unix://{new}")
-        except RuntimeError as error:
-            raise OSError(f"cannot listen at {new}: {error}") from error
-        await server.start()
-        self._server = server
-        new.replace(self._socket)
-        self._bound = identity(self._socket)
-        LOG.info("DRA plugin %s serves at %s", names.DRA_DRIVER, self._socket)
-
-    async def _stop(self, grace: float | None) -> None:
-        if self._bound is not None and identity(self._socket) == self._bound:
-            self._socket.unlink(missing_ok=True)
-        self._bound = None
-        if self._server is not None:
-            await self._server.stop(grace)
-            self._server = None
