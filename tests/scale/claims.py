@@ -6,6 +6,9 @@ part of all threads that claims got, beside what first-fit decreasing, which kno
 
     python3 -m localcluster up --name claims && eval "$(python3 -m localcluster env --name claims)"
     python -m tests.scale.claims --nodes 1 --gpus 8 --claims 200 --seed 1
+
+With `--slots` the same number of pods asks for a slot of the kubelet's each, of which every GPU has 48: what placement
+takes without claims.
 """
 
 import argparse
@@ -67,8 +70,10 @@ def node(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pool": SHARE}}}
 
 
-def node_status() -> Object:
+def node_status(slots: int = 0) -> Object:
     room = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+    if slots:
+        room[names.slot_resource(SHARE)] = str(slots)
     return {"status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
@@ -116,21 +121,23 @@ def claim(number: int, size: Size) -> Object:
     }
 
 
-def pod(number: int) -> Object:
-    """Tolerates that its node has no kubelet."""
-    container = {"name": "app", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
+def pod(number: int, *, slot: bool) -> Object:
+    """Tolerates that its node has no kubelet. With a slot, or with the claim of its number."""
+    by_slot = {"limits": {names.slot_resource(SHARE): "1"}}
+    container = {"name": "app", "image": "none", "resources": by_slot if slot else {"claims": [{"name": "gpu"}]}}
     spec = {
         "nodeSelector": {"pool": SHARE},
         "tolerations": [{"operator": "Exists"}],
         "terminationGracePeriodSeconds": 0,
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": f"c{number}"}],
+        "resourceClaims": [] if slot else [{"name": "gpu", "resourceClaimName": f"c{number}"}],
         "containers": [container],
     }
     metadata = {"name": f"p{number}", "labels": {"app": SHARE}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def burst(kube: Kube, nodes: int, gpus: int, wanted: list[Size]) -> Object:
+async def offer(kube: Kube, nodes: int, gpus: int) -> None:
+    """The nodes, and what each has for claims."""
     share = GpuShare.model_validate(
         {
             "metadata": {"name": SHARE, "uid": "00000000-0000-0000-0000-000000000000"},
@@ -140,15 +147,22 @@ async def burst(kube: Kube, nodes: int, gpus: int, wanted: list[Size]) -> Object
     (device_class,) = device_classes(share)
     del device_class["metadata"]["ownerReferences"]  # there is no such share here
     await kube.create(DEVICE_CLASSES, device_class)
+    await make_nodes(kube, nodes, 0)
+    for number in range(nodes):
+        await kube.create(RESOURCE_SLICES, resource_slice(f"fake-{number}", gpus))
+
+
+async def make_nodes(kube: Kube, nodes: int, slots: int) -> None:
     for number in range(nodes):
         name = f"fake-{number}"
         await kube.create(NODES, node(name))
-        await kube.patch(NODES, name, node_status(), manager="burst", subresource="status")
-        await kube.create(RESOURCE_SLICES, resource_slice(name, gpus))
-    await _all(kube.create(RESOURCE_CLAIMS, claim(n, size), NAMESPACE) for n, size in enumerate(wanted))
+        await kube.patch(NODES, name, node_status(slots), manager="burst", subresource="status")
+
+
+async def burst(kube: Kube, pods: int, *, slot: bool) -> Object:
     began = time.monotonic()
-    creating = asyncio.create_task(_all(kube.create(PODS, pod(number), NAMESPACE) for number in range(len(wanted))))
-    bound, seconds = await _until_still(kube, began, len(wanted))
+    creating = asyncio.create_task(_all(kube.create(PODS, pod(n, slot=slot), NAMESPACE) for n in range(pods)))
+    bound, seconds = await _until_still(kube, began, pods)
     await creating
     return {"bound": bound, "seconds": round(seconds, 1), "podsPerSecond": round(bound / max(seconds, 0.1), 1)}
 
@@ -197,7 +211,9 @@ async def run(nodes: int, gpus: int, count: int, seed: int) -> Object:
     best = first_fit_decreasing(wanted, nodes * gpus)
     kube = await connect("gpushare-burst")
     try:
-        result = await burst(kube, nodes, gpus, wanted)
+        await offer(kube, nodes, gpus)
+        await _all(kube.create(RESOURCE_CLAIMS, claim(n, size), NAMESPACE) for n, size in enumerate(wanted))
+        result = await burst(kube, count, slot=False)
         result["scheduler"] = await packed(kube)
     finally:
         await kube.close()
@@ -207,12 +223,26 @@ async def run(nodes: int, gpus: int, count: int, seed: int) -> Object:
     return {"gpus": nodes * gpus, "claims": count, "seed": seed, "threadsAskedPercent": asked, **result}
 
 
+async def run_slots(nodes: int, gpus: int, count: int) -> Object:
+    kube = await connect("gpushare-burst")
+    try:
+        await make_nodes(kube, nodes, gpus * PER_GPU)
+        return {"gpus": nodes * gpus, "pods": count, **await burst(kube, count, slot=True)}
+    finally:
+        await kube.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("nodes", 1), ("gpus", 8), ("claims", 200), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--slots", action="store_true", help="slots in place of claims")
     args = parser.parse_args()
-    print(json.dumps(asyncio.run(run(args.nodes, args.gpus, args.claims, args.seed)), indent=2))
+    if args.slots:
+        result = asyncio.run(run_slots(args.nodes, args.gpus, args.claims))
+    else:
+        result = asyncio.run(run(args.nodes, args.gpus, args.claims, args.seed))
+    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":
