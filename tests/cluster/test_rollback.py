@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from gpushare.mps.clock import boot_clock
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.plugin import DevicePlugin, OfferedDevice
+from gpushare.node.turns import Turns
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 
@@ -37,8 +38,9 @@ def nvidia_plugin(harness: Harness) -> Iterator[None]:
 
     async def begin() -> DevicePlugin:
         directory = harness.in_node("/var/lib/kubelet")
+        turns = Turns(boot_clock)
         plugin = DevicePlugin(
-            "nvidia.com/gpu", directory, WholeGpus(), boot_clock, lambda ids, _, size: list(ids)[:size]
+            "nvidia.com/gpu", directory, WholeGpus(), boot_clock, turns, lambda ids, _, size: list(ids)[:size]
         )
         plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
         await plugin.start()
