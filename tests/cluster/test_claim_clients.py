@@ -10,8 +10,8 @@ import pytest
 from localcluster import processes
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
-from tests.cluster.node import processes_of_pod, signal_in_node
 from tests.cluster.test_claims import claim
+from tests.cluster.test_gate import daemon_down, end_container, running
 
 pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 
@@ -175,15 +175,27 @@ def test_clients_go_on_while_agent_and_kubelet_restart_and_others_start_after(ha
         tenant.delete_pods("after")
 
 
-def test_a_restarted_container_waits_at_the_gate_and_has_its_grant_again(harness: Harness, tenant: Tenant) -> None:
+def test_a_restarted_container_waits_at_the_gate_and_has_its_grant_again(
+    harness: Harness, share: Share, tenant: Tenant
+) -> None:
     """The kubelet asks for nothing when it starts a container of a prepared claim again: the CDI specs alone decide."""
     tenant.start(sized(tenant, "again", "small", restart="Always"))
     assert limits(tenant, "again") == (10, 2 << 30)
-    uid = tenant.kubectl.get("pod", "again")["metadata"]["uid"]
-    for pid in processes_of_pod(harness, uid, b"gpushare-workload"):
-        signal_in_node(harness, pid, "KILL")
-    wait_until("a second start", lambda: restarts(tenant, "again") > 0, 60)
-    assert limits(tenant, "again") == (10, 2 << 30)
+    with daemon_down(harness, share):
+        wait_until("not ready is told", lambda: share.condition()["status"] == "False")
+        wait_until("its device is tainted", lambda: resource_slice(harness)["spec"]["devices"][0].get("taints"))
+        end_container(harness, tenant, "again")
+        tenant.start(sized(tenant, "late", "small"))
+        wait_until("it is to start again", lambda: restarts(tenant, "again") > 0 or waits(tenant, "again"))
+        holds_for("a client started without a daemon", lambda: not running(tenant), 8)
+    for name in ("again", "late"):
+        assert limits(tenant, name) == (10, 2 << 30)
+    assert restarts(tenant, "again") > 0
+
+
+def waits(tenant: Tenant, name: str) -> bool:
+    statuses = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
+    return "waiting" in statuses[0].get("state", {})
 
 
 def restarts(tenant: Tenant, name: str) -> int:
