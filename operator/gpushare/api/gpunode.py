@@ -55,6 +55,13 @@ class ComputeMode(StrEnum):
     PROHIBITED = "Prohibited"
 
 
+class ComputeModes(StrEnum):
+    """Who sets the compute modes of the GPUs that are shared."""
+
+    MANAGE = "Manage"
+    LEAVE = "Leave"
+
+
 class ForeignProcess(ApiModel):
     pid: int = Field(ge=0, description="PID in the node's PID namespace.")
     memory_mib: int = Field(default=0, ge=0, description="GPU memory in MiB.")
@@ -158,6 +165,11 @@ class GpuNodeStatus(ApiModel):
     cuda_version: str = Field(default="", max_length=16)
     client_ceiling: int = Field(default=48, ge=0, description="MPS contexts that the driver takes on one GPU.")
     agent_version: str = Field(default="", max_length=64)
+    compute_modes: ComputeModes = Field(
+        default=ComputeModes.MANAGE,
+        description="Manage: the agent sets ExclusiveProcess on the GPUs that are shared and restores what it found. "
+        "Leave: it sets none; the condition GpusExclusive tells whether processes can use those GPUs past MPS.",
+    )
     gpus: list[Gpu] = Field(
         default_factory=list,
         max_length=MAX_GPUS,

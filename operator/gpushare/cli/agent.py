@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gpushare.api import names
+from gpushare.api.gpunode import ComputeModes
 
 LOG = logging.getLogger(__name__)
 
@@ -24,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("Auto", "Always", "Never"),
         default="Auto",
         help="whether containers get their GPU by CDI; Auto: with containerd 2 or newer, or CRI-O",
+    )
+    parser.add_argument(
+        "--compute-mode",
+        type=ComputeModes,
+        choices=tuple(ComputeModes),
+        default=ComputeModes.MANAGE,
+        help="Manage: shared GPUs are set to EXCLUSIVE_PROCESS; Leave: the administrator does that, or nobody does",
     )
     parser.add_argument("--driver-root", default="/", help="where the host has the NVIDIA driver")
     parser.add_argument(
@@ -63,6 +71,7 @@ async def _main(args: argparse.Namespace) -> None:
         kubelet_dir=args.kubelet_dir,
         cdi_dir=args.cdi_dir,
         cdi=args.cdi,
+        compute_modes=args.compute_mode,
         driver_root=args.driver_root,
         driver_mount=args.driver_mount,
         probe_port=args.probe_port,

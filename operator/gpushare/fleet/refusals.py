@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api.conditions import GpuReason
-from gpushare.api.gpunode import ComputeMode, Gpu
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.fleet.model import NodeView
@@ -119,8 +119,11 @@ def compute_capability_too_low(candidate: Candidate) -> str | None:
 
 
 def foreign_compute_mode(candidate: Candidate) -> str | None:
-    gpu = candidate.gpu
+    gpu, gpu_node = candidate.gpu, candidate.node.gpu_node
     if gpu.compute_mode is ComputeMode.DEFAULT or gpu.original_compute_mode is not None:
+        return None
+    left = gpu_node is not None and gpu_node.status.compute_modes is ComputeModes.LEAVE
+    if left and gpu.compute_mode is not ComputeMode.PROHIBITED:
         return None
     return f"{candidate} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
 

@@ -103,6 +103,7 @@ class Agent:
             clock,
             self._gpus_changed,
             lambda: foreign_holders(self.pods.objects.values()),
+            modes=settings.compute_modes,
         )
         self._watch = Watch(clock, enforcer, proc)
         self._serving = Serving(plugins, self._hooks, MpsHooks(self._mps_edits))
@@ -302,6 +303,7 @@ class Agent:
             closed_since=self._claims.closed_since,
             client_ceiling=self.inventory.client_ceiling,
             undeliverable=self.devices.problem(),
+            modes=self._settings.compute_modes,
         )
 
     def _watch_servers(self, now: float) -> dict[Uuid, float]:
@@ -398,6 +400,7 @@ class Agent:
             generation=self._generation,
             agent_version=version("gpushare"),
             simulated=self.inventory.simulated,
+            modes=self._settings.compute_modes,
             driver=self.inventory.driver,
             views=self.inventory.views,
             original_modes={uuid: item.original_mode for uuid, item in self._on_disk.items()},

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Assignment, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, ComputeModes, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.node.assignments import GpuPlan, Stage, plan
 from gpushare.node.daemons import OnDisk
@@ -36,6 +36,7 @@ class Picture:
     """Since when the API's ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
+    modes: ComputeModes = ComputeModes.MANAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
             client_control=item.client_control,
             server_since=picture.server_since.get(planned.uuid, picture.now),
             now=picture.now,
+            modes=picture.modes,
         )
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpushare.api.gpunode import ComputeMode, ForeignHolder, Uuid
+from gpushare.api.gpunode import ComputeMode, ComputeModes, ForeignHolder, Uuid
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonWanted
 from gpushare.node import compute_mode, daemons, release
@@ -37,6 +37,7 @@ class Lifecycle:
         changed: Callable[[], None],
         foreign: Callable[[], Sequence[ForeignHolder]],
         proc: Path = Path("/proc"),
+        modes: ComputeModes = ComputeModes.MANAGE,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold
         whole GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign
@@ -50,6 +51,7 @@ class Lifecycle:
         self._changed = changed
         self._foreign = foreign
         self._proc = proc
+        self._manages_modes = modes is ComputeModes.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
 
@@ -89,7 +91,8 @@ class Lifecycle:
     async def _take_now(self, wanted: DaemonWanted) -> None:
         directory = gpu_dir(self._root, wanted.uuid)
         daemons.prepare(directory)
-        await compute_mode.take(self._inventory, wanted.uuid, directory)
+        if self._manages_modes:
+            await compute_mode.take(self._inventory, wanted.uuid, directory)
         daemons.write_wanted(directory, wanted)
         LOG.info("GPU %s is taken for GpuShare %s", wanted.uuid, wanted.share)
 
@@ -97,7 +100,9 @@ class Lifecycle:
         if planned.limits is not None and planned.limits != item.wanted.limits:
             daemons.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
-        if view is not None and not view.lost and view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
+        if view is None or view.lost or not self._manages_modes:
+            return
+        if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
             self._act(
                 planned.uuid,
                 "setting the compute mode",
@@ -138,7 +143,8 @@ class Lifecycle:
             self._act(uuid, "giving the GPU back", lambda: self._give_back(item))
 
     async def _give_back(self, item: OnDisk) -> None:
-        await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
+        if self._manages_modes:
+            await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
         self._gate.close(item.wanted.uuid)
         release.remove(item.directory)
         LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)

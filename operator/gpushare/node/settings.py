@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.api import names
+from gpushare.api.gpunode import ComputeModes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class AgentSettings:
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
     cdi: str = "Auto"
+    compute_modes: ComputeModes = ComputeModes.MANAGE
     driver_root: str = "/"
     """Where the host has the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")

@@ -10,6 +10,7 @@ from gpushare.api.gpunode import (
     MAX_PODS,
     Assignment,
     ComputeMode,
+    ComputeModes,
     DaemonStatus,
     Finding,
     ForeignHolder,
@@ -37,6 +38,7 @@ NVML_REACHABLE = "NvmlReachable"
 KUBELET_REACHABLE = "KubeletReachable"
 WAITING_FOR_CLIENTS = "WaitingForClients"
 WITHIN_GRANTS = "WithinGrants"
+GPUS_EXCLUSIVE = "GpusExclusive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class NodeFacts:
     kubelet_error: str = ""
     now: str = ""
     """RFC 3339, for conditions that change."""
+    modes: ComputeModes = ComputeModes.MANAGE
 
 
 def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
@@ -84,6 +87,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         cuda_version=facts.driver.cuda_version if facts.driver else "",
         client_ceiling=facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
         agent_version=facts.agent_version,
+        compute_modes=facts.modes,
         gpus=[
             _gpu(view, facts, servers)
             for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
@@ -197,6 +201,7 @@ def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
         _condition(KUBELET_REACHABLE, facts.kubelet_error, "PodResourcesError", facts, before),
         _waiting(facts, before),
         *_within_grants(facts, before),
+        *_exclusive(facts, before),
     ]
 
 
@@ -208,6 +213,23 @@ def _within_grants(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     first, more = facts.findings[0], len(facts.findings) - 1
     message = first.message + (f"; {more} more in status.findings" if more else "")
     return [_since(WITHIN_GRANTS, "False", first.reason, message, facts, before)]
+
+
+def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    """Where the agent sets the modes itself, a daemon that is ready says as much."""
+    if facts.modes is ComputeModes.MANAGE:
+        return []
+    shared = {item.plan.uuid for item in facts.gpus}
+    views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
+    told = [
+        f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which is left as it is: processes can use it past "
+        f"MPS and every limit; `nvidia-smi -i {view.info.uuid} -c EXCLUSIVE_PROCESS` refuses them"
+        for view in views
+        if not view.lost and view.mode is not ComputeMode.EXCLUSIVE_PROCESS
+    ]
+    if not told:
+        return [_since(GPUS_EXCLUSIVE, "True", "ExclusiveProcess", "", facts, before)]
+    return [_since(GPUS_EXCLUSIVE, "False", "ComputeModeLeft", "; ".join(told), facts, before)]
 
 
 def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.gpunode import ComputeMode, ComputeModes
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.node.inventory import GpuView
 
@@ -28,6 +28,7 @@ class Evidence:
     server_since: float
     """When this agent first read the present server_pid."""
     now: float
+    modes: ComputeModes = ComputeModes.MANAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ def _reported_ready(_: Evidence, state: DaemonState, __: GpuView) -> Verdict | N
     return None if state.ready else Verdict(state.reason, state.message)
 
 
-def _exclusive(_: Evidence, __: DaemonState, view: GpuView) -> Verdict | None:
-    if view.mode is ComputeMode.EXCLUSIVE_PROCESS:
+def _exclusive(evidence: Evidence, _: DaemonState, view: GpuView) -> Verdict | None:
+    if evidence.modes is ComputeModes.LEAVE or view.mode is ComputeMode.EXCLUSIVE_PROCESS:
         return None
     return Verdict(DaemonReason.STARTING, f"compute mode is {view.mode.value}, not yet ExclusiveProcess")
 

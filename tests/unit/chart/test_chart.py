@@ -29,6 +29,7 @@ VARIANTS = {
         "imagePullSecrets[1].name=two",
         "image.tag=v9",
         "driverRoot=/run/nvidia/driver",
+        "computeMode=Leave",
         "webhook.failurePolicy.shares=Ignore",
         "uninstall.shares=Delete",
         "metrics.port=9500",
@@ -122,6 +123,7 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("certificates.mode=None", "mode"),
         ("operator.resources.limit.cpu=1", "limit"),
         ("driverRoot=run/nvidia", "driverRoot"),
+        ("computeMode=EXCLUSIVE_PROCESS", "computeMode"),
         ("mps.resources.memory=16GB", "memory"),
         ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
         ("metrics.port=80", "port"),
@@ -195,6 +197,12 @@ def test_the_driver_is_mounted_read_only_and_follows_the_operator_of_nvidia() ->
         assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
         assert volume["hostPath"]["path"] == path
         assert f"--driver-root={path}" in pod["containers"][0]["args"]
+
+
+def test_compute_modes_are_managed_unless_the_administrator_keeps_them() -> None:
+    for variant, modes in (("default", "Manage"), ("everything", "Leave")):
+        arguments = dict(workloads(variant))["gpushare-agent"]["containers"][0]["args"]
+        assert f"--compute-mode={modes}" in arguments
 
 
 @every_variant

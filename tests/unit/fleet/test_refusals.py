@@ -43,6 +43,11 @@ GPU_CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "ExclusiveProcess",
         {"compute_mode": ComputeMode.EXCLUSIVE_PROCESS},
     ),
+    "a GPU that takes no process at all takes no MPS server": (
+        "ForeignComputeMode",
+        "Prohibited",
+        {"compute_mode": ComputeMode.PROHIBITED},
+    ),
     "a process on the GPU is named by PID and command": (
         "InUse",
         "process 4711 (python3) and 1 more",
@@ -83,6 +88,17 @@ def test_gpu_refused(make: Any, reason: str, words: str, gpu: dict[str, Any]) ->
 @pytest.mark.parametrize("node", TAKEN.values(), ids=TAKEN)
 def test_taken_all_the_same(make: Any, node: dict[str, Any]) -> None:
     assert make.plan(make.share(), make.node(gpus=1, **node)).assignments["n1"] == (make.assigned("a"),)
+
+
+@pytest.mark.parametrize(
+    ("mode", "taken"),
+    [(ComputeMode.DEFAULT, True), (ComputeMode.EXCLUSIVE_PROCESS, True), (ComputeMode.PROHIBITED, False)],
+)
+def test_where_the_administrator_keeps_compute_modes_any_that_mps_can_live_with_is_taken(
+    make: Any, mode: ComputeMode, taken: bool
+) -> None:
+    node = make.node(gpus=[make.gpu(0, compute_mode=mode)], status={"computeModes": "Leave"})
+    assert bool(make.plan(make.share(), node).assignments["n1"]) is taken
 
 
 def test_exactly_enough_memory_is_enough(make: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeModes
 from gpushare.kube.announcer import News
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
 from gpushare.mps.clock import boot_clock
@@ -199,8 +200,10 @@ class World:
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        settings = AgentSettings(node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim")
+    def start(self, modes: ComputeModes = ComputeModes.MANAGE) -> None:
+        settings = AgentSettings(
+            node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim", compute_modes=modes
+        )
         endings = Endings(self.root, lambda _: self.daemons, self.proc)
         enforcement = Enforcement("n", endings, lambda _: self.daemons, self.teller, boot_clock, self.proc)
         kubelet = self.kubelet

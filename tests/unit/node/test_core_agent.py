@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.gpunode import ComputeMode, ComputeModes
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.mps.layout import gpu_dir
 from tests.unit.node.agent_world import SHARE, World, read_wanted
@@ -122,6 +122,29 @@ async def test_a_released_gpu_is_given_back_as_it_was_found(world: World) -> Non
     assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
     assert world.gates() == []
     await world.until(lambda: world.status()["daemons"] == [])
+
+
+async def test_told_to_leave_compute_modes_it_takes_and_gives_back_gpus_without_touching_any(world: World) -> None:
+    await world.stop()
+    world.start(ComputeModes.LEAVE)
+    await world.serving()
+    await world.until(lambda: world.daemon().get("ready"), 2)
+    assert world.status()["computeModes"] == "Leave"
+    (exclusive,) = [it for it in world.status()["conditions"] if it["type"] == "GpusExclusive"]
+    assert (exclusive["status"], exclusive["reason"]) == ("False", "ComputeModeLeft")
+    world.kube.assign()
+    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
+    assert world.nvml.modes == {}
+
+
+async def test_told_to_leave_compute_modes_it_does_not_even_undo_what_an_earlier_agent_set(world: World) -> None:
+    await world.serving()
+    await world.stop()
+    world.start(ComputeModes.LEAVE)
+    await world.until(lambda: world.agent is not None and world.agent.unready() is None)
+    world.kube.assign()
+    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
+    assert world.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
 
 
 async def test_a_gpu_released_while_a_container_holds_a_slot_drains_first(world: World) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, Finding, GpuNodeStatus, Limits
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Finding, GpuNodeStatus, Limits
 from gpushare.mps.wire import DaemonState
 from gpushare.node.assignments import GpuPlan, Stage
 from gpushare.node.inventory import Driver, GpuView
@@ -115,6 +115,27 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     condition = next(item for item in broken.conditions if item.type == "NvmlReachable")
     assert (condition.status, condition.message) == ("False", "Driver Not Loaded")
     assert condition.last_transition_time == "2026-01-02T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "changes", "condition"),
+    [
+        ("an agent that sets the modes itself has nothing to say", {"modes": ComputeModes.MANAGE}, None),
+        ("a shared GPU that processes can use past MPS is told", {}, "False"),
+        ("one that the administrator has closed to them is well",
+         {"views": {"GPU-0": replace(view(0, 7), mode=ComputeMode.EXCLUSIVE_PROCESS), "GPU-1": view(1)}}, "True"),
+        ("of a lost GPU nobody knows the mode", {"views": {"GPU-0": view(0, lost=True)}}, "True"),
+    ],
+)  # fmt: skip
+def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_told(
+    sentence: str, changes: dict[str, Any], condition: str | None
+) -> None:
+    status = build(replace(FACTS, **({"modes": ComputeModes.LEAVE} | changes)), EMPTY)
+    told = {item.type: item for item in status.conditions}.get("GpusExclusive")
+    assert (told and told.status) == condition, sentence
+    if told and condition == "False":
+        assert "`nvidia-smi -i GPU-0 -c EXCLUSIVE_PROCESS`" in told.message
+        assert "GPU-1" not in told.message, "no share has it"
 
 
 def test_a_status_survives_the_api_unchanged() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, Limits
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Limits
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.node.inventory import GpuView
 from gpushare.node.verdict import Evidence, judge, with_room
@@ -52,6 +52,8 @@ def view(**changes: object) -> Evidence:
          state(reason=DaemonReason.NOFILE_TOO_LOW), DaemonReason.NOFILE_TOO_LOW),
         ("outside EXCLUSIVE_PROCESS a stray process could take the GPU",
          view(mode=ComputeMode.DEFAULT), DaemonReason.STARTING),
+        ("where compute modes are left alone that is the administrator's concern",
+         replace(view(mode=ComputeMode.DEFAULT), modes=ComputeModes.LEAVE), DaemonReason.READY),
         ("other limits in force than wanted are not enforced",
          state(in_force=Limits(threads=100, memory_mib=16384)), DaemonReason.LIMITS_NOT_IN_FORCE),
         ("limits not read back are not enforced", state(in_force=None), DaemonReason.LIMITS_NOT_IN_FORCE),

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeMode, GpuNode
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu, GpuNode
 from gpushare.cli.kubectl.answer import Answer, Section
 from gpushare.controller.gather import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
@@ -183,9 +183,16 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[Finding
             yield Finding(Level.FAIL, where, f"GPU {gpu.uuid} is lost")
         elif gpu.mig_enabled:
             yield Finding(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
-        elif gpu.compute_mode is not ComputeMode.DEFAULT and gpu.original_compute_mode is None:
+        elif _in_foreign_mode(gpu, gpu_node.status.compute_modes):
             told = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, set by somebody else"
             yield Finding(Level.WARN, where, f"{told}: nvidia-smi -c DEFAULT frees it")
+
+
+def _in_foreign_mode(gpu: Gpu, modes: ComputeModes) -> bool:
+    """As the operator judges it: a mode of the administrator's is what Leave is for, but Prohibited refuses MPS too."""
+    if modes is ComputeModes.LEAVE:
+        return gpu.compute_mode is ComputeMode.PROHIBITED
+    return gpu.compute_mode is not ComputeMode.DEFAULT and gpu.original_compute_mode is None
 
 
 def _fit(gpu_node: GpuNode | None) -> str:
