@@ -19,7 +19,7 @@ async def take(inventory: Inventory, uuid: Uuid, directory: GpuDir) -> None:
 
 
 async def restore(inventory: Inventory, uuid: Uuid, directory: GpuDir) -> None:
-    """Puts back what was found. A GPU that NVML lost has no mode to restore: a reset gives it the default one.
+    """Puts back what was found, where `take` was ever called. A lost GPU has no mode: a reset gives it the default one.
 
     Errors: NvmlError, HungError.
     """

@@ -143,8 +143,7 @@ class Lifecycle:
             self._act(uuid, "giving the GPU back", lambda: self._give_back(item))
 
     async def _give_back(self, item: OnDisk) -> None:
-        if self._manages_modes:
-            await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
+        await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
         self._gate.close(item.wanted.uuid)
         release.remove(item.directory)
         LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)
