@@ -234,6 +234,15 @@ class Tenant:
         found = wait_until(f"{kind} of {name}", lambda: self.events_of(name, kind), seconds, lambda: self.explain(name))
         return found[0]
 
+    def wait_ended(self, name: str, seconds: float = 60) -> str:
+        """The phase in which the pod ended: Succeeded or Failed."""
+
+        def ended() -> str:
+            phase = str(self.kubectl.get("pod", name)["status"].get("phase"))
+            return phase if phase in ("Succeeded", "Failed") else ""
+
+        return wait_until(f"{name} ended", ended, seconds, lambda: self.explain(name))
+
     def checks(self, name: str) -> int:
         return max((line["checks"] for line in self.log(name) if "checks" in line), default=0)
 

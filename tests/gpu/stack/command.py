@@ -1,0 +1,154 @@
+"""The steps by name, each with a time limit. Exit code 0: everything as expected, 1: not so, 2: misuse."""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from localcluster.errors import LocalClusterError
+from tests.gpu.stack import bring, payload, suite
+from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
+from tests.gpu.stack.suites import SUITES
+
+PACK_SECONDS, UNPACK_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 120, 300, 300
+FORM = argparse.RawDescriptionHelpFormatter
+
+
+class TookTooLongError(LocalClusterError):
+    """A step ran into its limit."""
+
+
+def main(argv: Sequence[str], description: str) -> int:
+    arguments = _parser(description).parse_args(argv)
+    try:
+        return int(not arguments.run(arguments))
+    except LocalClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tests/gpu/run", description=description, formatter_class=FORM)
+    steps = parser.add_subparsers(required=True, metavar="STEP")
+
+    def add(name: str, run: Callable[[argparse.Namespace], bool], text: str) -> argparse.ArgumentParser:
+        step = steps.add_parser(name, help=text, description=text)
+        step.set_defaults(run=run)
+        return step
+
+    add("pack", _pack, "compress what has to travel into parts").add_argument("out", type=Path)
+    add("unpack", _unpack, "take parts in; with the last one, unpack").add_argument("part", type=Path, nargs="+")
+    up = add("up", _up, "start the cluster, make the clients' image, install gpushare")
+    one = add("suite", _suite, "run suites")
+    one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
+    down = add("down", _down, "save the logs, end everything, say what is left")
+    everything = add("all", _all, "up, the suites that are not yet as expected, and down whatever happened")
+    for step in (up, everything):
+        step.add_argument("--simulated", action="store_true", help="rehearse it with a simulated GPU")
+    for step in (one, down, everything):
+        step.add_argument("--out", type=Path, help=f"for results and logs (default: {RESULTS}, or build/ if simulated)")
+    return parser
+
+
+@contextmanager
+def _step(name: str, seconds: float) -> Iterator[None]:
+    """Says how long it took. Raises TookTooLongError after `seconds`."""
+
+    def late(_: int, __: FrameType | None) -> None:
+        raise TookTooLongError(f"{name} took longer than {seconds:.0f} s")
+
+    began = time.monotonic()
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
+
+
+def _pack(arguments: argparse.Namespace) -> bool:
+    with _step("pack", PACK_SECONDS):
+        print(json.dumps(payload.pack(arguments.out), indent=2))
+    return True
+
+
+def _unpack(arguments: argparse.Namespace) -> bool:
+    with _step("unpack", UNPACK_SECONDS):
+        missing = payload.unpack(arguments.part)
+    print(f"not there yet: {', '.join(missing)}" if missing else "all parts are unpacked")
+    return True
+
+
+def _up(arguments: argparse.Namespace) -> bool:
+    with _step("up", UP_SECONDS):
+        bring.up(arguments.simulated)
+    return True
+
+
+def _suite(arguments: argparse.Namespace) -> bool:
+    out = arguments.out or _results(bring.running()[1].simulated)
+    return _run_suites(arguments.name, out)
+
+
+def _run_suites(names: Sequence[str], out: Path) -> bool:
+    """Each has something to say, whatever became of the one before."""
+    ended = [_run_suite(name, out) for name in names]
+    return all(ended)
+
+
+def _run_suite(name: str, out: Path) -> bool:
+    measure, seconds = SUITES[name]
+    with _step(f"suite {name}", seconds):
+        as_expected = suite.run(name, measure, out)
+    print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
+    return as_expected
+
+
+def _down(arguments: argparse.Namespace) -> bool:
+    simulated = bring.RECORD.exists() and bring.running()[1].simulated
+    return _take_down(arguments.out or _results(simulated))
+
+
+def _take_down(out: Path) -> bool:
+    with _step("down", DOWN_SECONDS):
+        left = bring.down(out / "logs")
+    print(f"still there: {', '.join(left)}" if left else "nothing is left but what was unpacked", flush=True)
+    return not left
+
+
+def _all(arguments: argparse.Namespace) -> bool:
+    out = arguments.out or _results(arguments.simulated)
+    went_well = False
+    try:
+        _up(arguments)
+        todo = [name for name in SUITES if not _is_done(out, name, arguments.simulated)]
+        went_well = _run_suites(todo, out)
+    finally:
+        went_well = _take_down(out) and went_well
+    return went_well
+
+
+def _is_done(out: Path, name: str, simulated: bool) -> bool:
+    """By an earlier, interrupted `all` with the same code: what it made is in the record of the stack."""
+    path = out / f"stack-{name}.json"
+    if not path.exists():
+        return False
+    result = json.loads(path.read_text())
+    image = bring.running()[0].workload_image
+    done = (
+        result["as_expected"] and result["simulated"] is simulated and result["environment"]["workload_image"] == image
+    )
+    if done:
+        print(f"{name}: was as expected before")
+    return bool(done)
+
+
+def _results(simulated: bool) -> Path:
+    return SIMULATED_RESULTS if simulated else RESULTS

@@ -1,0 +1,115 @@
+"""The image of the clients, made on the machine from its own Python: CuPy and CUDA are GBs that cannot travel."""
+
+import io
+import os
+import platform
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from localcluster.paths import REPOSITORY
+from tests.gpu.stack import oci_archive
+from tests.gpu.stack.host_tree import Tree, is_of_driver, of_this_machine
+
+SOURCES = ("operator/gpushare", "workload/gpushare_workload")
+SOURCE_ROOT = "/opt/gpushare/src"
+USER = 65532
+FOLDERS = ("tmp", "etc", "proc", "sys", "dev", "run", "usr/lib64", f"usr/lib/{platform.machine()}-linux-gnu")
+"""The last two: the driver's libraries are bound into them when a container starts."""
+TOOL_KIT_VARIABLES = ("CUDA_PATH", "CUDA_HOME")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_PROGRAM = """#!{python}
+from gpushare_workload.cli import main
+raise SystemExit(main())
+"""
+
+
+def build(archive: Path, simulated: bool) -> str:
+    """Writes the archive; returns the image's name, which tells its content. Raises LocalClusterError."""
+    tree = of_this_machine(simulated)
+    for source in SOURCES:
+        for path in (REPOSITORY / source).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                tree.files[f"{SOURCE_ROOT}/{path.relative_to(REPOSITORY)}"] = path
+    layer = archive.with_suffix(".layer")
+    _write_layer(layer, tree)
+    found = oci_archive.layer_of(layer)
+    name = f"localhost/gpushare-workload:host-{found.digest[:16]}"
+    oci_archive.write(archive, name, configuration(tree), [found])
+    layer.unlink()
+    return name
+
+
+def configuration(tree: Tree) -> dict[str, Any]:
+    """As in the Dockerfile; libraries that the loader does not look for are named by their directories."""
+    searched = sorted(
+        {str(Path(path).parent) for path in tree.files if ".so" in Path(path).name and _is_tool_kit(path)}
+    )
+    environment = {
+        "PATH": "/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": f"{SOURCE_ROOT}/operator:{SOURCE_ROOT}/workload",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "CUPY_CACHE_DIR": "/tmp/cupy",
+        **({"LD_LIBRARY_PATH": ":".join(searched)} if searched else {}),
+        **{name: os.environ[name] for name in TOOL_KIT_VARIABLES if name in os.environ},
+    }
+    settings = {
+        "Entrypoint": ["/opt/gpushare/bin/gpushare-workload"],
+        "User": f"{USER}:{USER}",
+        "Env": [f"{key}={value}" for key, value in environment.items()],
+    }
+    return {"architecture": _MACHINES[platform.machine()], "os": "linux", "config": settings}
+
+
+def _is_tool_kit(path: str) -> bool:
+    """Of CUDA, and outside of what Python itself imports from."""
+    return "cuda" in path and "site-packages" not in path and not is_of_driver(path)
+
+
+def _write_layer(path: Path, tree: Tree) -> None:
+    made: dict[str, bytes] = {
+        "etc/passwd": f"root:x:0:0::/:\ngpushare:x:{USER}:{USER}::/tmp:/usr/sbin/nologin\n".encode(),
+        "etc/group": f"root:x:0:\ngpushare:x:{USER}:\n".encode(),
+        "opt/gpushare/bin/gpushare-workload": _PROGRAM.format(python=sys.executable).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        writer = _Writer(tar, set(tree.links))
+        for folder in FOLDERS:
+            writer.folder(f"/{folder}")
+        for name, target in sorted(tree.links.items()):
+            writer.link(name, target)
+        for name, source in sorted(tree.files.items()):
+            writer.file(name, source.read_bytes(), bool(source.stat().st_mode & 0o100))
+        for name, content in made.items():
+            writer.file(f"/{name}", content, executable="/bin/" in name)
+
+
+class _Writer:
+    """Everybody may read what is written, whoever may on the machine: containers run as other users."""
+
+    def __init__(self, tar: tarfile.TarFile, links: set[str]) -> None:
+        self._tar = tar
+        self._there = links | {"/"}
+
+    def folder(self, path: str) -> None:
+        if path in self._there:
+            return
+        self.folder(str(Path(path).parent))
+        self._there.add(path)
+        self._add(path, tarfile.DIRTYPE, mode=0o1777 if path == "/tmp" else 0o755)
+
+    def link(self, path: str, target: str) -> None:
+        self.folder(str(Path(path).parent))
+        self._add(path, tarfile.SYMTYPE, target=target)
+
+    def file(self, path: str, content: bytes, executable: bool) -> None:
+        self.folder(str(Path(path).parent))
+        self._add(path, tarfile.REGTYPE, content, 0o755 if executable else 0o644)
+
+    def _add(self, path: str, kind: bytes, content: bytes = b"", mode: int = 0o777, target: str = "") -> None:
+        member = tarfile.TarInfo(path.lstrip("/"))
+        member.type, member.mode, member.linkname, member.size = kind, mode, target, len(content)
+        self._tar.addfile(member, io.BytesIO(content))

@@ -1,0 +1,166 @@
+"""What travels: programs and the operator's image, compressed, in parts that fit the transport; and back again.
+
+A part is a folder with one slice of the whole and the list of all slices with their digests. Parts may arrive one by
+one and in any order; with the last of them everything is unpacked. A repeated one changes nothing.
+"""
+
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from localcluster import images
+from localcluster.build import Binaries, binaries
+from localcluster.errors import LocalClusterError
+from localcluster.paths import cache_root
+from tests.gpu.stack import oci_archive, tools
+from tests.gpu.stack.place import CACHE, OPERATOR_ARCHIVE, OPERATOR_NAME, PARTS
+
+PART_BYTES = 56 << 20
+"""The transport takes 64 MiB, the work tree among them."""
+SLICE, LISTING = "slice", "parts.json"
+FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 9}]
+BLOCK = 1 << 20
+
+
+def pack(out: Path) -> dict[str, Any]:
+    """Writes the parts below `out`; returns the sizes in bytes. Builds nothing but the operator's image.
+
+    Raises LocalClusterError where Kubernetes has not been built.
+    """
+    programs = binaries(cache_root())
+    if missing := [path.name for path in _entries(programs) if not path.exists()]:
+        raise LocalClusterError(f"{', '.join(missing)} is not built: run `python3 -m localcluster build` first")
+    image = images.build_images(cache_root())["operator"]
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=out) as name:
+        scratch = Path(name)
+        folders = _gather(programs, image, scratch)
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            packed = list(pool.map(_compress, folders))
+        sizes = {
+            folder.name: {"bytes": _size(folder), "packed_bytes": item.stat().st_size}
+            for folder, item in zip(folders, packed, strict=True)
+        }
+        parts = _slice(packed, out)
+    return {"items": sizes, "parts": parts}
+
+
+def unpack(parts: Iterable[Path]) -> list[str]:
+    """Keeps the parts, and once all are there unpacks them; returns the names of those that are missing yet.
+
+    Raises LocalClusterError where a slice was damaged on its way, or is of another packing.
+    """
+    for part in parts:
+        listing = json.loads((part / LISTING).read_text())
+        digest = _digest(part / SLICE)
+        if listing[part.name] != digest:
+            raise LocalClusterError(f"{part}: its digest is {digest}, not {listing[part.name]}: send it again")
+        PARTS.mkdir(parents=True, exist_ok=True)
+        known = PARTS / LISTING
+        if known.exists() and json.loads(known.read_text()) != listing:
+            shutil.rmtree(PARTS)
+            shutil.rmtree(CACHE, ignore_errors=True)
+            PARTS.mkdir()
+        known.write_text(json.dumps(listing))
+        shutil.copy(part / SLICE, PARTS / part.name)
+    if not (PARTS / LISTING).exists():
+        raise LocalClusterError("no part has arrived yet")
+    listing = json.loads((PARTS / LISTING).read_text())
+    missing = [name for name in listing if not (PARTS / name).exists()]
+    if not missing and not CACHE.exists():
+        _unpack_all([PARTS / name for name in listing])
+    return missing
+
+
+def _entries(programs: Binaries) -> tuple[Path, ...]:
+    return programs.kube, programs.runtime, programs.helm, programs.pause
+
+
+def _gather(programs: Binaries, image: images.Image, scratch: Path) -> list[Path]:
+    """One folder for each thing that is compressed by itself, the largest first; each holds entries of the cache."""
+    folders = {name: scratch / name for name in ("operator", "kube", "runtime", "helm")}
+    for folder in folders.values():
+        folder.mkdir()
+    for entry in _entries(programs):
+        folder = folders.get(entry.name.rpartition("-")[0], folders["helm"])
+        shutil.copytree(entry, folder / entry.name, symlinks=True)
+    tools.gather(folders["runtime"] / programs.runtime.name)
+    layers = scratch / "layers"
+    layers.mkdir()
+    oci_archive.uncompressed(Path(image.archive), folders["operator"] / OPERATOR_ARCHIVE.name, image.image, layers)
+    shutil.rmtree(layers)
+    (folders["operator"] / OPERATOR_NAME.name).write_text(image.image)
+    return list(folders.values())
+
+
+def _compress(folder: Path) -> Path:
+    packed = folder.with_name(f"{folder.name}.tar.xz")
+    with (
+        lzma.open(packed, "wb", format=lzma.FORMAT_XZ, filters=FILTERS) as file,
+        tarfile.open(fileobj=file, mode="w|") as tar,
+    ):
+        for entry in sorted(folder.iterdir()):
+            tar.add(entry, entry.name)
+    return packed
+
+
+def _slice(packed: list[Path], out: Path) -> dict[str, int]:
+    whole = out / "whole.tar"
+    with tarfile.open(whole, "w") as tar:
+        for item in packed:
+            tar.add(item, item.name)
+    sizes: dict[str, int] = {}
+    listing: dict[str, str] = {}
+    with whole.open("rb") as file:
+        while content := file.read(PART_BYTES):
+            part = out / f"part-{len(sizes) + 1}"
+            part.mkdir()
+            (part / SLICE).write_bytes(content)
+            sizes[part.name], listing[part.name] = len(content), hashlib.sha256(content).hexdigest()
+    whole.unlink()
+    for name in listing:
+        (out / name / LISTING).write_text(json.dumps(listing))
+    return sizes
+
+
+def _unpack_all(slices: list[Path]) -> None:
+    """Into a directory aside, renamed at the end: the cache is there complete or not at all."""
+    aside = CACHE.with_suffix(".new")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    whole = aside / "whole.tar"
+    with whole.open("wb") as file:
+        for item in slices:
+            with item.open("rb") as content:
+                shutil.copyfileobj(content, file, BLOCK)
+    with tarfile.open(whole) as tar:
+        names = tar.getnames()
+        tar.extractall(aside, filter="data")
+    whole.unlink()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_decompress, [aside / name for name in names]))
+    aside.rename(CACHE)
+
+
+def _decompress(packed: Path) -> None:
+    with tarfile.open(packed) as tar:
+        tar.extractall(packed.parent, filter="tar")
+    packed.unlink()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

@@ -1,0 +1,69 @@
+"""One suite: what it measured, what it expected, and the file that tells both."""
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.harness import Harness
+from tests.gpu.environment import environment_block
+from tests.gpu.stack import bring
+
+
+@dataclass
+class Findings:
+    """`figures` are written whatever becomes of the suite; each expectation is a sentence that held, or did not."""
+
+    simulated: bool
+    truth: dict[str, Any]
+    figures: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, bool] = field(default_factory=dict)
+
+    def expect(self, sentence: str, holds: object) -> None:
+        """What is expected several times has to hold each time."""
+        self.expected[sentence] = self.expected.get(sentence, True) and bool(holds)
+
+
+Suite = Callable[[Harness, Findings], None]
+
+
+def run(name: str, suite: Suite, out: Path) -> bool:
+    """Whether everything was as expected. Writes `stack-NAME.json` either way, and a dump of the cluster if not."""
+    stack, record = bring.running()
+    harness, findings = Harness(stack), Findings(record.simulated, record.truth)
+    began, failed = time.monotonic(), ""
+    try:
+        suite(harness, findings)
+    except Exception as error:  # noqa: BLE001 - what was measured until then is worth keeping
+        failed = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+    as_expected = not failed and bool(findings.expected) and all(findings.expected.values())
+    result = {
+        "suite": name,
+        "simulated": record.simulated,
+        "as_expected": as_expected,
+        "expected": findings.expected,
+        **({"failed": failed} if failed else {}),
+        **findings.figures,
+        "took_seconds": round(time.monotonic() - began, 1),
+        "environment": {**environment_block(), "cpus": len(os.sched_getaffinity(0)), **_versions(harness)},
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"stack-{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    if not as_expected:
+        harness.dump(out / f"stack-{name}-dump")
+    return as_expected
+
+
+def _versions(harness: Harness) -> dict[str, Any]:
+    node = harness.kubectl.get("node", "node1")["status"]["nodeInfo"]
+    names = ("kubeletVersion", "containerRuntimeVersion", "kernelVersion", "osImage")
+    return {
+        "node": {name: node[name] for name in names},
+        "operator_image": harness.stack.operator_image,
+        "workload_image": harness.stack.workload_image,
+    }

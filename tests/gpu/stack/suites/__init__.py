@@ -1,0 +1,11 @@
+"""The suites by name in the order in which `all` runs them, and how long each may take in seconds."""
+
+from tests.gpu.stack.suite import Suite
+from tests.gpu.stack.suites import changes, departures, throughput, view
+
+SUITES: dict[str, tuple[Suite, int]] = {
+    "view": (view.measure, 150),
+    "throughput": (throughput.measure, 420),
+    "departures": (departures.measure, 300),
+    "changes": (changes.measure, 300),
+}

@@ -1,0 +1,125 @@
+"""Eight pods against eight bare processes, all clients of the very same daemon, in turns: what Kubernetes costs.
+
+Both run the same benchmark with the same limits. A bare process is one of the machine's Python in the node's
+namespaces: no container, no cgroup, no other user. Rounds alternate in who comes first, so that clocks favour nobody.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gpushare.api import names
+from gpushare_workload.backend.work import Grid
+from gpushare_workload.reporting.files import read
+from localcluster import processes
+from localcluster.paths import REPOSITORY
+from tests.cluster.harness import Harness
+from tests.gpu.stack.place import WORK
+from tests.gpu.stack.suite import Findings
+
+SHARE, CLIENTS, THREADS, MEMORY_MIB = "throughput", 8, 100, 16384
+ROUNDS = 3
+LOADS = ("--kinds", "compute", "--grids", *(grid.value for grid in Grid))
+WINDOW = ("--repeats", "1", "--seconds", "0.5", "--warmup", "0.15")
+BENCH = ("bench", "--modes", "mps", "--clients", "1", *LOADS, *WINDOW, "--json", "-", "--pods", str(CLIENTS))
+UNTIL_START = 25
+"""Seconds for all clients to start, import CuPy and have their context."""
+END_SECONDS = 90
+AT_LEAST = 0.95
+"""Of the bare processes' rate, in the median of the rounds."""
+NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
+Rates = dict[str, float]
+
+
+def measure(harness: Harness, findings: Findings) -> None:
+    findings.figures["rounds"] = rounds = list[dict[str, Rates]]()
+    with harness.share(
+        SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": f"{MEMORY_MIB}Mi"}
+    ) as share:
+        share.wait_capacity(CLIENTS)
+        for number in range(ROUNDS):
+            ways = [("pods", _pods), ("bare", _bare)]
+            rounds.append({name: way(harness) for name, way in (ways if number % 2 == 0 else reversed(ways))})
+    findings.figures["kernels_per_second"] = {
+        grid.value: _compared([it["pods"][grid.value] for it in rounds], [it["bare"][grid.value] for it in rounds])
+        for grid in Grid
+    }
+    for grid, figure in findings.figures["kernels_per_second"].items():
+        # A simulation computes nothing on a GPU: its times are no figures.
+        holds = findings.simulated or figure["ratio"] >= AT_LEAST
+        findings.expect(f"eight pods reach {AT_LEAST:.0%} of eight bare processes, {grid} kernels", holds)
+
+
+def _compared(pods: list[float], bare: list[float]) -> dict[str, float]:
+    ratios = [mine / other for mine, other in zip(pods, bare, strict=True) if other]
+    return {
+        "pods": round(statistics.median(pods), 1),
+        "bare": round(statistics.median(bare), 1),
+        "ratio": round(statistics.median(ratios), 4) if ratios else 0.0,
+    }
+
+
+def _pods(harness: Harness) -> Rates:
+    with harness.namespace("bench") as tenant:
+        start = int(time.time()) + UNTIL_START
+        names = [f"bench-{number}" for number in range(CLIENTS)]
+        pods = []
+        for number, name in enumerate(names):
+            command = ["gpushare-workload", *BENCH, "--pod", str(number), "--start-at", str(start)]
+            pods.append(tenant.pod(name, SHARE, command=command))
+        tenant.start(*pods)
+        for name in names:
+            tenant.wait_ended(name, UNTIL_START + END_SECONDS)
+        return _rates([tenant.kubectl.logs(name) for name in names])
+
+
+def _bare(harness: Harness) -> Rates:
+    start = int(time.time()) + UNTIL_START
+    enter = ["nsenter", "--target", str(processes.init(harness.layout)), *NAMESPACES]
+    environment, started = _environment(harness), list[subprocess.Popen[str]]()
+    try:
+        for number in range(CLIENTS):
+            options = [*BENCH, "--pod", str(number), "--start-at", str(start)]
+            command = [*enter, sys.executable, "-m", "gpushare_workload.cli", *options]
+            started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        return _rates([process.communicate(timeout=UNTIL_START + END_SECONDS)[0] for process in started])
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _environment(harness: Harness) -> dict[str, str]:
+    """What a client of the share has, with the daemon's directory as the node sees it."""
+    [uuid] = [daemon["uuid"] for daemon in harness.gpu_node()["status"]["daemons"]]
+    # Without the API's models: the machine's Python need not have what those import.
+    client = {
+        names.ENV_PIPE_DIRECTORY: f"{names.RUN_DIR}/{uuid}/client",
+        names.ENV_LOG_DIRECTORY: "/tmp",
+        names.ENV_THREADS: str(THREADS),
+        names.ENV_MEMORY: f"0={MEMORY_MIB}M",
+        names.ENV_SHARE: SHARE,
+        names.ENV_GRANTED_THREADS: str(THREADS),
+        names.ENV_GRANTED_MEMORY: str(MEMORY_MIB << 20),
+    }
+    sources = f"{REPOSITORY}/operator:{REPOSITORY}/workload"
+    return {**os.environ, **client, "PYTHONPATH": sources, "CUPY_CACHE_DIR": str(WORK / "cupy")}
+
+
+def _rates(logs: list[str]) -> Rates:
+    """Kernels per second of all clients together, by grid. Raises ValueError where one left no result."""
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / f"{number}.log" for number in range(len(logs))]
+        for path, text in zip(paths, logs, strict=True):
+            path.write_text(text)
+        runs = read(paths).runs
+    found: dict[str, Any] = {run.load.grid.value: run.total_rate for run in runs if run.clients == CLIENTS}
+    if missing := {grid.value for grid in Grid} - found.keys():
+        raise ValueError(f"no figure of {CLIENTS} clients for {', '.join(sorted(missing))} kernels")
+    return found

@@ -1,0 +1,40 @@
+"""Programs that the cluster calls and a bare machine may lack, each with the libraries and the loader it was built for.
+
+A tool is started by a script of its name that gives its own loader its own libraries, so it runs beside any libc.
+"""
+
+import shutil
+from pathlib import Path
+
+from localcluster.errors import LocalClusterError
+from tests.gpu.stack import libraries
+
+TOOLS = ("ip", "nft", "openssl", "nsenter")
+CONFIGURATION = Path("/etc/ssl/openssl.cnf")
+FOLDER = "tools"
+_SCRIPT = """#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")/{folder}
+{setting}exec "$here/{loader}" --library-path "$here" "$here/{program}" "$@"
+"""
+
+
+def gather(directory: Path) -> None:
+    """Puts a script for each tool into `directory`, and what they need below it. Raises LocalClusterError."""
+    folder = directory / FOLDER
+    folder.mkdir(parents=True)
+    for name in TOOLS:
+        program = shutil.which(name)
+        if program is None:
+            raise LocalClusterError(
+                f"there is no {name} to take along: install it, or `python3 -m localcluster packages`"
+            )
+        needed = libraries.of([Path(program)])
+        for library in needed:
+            shutil.copy(library, folder / library.name)
+        shutil.copy(program, folder / f"{name}.program")
+        [loader] = [it.name for it in needed if it.name.startswith("ld-")]
+        script = directory / name
+        setting = f'OPENSSL_CONF="$here/{CONFIGURATION.name}" ' if name == "openssl" else ""
+        script.write_text(_SCRIPT.format(folder=FOLDER, setting=setting, loader=loader, program=f"{name}.program"))
+        script.chmod(0o755)
+    shutil.copy(CONFIGURATION, folder / CONFIGURATION.name)
