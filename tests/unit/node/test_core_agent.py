@@ -137,14 +137,14 @@ async def test_told_to_leave_compute_modes_it_takes_and_gives_back_gpus_without_
     assert world.nvml.modes == {}
 
 
-async def test_told_to_leave_compute_modes_it_does_not_even_undo_what_an_earlier_agent_set(world: World) -> None:
+async def test_told_to_leave_compute_modes_it_puts_back_what_an_earlier_agent_changed(world: World) -> None:
     await world.serving()
     await world.stop()
     world.start(ComputeModes.LEAVE)
     await world.until(lambda: world.agent is not None and world.agent.unready() is None)
     world.kube.assign()
     await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
-    assert world.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
+    assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
 
 
 async def test_a_gpu_released_while_a_container_holds_a_slot_drains_first(world: World) -> None:
