@@ -98,10 +98,10 @@ class Performer:
         kind = step.kind
         assert kind is not None
         names = [self.world.new_name(kind) for _ in range(step.count)]
-        began = time.monotonic()
+        began, poisoned = time.monotonic(), self.world.shares[step.share].poisoned
         self.tenant.start(*(self._pod(name, step.share, kind) for name in names))
         for name in names:
-            self._await_start(Client(name, step.share, kind), began)
+            self._await_start(Client(name, step.share, kind), began, poisoned)
 
     def _pod(self, name: str, share: str, kind: Kind) -> Object:
         match kind:
@@ -111,7 +111,8 @@ class Performer:
                 return self.tenant.pod(name, share, "depart", "--role", "victim", "--kernel-ms", "200")
         return self.tenant.pod(name, share, command=["python", "-c", program(kind)], grace=1)
 
-    def _await_start(self, client: Client, began: float) -> None:
+    def _await_start(self, client: Client, began: float, poisoned: bool) -> None:
+        """`poisoned`: the share's server was when the clients of this step began; any one of them may come first."""
         share = self.world.shares[client.share]
         last = "refused" if client.kind is Kind.HOG else "started"
 
@@ -126,7 +127,7 @@ class Performer:
 
         told = wait_until(f"{client.name} starts", outcome, START_SECONDS, lambda: self.tenant.explain(client.name))
         if told != "started":
-            self._not_started(client, told, began)
+            self._not_started(client, told, began, poisoned)
         elif client.kind in STAYING:
             self.world.started(client)
         elif client.kind in HARMFUL:
@@ -137,13 +138,14 @@ class Performer:
             share.poisoned = False
             self.tenant.delete_pods(client.name)
 
-    def _not_started(self, client: Client, told: str, began: float) -> None:
+    def _not_started(self, client: Client, told: str, began: float, poisoned: bool) -> None:
         share = self.world.shares[client.share]
         withdrawn = told == WITHDRAWN and began - self._disturbed_at < AWAY_SECONDS
         failing = told.startswith("error") and int(told.split()[1]) in SERVER_ERRORS
-        lawful = withdrawn or (failing and (share.unsure or share.poisoned))
+        lawful = withdrawn or (failing and (share.unsure or poisoned))
         assert lawful, f"{client.name} did not start: {told}; {self.tenant.explain(client.name)}"
-        share.unsure |= share.poisoned
+        if failing and poisoned:
+            self.world.gpu_failed(client.share)
         share.poisoned = False
         self.tenant.delete_pods(client.name)
 
