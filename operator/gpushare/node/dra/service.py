@@ -5,6 +5,7 @@ devices' health in both of its versions. A claim that cannot be served fails alo
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from gpushare.node.proto import drahealth_v1alpha1_pb2 as health_v1alpha1
 from gpushare.node.proto import drahealth_v1alpha1_pb2_grpc as health_v1alpha1_grpc
 from gpushare.node.proto import pluginregistration_v1_pb2 as registration
 from gpushare.node.proto import pluginregistration_v1_pb2_grpc as registration_grpc
+
+LOG = logging.getLogger(__name__)
 
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """As the kubelet names them; it takes the newest that it knows."""
@@ -79,12 +82,10 @@ class Health:
 
 
 class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc]
-    """Tells the kubelet what the socket serves. `error`: why the kubelet does not take it; empty where it does."""
+    """Tells the kubelet what the socket serves."""
 
     def __init__(self, endpoint: Path) -> None:
         """`endpoint`: the socket as the kubelet sees it."""
-        self.registered = asyncio.Event()
-        self.error = ""
         self._endpoint = endpoint
 
     async def GetInfo(self, request: Any, context: Any) -> Any:
@@ -93,11 +94,8 @@ class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc
         )
 
     async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:
-        self.error = "" if request.plugin_registered else request.error or "the kubelet gives no reason"
-        if request.plugin_registered:
-            self.registered.set()
-        else:
-            self.registered.clear()
+        if not request.plugin_registered:
+            LOG.error("the kubelet refuses the DRA plugin: %s", request.error or "it gives no reason")
         return registration.RegistrationStatusResponse()
 
 
