@@ -15,9 +15,8 @@ from gpushare.admission.answer import quoted
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
 from gpushare.api.quantity import MIB, format_mib
-from gpushare.grant.model import context_need_mib
+from gpushare.grant.model import LEAST_MEMORY_MIB, context_need_mib
 
-LEAST_MEMORY_MIB = 512
 _KNOWN = (names.CAPACITY_THREADS, names.CAPACITY_MEMORY, names.CAPACITY_CLIENTS)
 
 

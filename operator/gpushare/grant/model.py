@@ -16,6 +16,9 @@ from gpushare.api.quantity import MIB, format_mib, parse_memory
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 64
 
+LEAST_MEMORY_MIB = 512
+"""The least that a share or a claim may grant a client: a CUDA context alone takes up to 520 MiB of it."""
+
 # MiB that a CUDA context takes under MPS by thread percentage; the largest value measured for each.
 _CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.fleet.refusals import claimable_mib
+from gpushare.grant.model import LEAST_MEMORY_MIB
 from gpushare.kube.client import Object
 from gpushare.node.inventory import Driver
 from gpushare.nvml.types import GpuInfo
@@ -21,10 +23,6 @@ PREPARED = f"{names.GROUP}/prepared"
 The scheduler (Kubernetes 1.37, GatherAllocatedState) counts the capacity of a claim that it is just writing twice. A
 claim that would fit is then refused, and nothing that happens afterwards would bring it back for five minutes.
 """
-SET_ASIDE_MIB = 512
-"""Of each GPU for server and driver. The clients' own contexts count within what each is granted."""
-LEAST_MIB = 512
-"""The smallest client: a CUDA context alone takes up to 520 MiB, less with fewer threads."""
 
 
 def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared: int = 0) -> Object:
@@ -50,7 +48,7 @@ def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared
 def device(info: GpuInfo, share: GpuShare, driver: Driver | None, closed: str = "") -> Object | None:
     """A GPU with what claims may take of it. `closed`: why it takes none now. None: not one client fits on it."""
     clients = share.spec.clients
-    memory, default = offered_memory_mib(share, info.memory_mib), share.memory_default_mib
+    memory, default = claimable_mib(share, info.memory_mib), share.memory_default_mib
     if default > memory:
         return None
     threads = clients.threads
@@ -60,7 +58,7 @@ def device(info: GpuInfo, share: GpuShare, driver: Driver | None, closed: str = 
         "capacity": {
             names.CAPACITY_THREADS: _ranged(100 * threads.overcommit, threads.default, 1, threads.max, str),
             names.CAPACITY_MEMORY: _ranged(
-                memory, default, min(LEAST_MIB, default), min(share.memory_max_mib, memory), format_mib
+                memory, default, LEAST_MEMORY_MIB, min(share.memory_max_mib, memory), format_mib
             ),
             names.CAPACITY_CLIENTS: {
                 "value": str(clients.per_gpu),
@@ -88,13 +86,6 @@ def closed_devices(resource_slice: Object | None) -> frozenset[str] | None:
         return None
     devices = resource_slice["spec"].get("devices") or ()
     return frozenset(device["name"] for device in devices if device.get("taints"))
-
-
-def offered_memory_mib(share: GpuShare, gpu_memory_mib: int) -> int:
-    """What claims of one GPU may add up to."""
-    if share.spec.clients.memory.overcommit:
-        return share.spec.clients.per_gpu * share.memory_max_mib
-    return gpu_memory_mib - SET_ASIDE_MIB
 
 
 def _attributes(info: GpuInfo, share: GpuShare, driver: Driver | None) -> Object:
