@@ -10,7 +10,7 @@ NAME  ?= test
 JOBS     ?= 4
 CLUSTERS ?= auto
 # A shared machine stalls for seconds at times; what passed only the second time is listed as RERUN.
-RERUNS   ?= 1
+RERUNS   ?= 2
 CYCLES   ?= 100
 # One environment per clone (it is an editable install) and lock file.
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)

@@ -38,10 +38,11 @@ for line in sys.stdin:
 """
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    """`what` is asked once time has run out: it tells what was there in the end."""
+    end = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        assert time.monotonic() < end, f"not within {SECONDS} s: {what()}"
         time.sleep(0.02)
 
 
@@ -66,12 +67,12 @@ class Node:
         assert state is not None
         return state
 
-    def until(self, gpu: GpuDir, condition: Callable[[DaemonState], object], seconds: float = SECONDS) -> DaemonState:
+    def until(self, gpu: GpuDir, condition: Callable[[DaemonState], object]) -> DaemonState:
         def holds() -> object:
             state = read_model(gpu.state, DaemonState).value
             return state is not None and condition(state)
 
-        until(holds, f"{read_model(gpu.state, DaemonState)}", seconds)
+        until(holds, lambda: read_model(gpu.state, DaemonState))
         return self.state(gpu)
 
     def ready(self, gpu: GpuDir) -> DaemonState:
@@ -108,7 +109,7 @@ def driver() -> Iterator[Path]:
             except NvmlError:
                 return False
 
-        until(answers, "the simulated driver answers")
+        until(answers, lambda: "no answer of the simulated driver")
         yield Path(directory)
         process.terminate()
         process.wait(5)
@@ -185,7 +186,7 @@ def test_a_limit_that_somebody_removes_is_written_again(
     control = node.control(gpu)
     assert control.run(f"set_device_pinned_mem_limit {server} 0 garbage") == ""
     assert control.server_memory_mib(server) is None
-    until(lambda: control.server_memory_mib(server) is not None, "the limit is back")
+    until(lambda: control.server_memory_mib(server) is not None, lambda: "no limit")
 
 
 def test_a_killed_server_is_replaced_at_once(node: Node, supervisor: Supervisor) -> None:
@@ -263,7 +264,8 @@ def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) 
     client.communicate("")
     stopped = node.until(gpu, lambda state: state.stopped)
     assert stopped.control_pid is None
-    until(lambda: not any(gpu.pipe.iterdir()), "an empty pipe directory: it is cleaned after it was told")
+    # It is cleaned after the end was told.
+    until(lambda: not any(gpu.pipe.iterdir()), lambda: list(gpu.pipe.iterdir()))
 
 
 def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supervisor) -> None:
@@ -289,7 +291,8 @@ def test_a_wedged_server_is_told_and_holds_up_no_other_gpu(node: Node, superviso
     try:
         node.until(wedged, lambda state: state.reason is DaemonReason.CONTROL_TIMEOUT)
         node.want(other)
-        node.until(other, lambda state: state.ready, 5)
+        node.ready(other)
+        assert node.state(wedged).reason is DaemonReason.CONTROL_TIMEOUT
     finally:
         _kill(server, signal.SIGCONT)
     assert node.ready(wedged).server_pid == server

@@ -22,7 +22,7 @@ async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(world: World)
     assert world.gates() == ["gpushare.dev-gpu-GPU-0.json"]
     assert world.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
     assert gpu_dir(world.root, "GPU-0").original_mode.read_text() == "Default\n"
-    await world.until(lambda: world.daemon().get("ready"), 2)
+    await world.until(lambda: world.daemon().get("ready"))
     edits = world.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1"])
     assert edits.cdi_devices == ("gpushare.dev/gpu=GPU-0",)
     assert edits.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
@@ -35,7 +35,7 @@ async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(world: World)
     metadata = {"name": "whole", "namespace": "ml", "uid": "w"}
     await world.until(lambda: world.status().get("gpus"))
     world.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
-    await world.until(lambda: world.status().get("foreignHolders"), 2)
+    await world.until(lambda: world.status().get("foreignHolders"))
     world.kube.assign({"uuid": "GPU-0", "share": "a"})
     await world.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in world.daemon().get("message", ""))
     assert not gpu_dir(world.root, "GPU-0").wanted.exists()
@@ -63,7 +63,7 @@ async def test_a_server_that_let_go_closes_the_gate_and_withdraws_free_slots_alo
     world.nvml.servers["GPU-0"] = 4711
     await world.until(lambda: world.gates() == [])
     await world.until(lambda: world.kubelet.ids() == ["GPU-0::2"])
-    await world.until(lambda: world.daemon()["reason"] == "ServerLetGo", 2)
+    await world.until(lambda: world.daemon()["reason"] == "ServerLetGo")
 
 
 async def test_changed_limits_of_the_share_reach_daemon_json(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_told_to_leave_compute_modes_it_takes_and_gives_back_gpus_without_
     await world.stop()
     world.start(ComputeModes.LEAVE)
     await world.serving()
-    await world.until(lambda: world.daemon().get("ready"), 2)
+    await world.until(lambda: world.daemon().get("ready"))
     assert world.status()["computeModes"] == "Leave"
     (exclusive,) = [it for it in world.status()["conditions"] if it["type"] == "GpusExclusive"]
     assert (exclusive["status"], exclusive["reason"]) == ("False", "ComputeModeLeft")
@@ -214,7 +214,7 @@ async def test_without_the_kubelets_word_nothing_is_offered(world: World) -> Non
 
 async def test_an_idle_node_writes_nothing(world: World) -> None:
     await world.serving()
-    await world.until(lambda: world.daemon().get("ready"), 2)
+    await world.until(lambda: world.daemon().get("ready"))
     await world.until(lambda: "WithinGrants" in [item["type"] for item in world.status()["conditions"]])
     await asyncio.sleep(0.5)
     written = world.kube.status_writes

@@ -18,7 +18,7 @@ async def test_a_young_pod_that_was_listed_and_ended_holds_up_no_draining(world:
     world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
     await world.read()
     world.kubelet.holders = set()
-    await world.until(lambda: world.daemon()["drained"], 3)
+    await world.until(lambda: world.daemon()["drained"])
 
 
 async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_ends(world: World) -> None:
@@ -28,7 +28,7 @@ async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_end
     await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
     assert len(world.kubelet.ids()) == 4
     world.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
-    await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"], 3)
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"])
 
 
 async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_room(world: World) -> None:
@@ -121,7 +121,7 @@ async def test_a_kubelet_that_has_forgotten_a_running_container_drains_no_gpu(wo
     assert not world.daemon()["drained"]
     run_pod(world, "Succeeded")
     world.kubelet.holders = set()
-    await world.until(lambda: world.daemon()["drained"], 3)
+    await world.until(lambda: world.daemon()["drained"])
 
 
 def run_pod(world: World, phase: str) -> None:

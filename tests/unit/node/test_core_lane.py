@@ -19,13 +19,13 @@ async def test_an_answer_and_an_error_come_through() -> None:
 
 async def test_a_hanging_call_is_given_up_and_later_ones_are_refused_at_once() -> None:
     release = threading.Event()
-    lane = Lane("gpu", seconds=0.05)
+    lane = Lane("gpu", seconds=1)
     with pytest.raises(HungError, match="no answer"):
         await lane.call(release.wait)
     started = time.monotonic()
     with pytest.raises(HungError, match="still hangs"):
         await lane.call(int)
-    assert time.monotonic() - started < 0.04
+    assert time.monotonic() - started < 0.5
     release.set()
 
 

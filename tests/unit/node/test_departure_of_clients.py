@@ -36,7 +36,7 @@ class World(Node):
         self.pods = {one["metadata"]["uid"]: one for one in pods}
         self.departure.poke()
 
-    async def until_ended(self, *pids: int, seconds: float = 3.0) -> None:
+    async def until_ended(self, *pids: int, seconds: float = 8.0) -> None:
         async with asyncio.timeout(seconds):
             while sorted(self.ended) != sorted(pids):  # noqa: ASYNC110 - the code under test knows no event
                 await asyncio.sleep(0.01)
