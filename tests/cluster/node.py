@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from localcluster import processes
-from tests.cluster.harness import Harness, Share
+from tests.cluster.harness import Harness, Share, wait_until
 
 
 def signal_in_node(harness: Harness, pid: int, name: str) -> None:
@@ -45,3 +47,18 @@ def processes_of_pod(harness: Harness, uid: str, program: bytes) -> list[int]:
         except OSError:
             continue
     return found
+
+
+@contextmanager
+def without_agent(harness: Harness) -> Iterator[None]:
+    """Nobody on the node: the agent's pods are sent away and come back afterwards."""
+    away = '{"spec":{"template":{"spec":{"nodeSelector":{"no-such": "node"}}}}}'
+    back = '{"spec":{"template":{"spec":{"nodeSelector":{"no-such": null}}}}}'
+    selector = "--selector=app.kubernetes.io/component=agent"
+    harness.system("patch", "daemonset", "gpushare-agent", "--patch", away)
+    wait_until("the agent is gone", lambda: not harness.system.items("pods", selector), 60)
+    try:
+        yield
+    finally:
+        harness.system("patch", "daemonset", "gpushare-agent", "--patch", back)
+        harness.wait_component("agent")

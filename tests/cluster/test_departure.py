@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.node import without_agent
 from tests.cluster.told import wait_told
 
 KERNEL_MS = "3000"
@@ -26,21 +27,6 @@ def test_a_pod_deleted_in_mid_kernel_leaves_its_seven_neighbours_alive(harness: 
             tenant.wait_checks(name, above=after[name])
         assert len(tenant.running()) == 7
         assert len(ends(tenant, "victim")) == 1
-
-
-@contextmanager
-def without_agent(harness: Harness) -> Iterator[None]:
-    """Nobody on the node: the agent's pods are sent away and come back afterwards."""
-    away = '{"spec":{"template":{"spec":{"nodeSelector":{"no-such": "node"}}}}}'
-    back = '{"spec":{"template":{"spec":{"nodeSelector":{"no-such": null}}}}}'
-    selector = "--selector=app.kubernetes.io/component=agent"
-    harness.system("patch", "daemonset", "gpushare-agent", "--patch", away)
-    wait_until("the agent is gone", lambda: not harness.system.items("pods", selector), 60)
-    try:
-        yield
-    finally:
-        harness.system("patch", "daemonset", "gpushare-agent", "--patch", back)
-        harness.wait_component("agent")
 
 
 def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harness) -> None:

@@ -95,7 +95,7 @@ def down(logs: Path) -> list[str]:
 
 def _prepare(simulated: bool) -> Record:
     """The image of the clients, and the truth about the GPU: both before gpushare takes it."""
-    sources = key_of(contents(REPOSITORY, host_image.SOURCES))
+    sources = key_of(contents(REPOSITORY, (*host_image.SOURCES, *host_image.MAKERS)))
     if RECORD.exists() and WORKLOAD_ARCHIVE.exists():
         known = Record(**json.loads(RECORD.read_text()))
         if (known.simulated, known.sources) == (simulated, sources):

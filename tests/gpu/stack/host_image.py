@@ -3,6 +3,7 @@
 import io
 import os
 import platform
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -10,18 +11,23 @@ from typing import Any
 
 from localcluster.paths import REPOSITORY
 from tests.gpu.stack import oci_archive
-from tests.gpu.stack.host_tree import Tree, is_of_driver, of_this_machine
+from tests.gpu.stack.host_tree import DRIVER_DIRECTORY, Tree, is_of_driver, of_this_machine
 
 SOURCES = ("operator/gpushare", "workload/gpushare_workload")
+MAKERS = tuple(f"tests/gpu/stack/{name}.py" for name in ("host_image", "host_tree", "oci_archive"))
+"""What else the image depends on."""
 SOURCE_ROOT = "/opt/gpushare/src"
 USER = 65532
 FOLDERS = ("tmp", "etc", "proc", "sys", "dev", "run", "usr/lib64", f"usr/lib/{platform.machine()}-linux-gnu")
 """The last two: the driver's libraries are bound into them when a container starts."""
+CONTROL_PROGRAM = "nvidia-cuda-mps-control"
+"""No container gets it from us; a tenant may bring it along all the same, and the suite of escapes does."""
 TOOL_KIT_VARIABLES = ("CUDA_PATH", "CUDA_HOME")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROGRAM = """#!{python}
 from gpushare_workload.cli import main
-raise SystemExit(main())
+if __name__ == "__main__":
+    raise SystemExit(main())
 """
 
 
@@ -32,6 +38,8 @@ def build(archive: Path, simulated: bool) -> str:
         for path in (REPOSITORY / source).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 tree.files[f"{SOURCE_ROOT}/{path.relative_to(REPOSITORY)}"] = path
+    if program := shutil.which(CONTROL_PROGRAM, path=f"{os.environ['PATH']}:{DRIVER_DIRECTORY}bin"):
+        tree.files[f"/opt/gpushare/bin/{CONTROL_PROGRAM}"] = Path(program).resolve()
     layer = archive.with_suffix(".layer")
     _write_layer(layer, tree)
     found = oci_archive.layer_of(layer)

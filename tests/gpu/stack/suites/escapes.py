@@ -1,0 +1,237 @@
+"""Everything that a tenant can try from inside a container: what came of it, and what was told of it.
+
+Each attempt is a pod of its own. A neighbour checks its results all the while. Which escapes MPS v2 leaves open is
+known (docs/security.md): of those it is expected that they are told, and that none gets past the ceiling of threads.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpushare.api import names
+from localcluster.kubectl import Object
+from localcluster.stack import prepare_namespace
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.node import daemon_of, processes_of_pod
+from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
+
+SHARE, PER_GPU, THREADS, CEILING, MEMORY_GIB = "escapes", 8, 10, 25, 8
+PROGRAM = Path(__file__).with_name("tenant_program.py").read_text()
+AT_ONCE = 6
+START_SECONDS, TURN_SECONDS, HOLD_SECONDS, TOLD_SECONDS = 12, 1.5, 10, 25
+TOLERANCE = 1.05
+PARTITIONED = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NOBODY = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`told`: the event that must come if it gets above its grant, or in any case where `always_told`."""
+
+    name: str
+    environment: dict[str, str | None] = field(default_factory=dict)
+    way: str = "plain"
+    processes: int = 1
+    told: str = "MemoryAboveGrant"
+    always_told: bool = False
+
+
+ATTEMPTS = (
+    Attempt("nothing"),
+    Attempt("limits-unset", {names.ENV_MEMORY: None, names.ENV_THREADS: None}),
+    Attempt("memory-raised", {names.ENV_MEMORY: "0=100G"}),
+    Attempt("memory-garbled", {names.ENV_MEMORY: "0=garbage"}),
+    Attempt("memory-of-another-index", {names.ENV_MEMORY: "1=3G"}),
+    Attempt("memory-of-another-uuid", {names.ENV_MEMORY: f"{NOBODY}=2G"}),
+    Attempt("memory-managed", way="managed"),
+    Attempt("memory-asynchronous", way="asynchronous"),
+    Attempt("threads-raised", {names.ENV_THREADS: "100"}),
+    Attempt("threads-garbled", {names.ENV_THREADS: "abc"}),
+    Attempt("contexts-partitioned", {PARTITIONED: "1", names.ENV_THREADS: "100"}),
+    Attempt("kernels-nested", way="nested"),
+    Attempt("devices-first", {VISIBLE: "0"}),
+    Attempt("devices-second", {VISIBLE: "1"}),
+    Attempt("devices-none", {VISIBLE: ""}),
+    Attempt("devices-another-uuid", {VISIBLE: NOBODY}),
+    Attempt("without-mps", {names.ENV_PIPE_DIRECTORY: "/tmp/nowhere"}, told="NotAnMpsClient"),
+    Attempt("more-processes", processes=3, told="TooManyProcesses", always_told=True),
+)
+
+
+def measure(harness: Harness, findings: Findings) -> None:
+    options: dict[str, Any] = {
+        "per_gpu": PER_GPU,
+        "threads": {"default": THREADS, "max": CEILING},
+        "memory": {"default": f"{MEMORY_GIB}Gi"},
+    }
+    with harness.share(SHARE, **options) as share, harness.namespace() as tenant:
+        share.wait_capacity(PER_GPU)
+        findings.figures["compute_mode"] = harness.gpu_node()["status"]["gpus"][0]["computeMode"]
+        [neighbour] = tenant.neighbours(SHARE, 1)
+        before = daemon_of(harness, share)
+        findings.figures["attempts"] = attempts = dict[str, Any]()
+        for first in range(0, len(ATTEMPTS), AT_ONCE):
+            attempts |= _try(tenant, ATTEMPTS[first : first + AT_ONCE])
+        for attempt in ATTEMPTS:
+            _judge(attempt, attempts[attempt.name], findings)
+        findings.figures["control_program"] = _control(harness, share, tenant, neighbour)
+        findings.figures["debugger"] = _debugger(tenant)
+        findings.figures["all_contexts"] = _all_contexts(harness, share, tenant, findings)
+        _unhurt(harness, share, tenant, neighbour, before, findings)
+        share.apply(**options, enforcement="Terminate")
+        share.wait_ready()
+        findings.figures["terminated"] = _terminated(tenant, findings)
+        _unhurt(harness, share, tenant, neighbour, before, findings)
+
+
+def _pod(tenant: Tenant, name: str, plan: dict[str, Any], **options: Any) -> Object:
+    environment = [{"name": "PROGRAM", "value": PROGRAM}]
+    # Not by a name on PATH: the image has the machine's interpreter where the machine has it.
+    command = [sys.executable, "-c", PROGRAM, json.dumps(plan)]
+    return tenant.pod(name, SHARE, command=command, env=environment, **options)
+
+
+def _try(tenant: Tenant, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
+    """All at once, but for the throughput: that each measures in a turn of its own."""
+    begin = time.time() + START_SECONDS
+    hold = HOLD_SECONDS + TURN_SECONDS * len(attempts)
+    pods = []
+    for number, attempt in enumerate(attempts):
+        plan = {
+            "environment": attempt.environment,
+            "way": attempt.way,
+            "processes": attempt.processes,
+            "at": begin + number * TURN_SECONDS,
+            "hold": hold - number * TURN_SECONDS,
+        }
+        pods.append(_pod(tenant, attempt.name, plan))
+    tenant.start(*pods)
+    found = {}
+    for attempt in attempts:
+        tenant.wait_event(attempt.name, "over", START_SECONDS + hold + 60)
+    for attempt in attempts:
+        found[attempt.name] = _outcome(tenant, attempt)
+    tenant.delete_pods(*(attempt.name for attempt in attempts))
+    return found
+
+
+def _outcome(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
+    lines = {line["event"]: line for line in tenant.log(attempt.name)}
+    client = lines.get("client", {})
+    escaped = client.get("above_refused") is False
+    if escaped or attempt.always_told:
+        wait_until(
+            f"{attempt.told} of {attempt.name}",
+            lambda: attempt.told in parts.reasons(tenant, attempt.name),
+            TOLD_SECONDS,
+            lambda: parts.reasons(tenant, attempt.name),
+        )
+    return {
+        "environment": attempt.environment,
+        "way": attempt.way,
+        "sms": client.get("sms"),
+        "free_mib": client.get("free_mib"),
+        "memory_above_grant_refused": client.get("above_refused"),
+        "share_of_peak": lines.get("throughput", {}).get("share_of_peak"),
+        "error": {key: lines["error"][key] for key in ("code", "text")} if "error" in lines else None,
+        "told": parts.reasons(tenant, attempt.name),
+    }
+
+
+def _judge(attempt: Attempt, outcome: dict[str, Any], findings: Findings) -> None:
+    past_mps = attempt.told == "NotAnMpsClient"
+    share = outcome["share_of_peak"]
+    if share is not None and not past_mps:
+        bound = CEILING / 100 * TOLERANCE
+        findings.expect("no client of MPS gets past the share's ceiling of threads", share <= bound)
+    if outcome["memory_above_grant_refused"] is False:
+        findings.expect("whoever takes more memory than granted is told", attempt.told in outcome["told"])
+    if attempt.name in ("nothing", "limits-unset", "memory-raised", "memory-managed", "memory-asynchronous"):
+        refused = outcome["memory_above_grant_refused"]
+        findings.expect(
+            "the daemon's limit binds those who unset or raise theirs, and every kind of memory",
+            refused or (findings.simulated and attempt.way != "plain"),
+        )
+
+
+def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str) -> dict[str, Any]:
+    """Every command of the control program, as a plain user and as root of a container."""
+    server = daemon_of(harness, share)["serverPid"]
+    uid = tenant.kubectl.get("pod", neighbour)["metadata"]["uid"]
+    [client] = processes_of_pod(harness, uid, b"depart")
+    plan = {"way": "control", "server": server, "client": client}
+    found = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
+    name = f"{tenant.name}-root"
+    prepare_namespace(harness.kubectl, name, "baseline")
+    other = Tenant(harness, name)
+    wait_until("the namespace's ServiceAccount", lambda: other.kubectl.find("serviceaccount", "default"))
+    pod = _pod(other, "control-root", plan, user=0)
+    pod["spec"]["securityContext"] = {"runAsUser": 0}
+    pod["spec"]["containers"][0]["securityContext"] = {}
+    try:
+        found["root"] = _commands(other, pod)
+    finally:
+        other.delete_pods()
+        harness.kubectl.delete("namespace", name, wait=False)
+    return found
+
+
+def _commands(tenant: Tenant, pod: Object) -> dict[str, Any]:
+    tenant.start(pod)
+    name = pod["metadata"]["name"]
+    tenant.wait_event(name, "over", 150)
+    answers = {line["command"]: line["answer"] for line in tenant.events_of(name, "control")}
+    return {"answers": answers, "others": tenant.events_of(name, "others")[0]}
+
+
+def _debugger(tenant: Tenant) -> list[dict[str, Any]]:
+    tenant.start(_pod(tenant, "debugger", {"way": "debugger"}))
+    tenant.wait_event("debugger", "over", 60)
+    return [line for line in tenant.log("debugger") if line["event"] != "over"]
+
+
+def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Findings) -> dict[str, Any]:
+    """One container takes every context that the driver gives; what that does to free slots."""
+    tenant.start(_pod(tenant, "contexts", {"way": "contexts", "hold": 2 * HOLD_SECONDS}))
+    made = tenant.wait_event("contexts", "contexts")
+    wait_until(
+        "the full table is told",
+        lambda: "ClientTableFull" in share.condition("DaemonsReady").get("message", ""),
+        TOLD_SECONDS,
+        share.condition,
+    )
+    free = harness.capacity(SHARE)
+    tenant.wait_event("contexts", "over", 60)
+    tenant.delete_pods("contexts")
+    share.wait_capacity(PER_GPU)
+    findings.expect("a full client table is told, and slots come back when it is no longer full", True)
+    return {"made": made["made"], "error": made["error"], "slots_meanwhile": free}
+
+
+def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:
+    """With `enforcement: Terminate`: how long somebody keeps memory above the grant."""
+    tenant.start(_pod(tenant, "taker", {"environment": {names.ENV_MEMORY: "0=garbage"}, "hold": 60}))
+    taken = tenant.wait_event("taker", "client")
+    ended = tenant.wait_event("taker", "error", 60)
+    wait_until("it is told", lambda: "ClientTerminated" in parts.reasons(tenant, "taker"), TOLD_SECONDS)
+    findings.expect("Terminate ends who takes more memory than granted", ended["code"] == 810)
+    found = {"seconds": round(ended["at"] - taken["at"], 2), "code": ended["code"]}
+    return found | {"told": parts.reasons(tenant, "taker")}
+
+
+def _unhurt(
+    harness: Harness, share: Share, tenant: Tenant, neighbour: str, before: dict[str, Any], findings: Findings
+) -> None:
+    tenant.wait_checks(neighbour, above=tenant.checks(neighbour))
+    after = daemon_of(harness, share)
+    findings.figures["neighbour_checks"] = tenant.checks(neighbour)
+    findings.expect("the neighbour goes on", parts.alive(tenant, [neighbour]) == [neighbour])
+    keys = ("controlPid", "serverPid", "restarts")
+    findings.expect("daemon and server are who they were", [after[it] for it in keys] == [before[it] for it in keys])
+    if after["inForce"] is not None:
+        findings.expect("its limits are what they were", after["inForce"] == before["inForce"])

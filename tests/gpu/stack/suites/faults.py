@@ -1,0 +1,172 @@
+"""Accidents, one after the other, beside three clients that check their results: who dies, what is told, how long until
+a new client computes. What is known to hurt nobody is expected to; what hurts is recorded.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from localcluster import processes
+from localcluster.kubectl import Object
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.node import daemon_of, signal_in_node
+from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
+
+SHARE, NEIGHBOURS, PER_GPU = "faults", 3, 8
+SETTLE_SECONDS, SERVE_SECONDS = 4.0, 90
+KERNEL_MS = 1000
+HOST_MEMORY = "2Gi"
+CRASH = """
+import ctypes, json, sys, threading
+from gpushare_workload.backend import open_backend
+backend = open_backend("auto")
+backend.spin(1)
+backend.synchronize()
+print(json.dumps({"event": "started"}), flush=True)
+backend.spin(float(sys.argv[1]))
+if sys.argv[2] == "crash":
+    ctypes.string_at(0)
+taken = []
+while True:
+    taken.append(b"x" * (64 << 20))
+"""
+
+
+@dataclass(frozen=True)
+class Scene:
+    harness: Harness
+    share: Share
+    tenant: Tenant
+
+
+@dataclass(frozen=True)
+class Accident:
+    """`spares`: the clients beside it are expected to go on."""
+
+    name: str
+    happen: Callable[[Scene], None]
+    spares: bool = False
+
+
+def measure(harness: Harness, findings: Findings) -> None:
+    findings.figures["accidents"] = accidents = dict[str, Any]()
+    with harness.share(SHARE, per_gpu=PER_GPU) as share, harness.namespace() as tenant:
+        share.wait_capacity(PER_GPU)
+        scene = Scene(harness, share, tenant)
+        findings.figures["new_client_without_accident_seconds"] = _serve(scene, "first", time.monotonic())
+        for accident in ACCIDENTS:
+            accidents[accident.name] = outcome = _accident(scene, accident)
+            findings.expect("after each accident a new client finds every limit in force", True)
+            if accident.spares:
+                findings.expect(f"nobody is hurt: {accident.name}", not outcome["hurt"])
+            tenant.delete_pods()
+
+
+def _accident(scene: Scene, accident: Accident) -> dict[str, Any]:
+    names = scene.tenant.neighbours(SHARE, NEIGHBOURS, f"beside-{accident.name}")
+    before, told = daemon_of(scene.harness, scene.share), _told(scene)
+    began = time.monotonic()
+    accident.happen(scene)
+    happened = time.monotonic()
+    served = _serve(scene, f"after-{accident.name}", happened)
+    time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - happened)))
+    alive = parts.alive(scene.tenant, names)
+    for name in alive:
+        scene.tenant.wait_checks(name, above=scene.tenant.checks(name))
+    after = daemon_of(scene.harness, scene.share)
+    return {
+        "lasted_seconds": round(happened - began, 2),
+        "hurt": NEIGHBOURS - len(alive),
+        "codes": parts.errors(scene.tenant, names),
+        "daemon_replaced": after["controlPid"] != before["controlPid"],
+        "server_replaced": after["serverPid"] != before["serverPid"],
+        "told": sorted(_told(scene) - told),
+        "new_client_after_seconds": served,
+    }
+
+
+def _serve(scene: Scene, name: str, since: float) -> float:
+    """Seconds until a new pod's client has found its limits in force."""
+    scene.tenant.start_replaced(scene.tenant.pod(name, SHARE, "limits", "--throughput", "0"), SERVE_SECONDS)
+    if problems := scene.tenant.wait_event(name, "limits", SERVE_SECONDS)["problems"]:
+        raise AssertionError(f"{name}: {problems}")
+    return round(time.monotonic() - since, 2)
+
+
+def _told(scene: Scene) -> set[str]:
+    """What our parts told of the node and of the tenant's pods: reasons and notes."""
+    events = scene.harness.kubectl.items("events", "--all-namespaces")
+    ours = [it for it in events if it["involvedObject"]["kind"] in ("GpuNode", "Pod") and parts.is_ours(it)]
+    return {f"{it['involvedObject']['name']}: {it['reason']}: {it['message']}" for it in ours}
+
+
+def _illegal_access(scene: Scene) -> None:
+    scene.tenant.start(scene.tenant.pod("culprit", SHARE, "fault", "--role", "faulty", "--after", "0.5"))
+    scene.tenant.wait_event("culprit", "faulted")
+
+
+def _kill(which: str) -> Callable[[Scene], None]:
+    def happen(scene: Scene) -> None:
+        pid = daemon_of(scene.harness, scene.share)[which]
+        signal_in_node(scene.harness, pid, "KILL")
+
+    return happen
+
+
+def _restart_component(name: str) -> Callable[[Scene], None]:
+    def happen(scene: Scene) -> None:
+        scene.harness.restart_pods(name, force=True)
+        scene.harness.wait_component(name)
+
+    return happen
+
+
+def _restart_kubelet(scene: Scene) -> None:
+    processes.replace(scene.harness.layout, "kubelet", signal.SIGTERM)
+
+
+def _wedge_server(scene: Scene) -> None:
+    """Until it is told and no more slots are offered."""
+    server = daemon_of(scene.harness, scene.share)["serverPid"]
+    signal_in_node(scene.harness, server, "STOP")
+    try:
+        told = "ControlTimeout"
+        wait_until(told, lambda: told in scene.share.condition("DaemonsReady").get("message", ""), 60)
+    finally:
+        signal_in_node(scene.harness, server, "CONT")
+    scene.share.wait_ready()
+
+
+def _die(how: str) -> Callable[[Scene], None]:
+    """A client that ends in mid-kernel in a way that nobody can see coming."""
+
+    def happen(scene: Scene) -> None:
+        pod = scene.tenant.pod(how, SHARE, command=[sys.executable, "-c", CRASH, str(KERNEL_MS), how])
+        if how == "oom":
+            _limit_host_memory(pod)
+        scene.tenant.start(pod)
+        scene.tenant.wait_event(how, "started")
+        scene.tenant.wait_ended(how)
+
+    return happen
+
+
+def _limit_host_memory(pod: Object) -> None:
+    pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = HOST_MEMORY
+
+
+ACCIDENTS = (
+    Accident("illegal-access", _illegal_access),
+    Accident("client-crashes", _die("crash")),
+    Accident("client-out-of-memory", _die("oom")),
+    Accident("server-killed", _kill("serverPid")),
+    Accident("daemon-killed", _kill("controlPid")),
+    Accident("server-wedged", _wedge_server, spares=True),
+    Accident("agent-killed", _restart_component("agent"), spares=True),
+    Accident("operator-killed", _restart_component("operator"), spares=True),
+    Accident("kubelet-restarted", _restart_kubelet, spares=True),
+)

@@ -1,0 +1,45 @@
+"""What several suites need."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from tests.cluster.harness import Tenant
+
+
+def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
+    """Least, median, largest; in the unit of `values`, of which there is at least one."""
+    return {
+        "least": round(min(values), digits),
+        "median": round(statistics.median(values), digits),
+        "largest": round(max(values), digits),
+    }
+
+
+def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
+    """Those of these pods that run as they were started."""
+    return [
+        pod["metadata"]["name"]
+        for pod in tenant.running()
+        if pod["metadata"]["name"] in names and not any(it["restartCount"] for it in pod["status"]["containerStatuses"])
+    ]
+
+
+def errors(tenant: Tenant, names: Sequence[str]) -> list[int]:
+    """The CUDA errors that these clients told of."""
+    return sorted({line["code"] for name in names for line in tenant.events_of(name, "gpu-error")})
+
+
+def reasons(tenant: Tenant, name: str) -> dict[str, str]:
+    """What was told of a pod by our own parts: the reason of each event, and its note."""
+    told = tenant.kubernetes_events(name)
+    return {it["reason"]: it["message"] for it in told if is_ours(it)}
+
+
+def is_ours(event: dict[str, Any]) -> bool:
+    """Whether a part of gpushare told it."""
+    return _reporter(event).startswith("gpushare")
+
+
+def _reporter(event: dict[str, Any]) -> str:
+    return str(event.get("reportingComponent") or event.get("source", {}).get("component", ""))
