@@ -22,6 +22,7 @@ LIBRARY_DIRS = (
 EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin")
 EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
+ELF = b"\x7fELF"
 SERVER_DEVICES = (*CONTROL_DEVICES, "nvidia-uvm-tools")
 
 LIBRARIES = (
@@ -79,7 +80,7 @@ def choose(listing: Listing, root: str, devices: str = "/dev") -> Driver:
 def find(root: str, mount: Path) -> Driver:
     """Reads the driver root, which this process sees at `mount` and the host at `root`."""
     listing = {folder: _entries(mount, folder, LIBRARIES) for folder in LIBRARY_DIRS}
-    listing |= {folder: _entries(mount, folder, EXECUTABLES) for folder in EXECUTABLE_DIRS}
+    listing |= {folder: _programs(mount, folder) for folder in EXECUTABLE_DIRS}
     own_devices = root != "/" and (mount / "dev/nvidiactl").exists()
     return choose(listing, root, devices=_on_host(root, "/dev") if own_devices else "/dev")
 
@@ -96,7 +97,7 @@ def nvml_library(mount: Path) -> Path | None:
 def control_program_dir(mount: Path) -> Path | None:
     """Where this process can run nvidia-cuda-mps-control from, or None where the root has none."""
     for folder in EXECUTABLE_DIRS:
-        path = resolve(mount, f"{folder}/{EXECUTABLES[0]}")
+        path = _programs(mount, folder).get(EXECUTABLES[0])
         if path is not None:
             return (mount / path.lstrip("/")).parent
     return None
@@ -140,6 +141,20 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
             if path is not None:
                 found[entry.name] = path
     return found
+
+
+def _programs(mount: Path, folder: str) -> dict[str, str]:
+    """Without scripts: some installers wrap the driver's programs, and a wrapper names paths that no container has."""
+    found = _entries(mount, folder, EXECUTABLES)
+    return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ELF)) == ELF
+    except OSError:
+        return False
 
 
 def _on_host(root: str, path: str) -> str:

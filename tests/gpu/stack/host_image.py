@@ -3,15 +3,15 @@
 import io
 import os
 import platform
-import shutil
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
+from gpushare.node.driver import control_program_dir
 from localcluster.paths import REPOSITORY
 from tests.gpu.stack import oci_archive
-from tests.gpu.stack.host_tree import DRIVER_DIRECTORY, Tree, is_of_driver, of_this_machine
+from tests.gpu.stack.host_tree import Tree, is_of_driver, of_this_machine
 
 SOURCES = ("operator/gpushare", "workload/gpushare_workload")
 MAKERS = tuple(f"tests/gpu/stack/{name}.py" for name in ("host_image", "host_tree", "oci_archive"))
@@ -38,8 +38,8 @@ def build(archive: Path, simulated: bool) -> str:
         for path in (REPOSITORY / source).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 tree.files[f"{SOURCE_ROOT}/{path.relative_to(REPOSITORY)}"] = path
-    if program := shutil.which(CONTROL_PROGRAM, path=f"{os.environ['PATH']}:{DRIVER_DIRECTORY}bin"):
-        tree.files[f"/opt/gpushare/bin/{CONTROL_PROGRAM}"] = Path(program).resolve()
+    if programs := control_program_dir(Path("/")):
+        tree.files[f"/opt/gpushare/bin/{CONTROL_PROGRAM}"] = programs / CONTROL_PROGRAM
     layer = archive.with_suffix(".layer")
     _write_layer(layer, tree)
     found = oci_archive.layer_of(layer)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpushare.node.driver import choose, find, nvml_library, resolve
+from gpushare.node.driver import choose, control_program_dir, find, nvml_library, resolve
 
 DEBIAN = "/usr/lib/x86_64-linux-gnu"
 LISTING = {
@@ -65,6 +65,18 @@ def test_nvml_is_found_where_this_process_can_open_it(tmp_path: Path) -> None:
     root = _root(tmp_path)
     assert nvml_library(root) == root / "opt/nvidia/libnvidia-ml.so.580.1"
     assert nvml_library(tmp_path / "empty") is None
+
+
+def test_a_script_around_the_control_program_is_passed_over(tmp_path: Path) -> None:
+    """Seen on a machine where /usr/bin had a shell script that named the program by its path on the host."""
+    for folder, content in (("usr/bin", b"#!/bin/sh\n"), ("usr/local/nvidia/bin", b"\x7fELF\x02")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "nvidia-cuda-mps-control").write_bytes(content)
+    program = "/usr/local/nvidia/bin/nvidia-cuda-mps-control"
+    assert find("/", tmp_path).executables == {"nvidia-cuda-mps-control": program}
+    assert control_program_dir(tmp_path) == tmp_path / "usr/local/nvidia/bin"
+    (tmp_path / program.lstrip("/")).unlink()
+    assert control_program_dir(tmp_path) is None
 
 
 def test_a_link_cannot_leave_the_root(tmp_path: Path) -> None:
