@@ -25,7 +25,7 @@ from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
 from gpushare.node.dra.claims import WITHOUT_CDI, Gpu
 from gpushare.node.dra.driver import ClaimDelivery, Offered
-from gpushare.node.draining import Slots, united
+from gpushare.node.draining import KubeletView, Place, Slots, united
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.expiry import Expired
 from gpushare.node.fault_reports import Look, look_at
@@ -165,8 +165,11 @@ class Agent:
 
     def fault_looks(self) -> list[Look]:
         """What is known now of each GPU with a daemon of ours, for reports of faults."""
+        holders: dict[Uuid, set[str]] = {}
+        for (_, uuid), pods in self._holding(self._kubelet.view).items():
+            holders.setdefault(uuid, set()).update(pods)
         return [
-            look_at(decision.verdict, self._on_disk[uuid].state, self.observed.get(uuid), uuid)
+            look_at(decision.verdict, self._on_disk[uuid].state, self.observed.get(uuid), holders.get(uuid, ()), uuid)
             for uuid, decision in self.decisions.items()
             if uuid in self._on_disk
         ]
@@ -406,7 +409,7 @@ class Agent:
             original_modes={uuid: item.original_mode for uuid, item in self._on_disk.items()},
             gpus=[self._gpu_facts(decision) for decision in self.decisions.values()],
             held=self._held(picture),
-            holding={**(picture.kubelet.pods if picture.kubelet else {}), **self._claims.claims.pods()},
+            holding=self._holding(picture.kubelet),
             assignments=self._assignments or (),
             pods=list(self.pods.objects.values()),
             findings=self._watch.findings(),
@@ -416,6 +419,10 @@ class Agent:
         )
         await self._writer.write(build(facts, node.status), node)
         self._ready = self._informed() and self.pods.synced.is_set() and picture.kubelet is not None
+
+    def _holding(self, view: KubeletView | None) -> dict[Place, frozenset[str]]:
+        """The pods that hold a part of a GPU, as namespace/name."""
+        return {**(view.pods if view else {}), **self._claims.claims.pods()}
 
     def _gpu_facts(self, decision: GpuDecision) -> GpuFacts:
         uuid = decision.plan.uuid

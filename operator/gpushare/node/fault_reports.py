@@ -5,7 +5,7 @@ fault is put down to nobody: server log and Xid name innocents (measured), so th
 while no agent ran is told by `absence`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,11 +21,13 @@ from gpushare.nvml.types import Xid
 XID_SECONDS = 6.0
 """So long an Xid waits for the fault that it belongs to: the supervisor looks every 2 s."""
 SUSPECTS_TOLD = 8
+SUSPECT_SECONDS = 20.0
+"""So long a client that has gone may still be the cause: a fault is found out after the death that brought it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One GPU of a share now. `clients`: its pods with clients, as namespace/name."""
+    """One GPU of a share now. `clients`: pods that have clients or hold a part of it, as namespace/name."""
 
     uuid: Uuid
     restarts: int = 0
@@ -38,8 +40,12 @@ class Look:
     clients: tuple[str, ...] = ()
 
 
-def look_at(verdict: Verdict, state: DaemonState | None, reading: Reading | None, uuid: Uuid) -> Look:
+def look_at(
+    verdict: Verdict, state: DaemonState | None, reading: Reading | None, holders: Collection[str], uuid: Uuid
+) -> Look:
+    """`holders`: pods that have a part of the GPU, as namespace/name: a client can come and die between readings."""
     clients = {f"{usage.namespace}/{usage.pod}" for usage in reading.usages if usage.pod} if reading else set()
+    clients |= set(holders)
     look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)))
     if state is None:
         return look
@@ -56,7 +62,8 @@ def look_at(verdict: Verdict, state: DaemonState | None, reading: Reading | None
 @dataclass(slots=True)
 class _Known:
     look: Look
-    suspects: tuple[str, ...] = ()
+    seen: dict[str, float] = field(default_factory=dict)
+    """When each client was there last."""
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
 
@@ -77,12 +84,12 @@ class FaultReports:
         for uuid, look in present.items():
             known = self._known.get(uuid)
             if known is None:
-                self._known[uuid] = _Known(look, look.clients)
+                self._known[uuid] = _Known(look, dict.fromkeys(look.clients, now))
                 found += self._states(look, replace(look, reason=DaemonReason.READY))
                 continue
+            _remember(known, look, now)
             found += self._changes(known, look, now)
             known.look = look
-            known.suspects = look.clients or known.suspects
         return found
 
     def _changes(self, known: _Known, look: Look, now: float) -> Iterator[News]:
@@ -97,7 +104,9 @@ class FaultReports:
         late = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
         known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
         if late:
-            note = f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(known.suspects)}"
+            note = (
+                f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(sorted(known.seen))}"
+            )
             yield self._news(EventReason.GPU_FAULT, look.uuid, note)
 
     def _states(self, look: Look, before: Look) -> Iterator[News]:
@@ -116,9 +125,16 @@ _STATES: Mapping[DaemonReason, EventReason] = {
 }
 
 
+def _remember(known: _Known, look: Look, now: float) -> None:
+    """Where none are left, those who were there last are the suspects, however long ago that was."""
+    known.seen.update(dict.fromkeys(look.clients, now))
+    if look.clients:
+        known.seen = {client: at for client, at in known.seen.items() if now - at < SUSPECT_SECONDS}
+
+
 def _fault_note(look: Look, known: _Known) -> str:
     xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
-    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(known.suspects)}"
+    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(sorted(known.seen))}"
 
 
 def _xids(xids: list[Xid]) -> str:
@@ -126,7 +142,7 @@ def _xids(xids: list[Xid]) -> str:
     return f"The driver logged Xid {numbers}"
 
 
-def _suspicion(clients: tuple[str, ...]) -> str:
+def _suspicion(clients: list[str]) -> str:
     if not clients:
         return "Which process is to blame is not known: log and Xid may name an innocent one."
     more = f" and {len(clients) - SUSPECTS_TOLD} more" if len(clients) > SUSPECTS_TOLD else ""

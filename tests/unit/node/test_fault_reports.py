@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpushare.api.conditions import DaemonReason, EventReason
-from gpushare.node.fault_reports import SUSPECTS_TOLD, XID_SECONDS, FaultReports, Look
+from gpushare.node.fault_reports import SUSPECT_SECONDS, SUSPECTS_TOLD, XID_SECONDS, FaultReports, Look, look_at
+from gpushare.node.verdict import Verdict
 from gpushare.nvml.types import Xid
 
 GPU = "GPU-0"
@@ -70,6 +71,22 @@ def test_a_fault_is_told_with_the_daemons_line_its_xid_and_everybody_who_may_be_
     assert "server 501 is FAULT: [x] Client {PID: 7} fatal. The driver logged Xid 31." in news.note
     assert "one of its clients, and log and Xid may name an innocent one: team/a, team/b." in news.note
     assert reports.look([FAULTED], XID_SECONDS + 1) == [], "the Xid belongs to the fault"
+
+
+def test_a_client_that_has_just_gone_may_be_the_cause_and_one_that_left_long_before_is_not(
+    reports: FaultReports,
+) -> None:
+    both = replace(CALM, clients=("team/a", "team/b", "team/left"))
+    reports.look([both], 1.0)
+    reports.look([CALM], 2.0 + SUSPECT_SECONDS)
+    reports.look([replace(CALM, clients=("team/a",))], 3.0 + SUSPECT_SECONDS)
+    [news] = reports.look([replace(FAULTED, clients=("team/a",))], 4.0 + SUSPECT_SECONDS)
+    assert "an innocent one: team/a, team/b." in news.note
+
+
+def test_a_pod_that_holds_a_slot_is_a_suspect_although_no_reading_showed_its_client() -> None:
+    verdict = Verdict(DaemonReason.READY, "")
+    assert look_at(verdict, None, None, ["team/crashed"], GPU).clients == ("team/crashed",)
 
 
 def test_an_xid_without_a_fault_is_told_after_a_while(reports: FaultReports) -> None:
