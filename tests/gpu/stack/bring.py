@@ -32,7 +32,7 @@ COMPONENTS = ("operator", "webhook", "agent", "mps", "simulated-driver")
 INSTALL_SECONDS = 150
 # The machine is lent: its compute modes are not ours to set.
 VALUES = ("--set=computeMode=Leave",)
-SIMULATED_GPU = {"product": "NVIDIA H200", "sms": 132, "memory_mib": 143155, "driver": ""}
+SIMULATED_GPU: dict[str, Any] = {"product": "NVIDIA H200", "sms": 132, "memory_mib": 143155, "driver": ""}
 _TRUTH = """
 import json, subprocess, cupy
 device = cupy.cuda.runtime.getDeviceProperties(0)
@@ -41,13 +41,15 @@ name, nvml_mib, driver = subprocess.run(query, check=True, capture_output=True, 
 print(json.dumps({
     "product": name, "sms": device["multiProcessorCount"], "driver": driver,
     "memory_mib": device["totalGlobalMem"] >> 20, "nvml_memory_mib": int(nvml_mib),
+    "gpus": cupy.cuda.runtime.getDeviceCount(),
 }))
 """
 
 
 @dataclass(frozen=True)
 class Record:
-    """What `up` found and made. `truth`: the GPU as the driver's own tools tell it, before gpushare was there."""
+    """What `up` found and made. `truth`: the first GPU, as the driver's own tools tell it before gpushare is there, and
+    how many there are."""
 
     simulated: bool
     sources: str
@@ -56,13 +58,16 @@ class Record:
     truth: dict[str, Any]
 
 
-def up(simulated: bool) -> Record:
-    """Repeated, it starts and makes what is missing. Raises LocalClusterError."""
+def up(simulated: int) -> Record:
+    """`simulated`: GPUs to simulate; 0: the machine's own. Repeated, it starts and makes what is missing.
+
+    Raises LocalClusterError.
+    """
     programs = use_unpacked()
     record = _prepare(simulated)
     layout = cluster.up(CLUSTER, programs)
     cluster.load_images(layout, [OPERATOR_ARCHIVE, WORKLOAD_ARCHIVE])
-    install(_stack(record), *VALUES, *_simulation(simulated), seconds=INSTALL_SECONDS)
+    install(_stack(record), *VALUES, *_simulation(record), seconds=INSTALL_SECONDS)
     return record
 
 
@@ -75,9 +80,10 @@ def running() -> tuple[Stack, Record]:
     return _stack(record), record
 
 
-def upgrade(stack: Stack, *values: str) -> None:
+def upgrade(*values: str) -> None:
     """As `up` installed it, with further values."""
-    install(stack, *VALUES, *_simulation(stack.simulated), *values, seconds=INSTALL_SECONDS)
+    stack, record = running()
+    install(stack, *VALUES, *_simulation(record), *values, seconds=INSTALL_SECONDS)
 
 
 def down(logs: Path) -> list[str]:
@@ -93,17 +99,18 @@ def down(logs: Path) -> list[str]:
     return _left(layout)
 
 
-def _prepare(simulated: bool) -> Record:
+def _prepare(simulated: int) -> Record:
     """The image of the clients, and the truth about the GPU: both before gpushare takes it."""
     sources = key_of(contents(REPOSITORY, (*host_image.SOURCES, *host_image.MAKERS)))
     if RECORD.exists() and WORKLOAD_ARCHIVE.exists():
         known = Record(**json.loads(RECORD.read_text()))
-        if (known.simulated, known.sources) == (simulated, sources):
+        same_gpus = known.truth["gpus"] == simulated if simulated else not known.simulated
+        if same_gpus and known.sources == sources:
             return known
     WORK.mkdir(parents=True, exist_ok=True)
-    truth = SIMULATED_GPU if simulated else _truth()
-    image = host_image.build(WORKLOAD_ARCHIVE, simulated)
-    record = Record(simulated, sources, OPERATOR_NAME.read_text(), image, truth)
+    truth = {**SIMULATED_GPU, "gpus": simulated} if simulated else _truth()
+    image = host_image.build(WORKLOAD_ARCHIVE, bool(simulated))
+    record = Record(bool(simulated), sources, OPERATOR_NAME.read_text(), image, truth)
     RECORD.write_text(json.dumps(asdict(record)))
     return record
 
@@ -116,10 +123,10 @@ def _truth() -> dict[str, Any]:
     return truth
 
 
-def _simulation(simulated: bool) -> list[str]:
-    if not simulated:
+def _simulation(record: Record) -> list[str]:
+    if not record.simulated:
         return []
-    values = {"gpus": 1, "sms": SIMULATED_GPU["sms"], "memoryMiB": SIMULATED_GPU["memory_mib"]}
+    values = {"gpus": record.truth["gpus"], "sms": SIMULATED_GPU["sms"], "memoryMiB": SIMULATED_GPU["memory_mib"]}
     product = f"--set-string=simulation.product={SIMULATED_GPU['product']}"
     return [product, *(f"--set=simulation.{name}={value}" for name, value in values.items())]
 

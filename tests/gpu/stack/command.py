@@ -49,7 +49,15 @@ def _parser(description: str) -> argparse.ArgumentParser:
     down = add("down", _down, "save the logs, end everything, say what is left")
     everything = add("all", _all, "up, the suites that are not yet as expected, and down whatever happened")
     for step in (up, everything):
-        step.add_argument("--simulated", action="store_true", help="rehearse it with a simulated GPU")
+        step.add_argument(
+            "--simulated",
+            type=int,
+            nargs="?",
+            const=1,
+            default=0,
+            metavar="GPUS",
+            help="rehearse it with simulated GPUs",
+        )
     for step in (one, down, everything):
         step.add_argument("--out", type=Path, help=f"for results and logs (default: {RESULTS}, or build/ if simulated)")
     return parser
@@ -104,7 +112,7 @@ def _run_suites(names: Sequence[str], out: Path) -> bool:
 
 
 def _run_suite(name: str, out: Path) -> bool:
-    measure, seconds = SUITES[name]
+    measure, seconds, _ = SUITES[name]
     with _step(f"suite {name}", seconds):
         as_expected = suite.run(name, measure, out)
     print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
@@ -124,15 +132,21 @@ def _take_down(out: Path) -> bool:
 
 
 def _all(arguments: argparse.Namespace) -> bool:
-    out = arguments.out or _results(arguments.simulated)
+    out = arguments.out or _results(bool(arguments.simulated))
     went_well = False
     try:
         _up(arguments)
-        todo = [name for name in SUITES if not _is_done(out, name, arguments.simulated)]
+        todo = [name for name in _of_this_machine() if not _is_done(out, name, bool(arguments.simulated))]
         went_well = _run_suites(todo, out)
     finally:
         went_well = _take_down(out) and went_well
     return went_well
+
+
+def _of_this_machine() -> list[str]:
+    """The suites for as many GPUs as there are."""
+    gpus = bring.running()[1].truth["gpus"]
+    return [name for name, (_, _, wanted) in SUITES.items() if wanted == gpus]
 
 
 def _is_done(out: Path, name: str, simulated: bool) -> bool:

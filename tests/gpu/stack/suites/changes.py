@@ -24,7 +24,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         harness.restart_pods("agent")
         harness.wait_component("agent")
         _go_on(tenant, names)
-        bring.upgrade(harness.stack, "--set=agent.logLevel=DEBUG")
+        bring.upgrade("--set=agent.logLevel=DEBUG")
         harness.wait_component("agent")
         share.wait_ready()
         _go_on(tenant, names)
