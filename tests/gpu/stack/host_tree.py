@@ -25,6 +25,8 @@ from tests.gpu.stack import libraries
 DISTRIBUTIONS = ("numpy", "rich")
 ON_A_GPU = ("cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py")
 """Those of them that are installed."""
+OUR_OWN = "gpushare"
+"""Comes from the work tree."""
 DRIVER_DIRECTORY = "/usr/local/nvidia/"
 TOOL_KIT = Path("/usr/local/cuda")
 """Where programs look for CUDA's headers, if it is not installed as Python packages."""
@@ -54,7 +56,8 @@ else:
     except SystemExit as end:
         assert not end.code, f"the workload ended with {{end.code}}"
 mapped = {{line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if ".so" in line}}
-print(json.dumps(sorted(mapped)))
+modules = {{name.partition(".")[0] for name in sys.modules}}
+print(json.dumps([sorted(mapped), sorted(modules)]))
 """
 
 
@@ -104,15 +107,17 @@ def is_of_driver(path: str) -> bool:
 
 def of_this_machine(simulated: bool) -> Tree:
     """Raises LocalClusterError where the workload does not run here: then it would not in a container either."""
-    loaded = _loaded(simulated)
+    loaded, modules = _loaded(simulated)
     tree = Tree()
     python = Path(sys.executable)
     for path in (python, Path(sys.prefix) / "pyvenv.cfg", Path(sysconfig.get_path("stdlib"))):
         tree.add(path)
-    for path in _installed([*DISTRIBUTIONS, *([] if simulated else ON_A_GPU)]):
+    for path in _installed([*DISTRIBUTIONS, *([] if simulated else ON_A_GPU), *_distributions(modules)]):
         tree.add(path)
     for path in (*loaded, *_beside(loaded)):
         tree.add(path)
+    # A part of the tool kit that kernels are linked with which start kernels themselves.
+    tree.add(TOOL_KIT / "lib64" / "libcudadevrt.a")
     programs = [
         python,
         *(path for path in tree.files.values() if path.name.endswith(".so") and "lib-dynload" in path.parts),
@@ -122,8 +127,8 @@ def of_this_machine(simulated: bool) -> Tree:
     return tree
 
 
-def _loaded(simulated: bool) -> list[Path]:
-    """The shared libraries that the workload has mapped once it has used the GPU."""
+def _loaded(simulated: bool) -> tuple[list[Path], list[str]]:
+    """The shared libraries that the workload has mapped once it has used the GPU, and the modules that it imported."""
     probe = [sys.executable, "-c", _PROBE.format(simulated=simulated)]
     # A kernel that was compiled before would need no compiler.
     with tempfile.TemporaryDirectory() as empty:
@@ -132,7 +137,14 @@ def _loaded(simulated: bool) -> list[Path]:
         done = subprocess.run(probe, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     if done.returncode != 0:
         raise LocalClusterError(f"the workload does not run on this machine: {done.stderr.strip()[-800:]}")
-    return [Path(path) for path in json.loads(done.stdout.splitlines()[-1]) if not is_of_driver(path)]
+    mapped, modules = json.loads(done.stdout.splitlines()[-1])
+    return [Path(path) for path in mapped if not is_of_driver(path)], modules
+
+
+def _distributions(modules: Iterable[str]) -> list[str]:
+    """What these modules were installed by: also what a program requires nowhere, and imports where it finds it."""
+    known = metadata.packages_distributions()
+    return sorted({name for module in modules for name in known.get(module, ()) if name != OUR_OWN})
 
 
 def _beside(loaded: Iterable[Path]) -> list[Path]:

@@ -205,6 +205,7 @@ def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Find
         TOLD_SECONDS,
         share.condition,
     )
+    wait_until("free slots are withdrawn", lambda: harness.capacity(SHARE) < PER_GPU, TOLD_SECONDS)
     free = harness.capacity(SHARE)
     tenant.wait_event("contexts", "over", 60)
     tenant.delete_pods("contexts")
