@@ -25,6 +25,7 @@ from gpushare.nvml.types import Nvml
 
 REAL = os.environ.get("GPUSHARE_CONTRACT") == "real"
 HERE = Path(__file__).parent
+AS_USER = ("setpriv", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--clear-groups")
 SECONDS = 10.0
 
 
@@ -89,12 +90,22 @@ class Machine:
         self.until(lambda: self.control("get_server_list").returncode == 0)
         return self._daemon
 
-    def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS) -> Any:
-        """Run the control program with `commands` on its standard input; TimeoutExpired when it hangs."""
+    def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS, user: int = 0) -> Any:
+        """Run the control program with `commands` on its standard input; TimeoutExpired when it hangs.
+
+        `user`: who may read all files, but is not root for the daemon.
+        """
+        become = [*AS_USER, f"--reuid={user}"] if user else []
         environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe)}
         text = "".join(f"{command}\n" for command in commands)
         return subprocess.run(
-            [self._control], env=environ, input=text, capture_output=True, text=True, timeout=seconds, check=False
+            [*become, self._control],
+            env=environ,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
 
     def ask(self, *commands: str) -> str:

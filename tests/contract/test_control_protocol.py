@@ -7,10 +7,20 @@ import time
 
 import pytest
 
+USER = 65534
+REFUSAL = "Control deamon settings can only be modified by the user who started it or by the root user."
 CHANGING = [
     "set_default_active_thread_percentage 50",
     "set_default_device_pinned_mem_limit 0 1G",
 ]
+
+
+def _clients_directory(machine):
+    """What a client's container has: a hard link to the one socket."""
+    directory = machine.directory / "client"
+    directory.mkdir()
+    (directory / "control").hardlink_to(machine.pipe / "control")
+    return directory
 
 
 def test_without_a_daemon_it_says_so_and_exits_with_1(idle):
@@ -81,23 +91,14 @@ def test_clients_are_listed_by_their_host_pid(machine):
 
 @pytest.mark.parametrize("command", CHANGING)
 def test_without_control_privileged_nothing_can_be_changed(machine, command):
-    directory = machine.directory / "client"
-    directory.mkdir()
-    (directory / "control").hardlink_to(machine.pipe / "control")
-    result = machine.control(command, pipe=directory)
+    result = machine.control(command, pipe=_clients_directory(machine))
     assert result.returncode == 0
-    assert result.stdout == (
-        "Insufficient privileges for UID 0. Control deamon settings can only be modified by the user who started it "
-        "or by the root user.\n"
-    )
+    assert result.stdout == f"Insufficient privileges for UID 0. {REFUSAL}\n"
     assert machine.ask("get_default_active_thread_percentage") == "100.0"
 
 
 def test_without_control_privileged_quit_is_refused_and_questions_are_answered(machine):
-    directory = machine.directory / "client"
-    directory.mkdir()
-    (directory / "control").hardlink_to(machine.pipe / "control")
-    result = machine.control("quit", "get_default_active_thread_percentage", pipe=directory)
+    result = machine.control("quit", "get_default_active_thread_percentage", pipe=_clients_directory(machine))
     assert result.stdout == "Not enough privilege to execute quit command\n100.0\n"
 
 
@@ -184,13 +185,36 @@ def test_sigterm_kills_the_daemon_and_leaves_its_files(machine):
     assert {entry.name for entry in machine.pipe.iterdir()} == left
 
 
-def test_start_server_asks_for_no_privilege(idle):
+def test_start_server_by_the_clients_socket_is_obeyed_from_uid_0(idle):
     idle.start_daemon("-multiuser-server")
-    directory = idle.directory / "client"
-    directory.mkdir()
-    (directory / "control").hardlink_to(idle.pipe / "control")
-    idle.control("start_server -uid 0", pipe=directory)
+    idle.control("start_server -uid 0", pipe=_clients_directory(idle))
     assert idle.ask("get_server_list").isdigit()
+
+
+OF_THE_SERVER = {
+    "set_active_thread_percentage {server} 100": "100.0\n",
+    "set_device_pinned_mem_limit {server} 0 100G": "",
+    "terminate_client {server} {client}": "0\n",
+    "shutdown_server {server} -f": "",
+}
+
+
+@pytest.mark.parametrize("command", OF_THE_SERVER)
+def test_by_the_clients_socket_uid_0_commands_the_server(machine, command):
+    """The reason why clients must not be UID 0: in a container with no more than that socket it is obeyed."""
+    client = machine.client()
+    text = command.format(server=machine.server(), client=client.pid)
+    assert machine.control(text, pipe=_clients_directory(machine)).stdout == OF_THE_SERVER[command]
+
+
+@pytest.mark.parametrize("command", [*OF_THE_SERVER, "start_server -uid 0"])
+def test_by_the_clients_socket_other_users_change_nothing(machine, command):
+    client = machine.client()
+    text = command.format(server=machine.server(), client=client.pid)
+    answer = machine.control(text, pipe=_clients_directory(machine), user=USER).stdout
+    after = "800\n" if command.startswith("terminate_client") else ""
+    assert answer == f"Insufficient privileges for UID {USER}. {REFUSAL}\n{after}"
+    assert machine.ask(f"get_client_list {machine.server()}") == str(client.pid)
 
 
 @pytest.mark.parametrize(

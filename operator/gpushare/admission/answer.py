@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ENVIRONMENT = "Environment"
     MOUNT = "Mount"
     VOLUME = "Volume"
+    USER = "User"
     CHANGED_AFTERWARDS = "ChangedAfterwards"
     SHARE_SPEC = "ShareSpec"
 

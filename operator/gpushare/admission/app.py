@@ -59,7 +59,8 @@ def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) ->
         pod = request["object"]
         entries = listed(mapped(pod, "spec"), "resourceClaims")
         claims = await sources.claims(request.get("namespace") or "", entries) if entries else {}
-        return replace(await world(request, shares_asked_for(pod)), claims=claims)
+        claimed = {share for claim in claims.values() for share in shares_claimed({"spec": claim})}
+        return replace(await world(request, shares_asked_for(pod) | claimed), claims=claims)
 
     async def mutate_pod(request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":

@@ -26,6 +26,7 @@ from gpushare.admission.refusals import (
     slot_problems,
     volume_problems,
 )
+from gpushare.admission.users import user_changes, user_problems
 from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, share_of_resource
@@ -63,7 +64,9 @@ def admit_pod(pod: dict[str, Any], world: World) -> Answer:
         problems.update(found)
         problems.update(dict.fromkeys(environment_problems(container, expected), Reason.ENVIRONMENT))
         problems.update(dict.fromkeys(mount_problems(container), Reason.MOUNT))
+        problems.update(dict.fromkeys(user_problems(container, spec, world), Reason.USER))
         changes += _container_changes(container, expected or {}, _grace_seconds(spec))
+        changes += user_changes(container, spec, world)
     if asking:
         problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes")), Reason.VOLUME))
         changes += _volume_changes(spec)

@@ -44,6 +44,11 @@ Duration = Annotated[
 ]
 
 
+class RootUser(StrEnum):
+    FORBID = "Forbid"
+    ALLOW = "Allow"
+
+
 class Enforcement(StrEnum):
     AUDIT = "Audit"
     TERMINATE = "Terminate"
@@ -163,6 +168,13 @@ class Clients(ApiModel):
     threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
     memory: MemoryGrant = Field(description="GPU memory of each client.")
     priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
+    root_user: RootUser = Field(
+        default=RootUser.FORBID,
+        description="Whether a client may run as UID 0 of the node, whom the MPS daemon obeys: it can end its "
+        "neighbours' clients and lift limits. Forbid: clients run as another user (runAsNonRoot is added where the pod "
+        "leaves it open) or as root of a user namespace (hostUsers: false). Allow: where all who use the share are "
+        "trusted with each other's work.",
+    )
 
 
 class Size(ApiModel):

@@ -1,7 +1,8 @@
 """The control commands of MPS v2 on driver 580: what each prints. Unknown ones print that they are.
 
-As measured, including what a missing argument is answered with and that start_server asks for no privilege. Assumed:
-what malformed numbers are answered with other than percentages, and that terminate_client needs the privileged socket.
+As measured, including what a missing argument is answered with, and that through the clients' socket UID 0 may command
+the server though not change the daemon's defaults. Assumed: what malformed numbers are answered with other than
+percentages.
 """
 
 import os
@@ -11,17 +12,22 @@ from typing import Any, Protocol
 
 from gpushare.simulation import limits
 
-CHANGING = frozenset(
+OF_THE_DAEMON = frozenset(
+    {"set_default_active_thread_percentage", "set_default_device_pinned_mem_limit", "set_default_client_priority"}
+)
+"""Taken through the privileged socket alone."""
+OF_THE_SERVER = frozenset(
     {
+        "start_server",
         "shutdown_server",
         "terminate_client",
-        "set_default_active_thread_percentage",
         "set_active_thread_percentage",
-        "set_default_device_pinned_mem_limit",
         "set_device_pinned_mem_limit",
-        "set_default_client_priority",
     }
 )
+"""Taken from UID 0 through either socket."""
+REFUSED_AFTER = {"terminate_client": "800\n"}
+"""What follows the refusal: a CUDA error."""
 
 
 @dataclass(slots=True)
@@ -77,8 +83,8 @@ def answer(daemon: Daemon, line: str, privileged: bool, uid: int) -> str:
         return NEEDED[name]
     if command is None:
         return f'Unknown command "{name}"\n'
-    if name in CHANGING and not privileged:
-        return privilege_error(uid)
+    if not privileged and (name in OF_THE_DAEMON or (name in OF_THE_SERVER and uid != 0)):
+        return privilege_error(uid) + REFUSED_AFTER.get(name, "")
     try:
         return command(daemon, arguments)
     except (IndexError, ValueError):

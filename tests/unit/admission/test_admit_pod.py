@@ -35,6 +35,7 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
         "perGpu": 8,
         "threads": {"default": 25, "max": 50},
         "memory": spec.pop("memory", {"default": "8Gi", "max": "8Gi"}),
+        **spec.pop("clients", {}),
     }
     metadata = {"name": name, "deletionTimestamp": "2026-11-21T00:00:00Z" if deleting else None}
     status = {"gpuMemoryMib": gpu_mib}
