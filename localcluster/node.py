@@ -17,6 +17,7 @@ from localcluster.components import FIRST, THEN, Command, commands
 from localcluster.layout import NODE_NAME, Layout, load
 
 _COVERED = ("/run", "/var/lib", "/var/log")
+_WHOLE_PROC = Path("/run/localcluster/proc")
 # The kubelet would write these machine-wide settings; it is shown files that already hold what it wants.
 _SYSCTLS = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
@@ -116,6 +117,9 @@ def _prepare_mounts(layout: Layout) -> None:
     kubelet = Path("/var/lib/kubelet")
     kubelet.mkdir()
     _run("mount", "--bind", layout.kubelet, kubelet)
+    # In a user namespace the kernel allows another proc only where a whole one is in sight, and we cover parts of ours.
+    _WHOLE_PROC.mkdir(parents=True)
+    _run("mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", _WHOLE_PROC)
     for key, value in _SYSCTLS.items():
         _pretend(Path("/proc/sys") / key, f"{value}\n", layout.conf / key.replace("/", "."))
 

@@ -21,7 +21,7 @@ from gpushare.nvml.types import Xid
 XID_SECONDS = 6.0
 """So long an Xid waits for the fault that it belongs to: the supervisor looks every 2 s."""
 SUSPECTS_TOLD = 8
-SUSPECT_SECONDS = 20.0
+SUSPECT_SECONDS = 10.0
 """So long a client that has gone may still be the cause: a fault is found out after the death that brought it."""
 
 
@@ -104,9 +104,7 @@ class FaultReports:
         late = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
         known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
         if late:
-            note = (
-                f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(sorted(known.seen))}"
-            )
+            note = f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(known.seen)}"
             yield self._news(EventReason.GPU_FAULT, look.uuid, note)
 
     def _states(self, look: Look, before: Look) -> Iterator[News]:
@@ -134,7 +132,7 @@ def _remember(known: _Known, look: Look, now: float) -> None:
 
 def _fault_note(look: Look, known: _Known) -> str:
     xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
-    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(sorted(known.seen))}"
+    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(known.seen)}"
 
 
 def _xids(xids: list[Xid]) -> str:
@@ -142,9 +140,11 @@ def _xids(xids: list[Xid]) -> str:
     return f"The driver logged Xid {numbers}"
 
 
-def _suspicion(clients: list[str]) -> str:
-    if not clients:
+def _suspicion(seen: Mapping[str, float]) -> str:
+    """Who was there last comes first: not all may be told."""
+    if not seen:
         return "Which process is to blame is not known: log and Xid may name an innocent one."
+    clients = sorted(seen, key=lambda client: (-seen[client], client))
     more = f" and {len(clients) - SUSPECTS_TOLD} more" if len(clients) > SUSPECTS_TOLD else ""
     told = ", ".join(clients[:SUSPECTS_TOLD])
     return f"The cause is one of its clients, and log and Xid may name an innocent one: {told}{more}."

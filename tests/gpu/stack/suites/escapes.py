@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api import names
-from localcluster.kubectl import Object
+from localcluster.kubectl import CommandError, Object
 from localcluster.stack import prepare_namespace
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod
@@ -79,7 +79,7 @@ def measure(harness: Harness, findings: Findings) -> None:
             attempts |= _try(tenant, ATTEMPTS[first : first + AT_ONCE])
         for attempt in ATTEMPTS:
             _judge(attempt, attempts[attempt.name], findings)
-        findings.figures["control_program"] = _control(harness, share, tenant, neighbour)
+        findings.figures["control_program"] = _control(harness, share, tenant, neighbour, findings)
         findings.figures["debugger"] = _debugger(tenant)
         findings.figures["all_contexts"] = _all_contexts(harness, share, tenant, findings)
         _unhurt(harness, share, tenant, neighbour, before, findings)
@@ -159,8 +159,11 @@ def _judge(attempt: Attempt, outcome: dict[str, Any], findings: Findings) -> Non
         )
 
 
-def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str) -> dict[str, Any]:
-    """Every command of the control program, as a plain user and as root of a container."""
+def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, findings: Findings) -> dict[str, Any]:
+    """Every command of the control program, from a plain user and from root of a user namespace; and who is let in.
+
+    The node's UID 0 is obeyed (docs/mps.md), so a pod that would be it must not come to be.
+    """
     server = daemon_of(harness, share)["serverPid"]
     uid = tenant.kubectl.get("pod", neighbour)["metadata"]["uid"]
     [client] = processes_of_pod(harness, uid, b"depart")
@@ -174,11 +177,33 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str) -> 
     pod["spec"]["securityContext"] = {"runAsUser": 0}
     pod["spec"]["containers"][0]["securityContext"] = {}
     try:
-        found["root"] = _commands(other, pod)
+        found["root_of_the_node"] = _refusal(other, pod)
+        pod["spec"]["hostUsers"] = False
+        found["root_of_a_namespace"] = _commands(other, pod)
     finally:
         other.delete_pods()
         harness.kubectl.delete("namespace", name, wait=False)
+    findings.expect("no client may be UID 0 of the node", "runAsUser: 0" in found["root_of_the_node"])
+    for who in ("user", "root_of_a_namespace"):
+        obeyed = [command for command, answer in found[who]["answers"].items() if _changes(command, answer)]
+        findings.expect("the daemon obeys no client", not obeyed)
+        findings.expect("no client sees or signals others", set(found[who]["others"]["seen"]) == {False})
     return found
+
+
+def _refusal(tenant: Tenant, pod: Object) -> str:
+    try:
+        tenant.start(pod)
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def _changes(command: str, answer: str) -> bool:
+    """Whether a command that changes something was answered otherwise than by a refusal."""
+    changing = command.startswith(("set_", "terminate_", "shutdown_", "start_", "quit"))
+    refused = ("Insufficient privileges", "Not enough privilege", "FileNotFoundError")
+    return changing and not answer.startswith(refused)
 
 
 def _commands(tenant: Tenant, pod: Object) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from tests.gpu.stack.suites import parts
 
 SHARE, NEIGHBOURS, PER_GPU = "faults", 3, 8
 SETTLE_SECONDS, SERVE_SECONDS = 4.0, 90
-KERNEL_MS = 1000
+KERNEL_MS = 5000
+"""Longer than it takes to fill the container's memory."""
 HOST_MEMORY = "2Gi"
 CRASH = """
 import ctypes, json, sys, threading
