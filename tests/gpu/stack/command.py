@@ -47,6 +47,8 @@ def _parser(description: str) -> argparse.ArgumentParser:
     one = add("suite", _suite, "run suites")
     one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
     down = add("down", _down, "save the logs, end everything, say what is left")
+    drawn = add("picture", _picture, "draw what departures, throughput and faults measured")
+    drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
     everything = add("all", _all, "up, the suites that are not yet as expected, and down whatever happened")
     for step in (up, everything):
         step.add_argument(
@@ -129,6 +131,15 @@ def _take_down(out: Path) -> bool:
         left = bring.down(out / "logs")
     print(f"still there: {', '.join(left)}" if left else "nothing is left but what was unpacked", flush=True)
     return not left
+
+
+def _picture(arguments: argparse.Namespace) -> bool:
+    # Not needed where the suites run, and not there: matplotlib is an extra.
+    from tests.gpu.stack import picture
+
+    results = arguments.out or RESULTS
+    picture.draw(results, results / "pictures" / "stack.png")
+    return True
 
 
 def _all(arguments: argparse.Namespace) -> bool:
