@@ -41,7 +41,7 @@ def user_problems(container: Container, spec: Mapping[str, Any], world: World) -
         yield f"{field}.privileged: true: it is root on the node, and {_AS_ROOT}"
     elif context.get("allowPrivilegeEscalation"):
         yield f"{field}.allowPrivilegeEscalation: true: {_BECOMES_ROOT}"
-    elif "allowPrivilegeEscalation" not in context and _has_admin(context):
+    elif context.get("allowPrivilegeEscalation") is None and _has_admin(context):
         yield f"{field}.capabilities.add: CAP_SYS_ADMIN brings allowPrivilegeEscalation: {_BECOMES_ROOT}"
 
 
