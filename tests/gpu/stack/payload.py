@@ -144,16 +144,22 @@ def _unpack_all(slices: list[Path]) -> None:
                 shutil.copyfileobj(content, file, BLOCK)
     with tarfile.open(whole) as tar:
         names = tar.getnames()
-        tar.extractall(aside, filter="data")
+        _extract(tar, aside, "data")
     whole.unlink()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_decompress, [aside / name for name in names]))
     aside.rename(CACHE)
 
 
+def _extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:
+    """`only`: a filter of tarfile's. Before Python 3.11.4 there is none."""
+    options: dict[str, Any] = {"filter": only} if hasattr(tarfile, "data_filter") else {}
+    tar.extractall(directory, **options)  # noqa: S202 - our own archive, whose digest was checked
+
+
 def _decompress(packed: Path) -> None:
     with tarfile.open(packed) as tar:
-        tar.extractall(packed.parent, filter="tar")
+        _extract(tar, packed.parent, "tar")
     packed.unlink()
 
 
