@@ -16,6 +16,7 @@ from gpushare.admission.containers import Container
 from gpushare.admission.world import World
 from gpushare.api.gpushare import RootUser
 from gpushare.api.names import share_of_resource
+from gpushare.grant.user import in_user_namespace, stated
 
 _WAYS = (
     "set spec.hostUsers to false, which makes it root of a user namespace alone, or let the GpuShare take it"
@@ -62,7 +63,7 @@ def user_changes(container: Container, spec: Mapping[str, Any], world: World) ->
 
 
 def _is_bound(container: Container, spec: Mapping[str, Any], world: World) -> bool:
-    if spec.get("hostUsers") is False:
+    if in_user_namespace(spec):
         return False
     names = {share_of_resource(slot) or "" for slot in container.slots}
     for claim in container.claims:
@@ -72,11 +73,9 @@ def _is_bound(container: Container, spec: Mapping[str, Any], world: World) -> bo
 
 
 def _effective(container: Container, spec: Mapping[str, Any], name: str) -> tuple[str, Any]:
-    """(where it is said, what): a container's own word goes before its pod's."""
-    value = mapped(container.body, "securityContext").get(name)
-    if value is not None:
-        return f"{container.field}.securityContext", value
-    return "spec.securityContext", mapped(spec, "securityContext").get(name)
+    """(where it is said, what)."""
+    own, value = stated(spec, container.body, name)
+    return f"{container.field}.securityContext" if own else "spec.securityContext", value
 
 
 def _has_admin(context: Mapping[str, Any]) -> bool:

@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.admission.answer import Admitted, Reason, Refused
 from gpushare.admission.pods import admit_pod, check_pod
+from gpushare.grant.user import way_to_root
 from tests.unit.admission.test_admit_claim_pod import user as claiming
 from tests.unit.admission.test_admit_claim_pod import world as claim_world
 from tests.unit.admission.test_admit_pod import SLOT, admitted, container, pod, refused, share, world
@@ -104,3 +107,32 @@ def test_clients_by_a_claim_are_bound_alike() -> None:
     assert client["securityContext"] == ADDED
     answer = admit_pod(pod(claiming("mine"), securityContext={"runAsUser": 0}), claim_world())
     assert isinstance(answer, Refused)
+
+
+MAYBE = st.sampled_from([None, True, False])
+USERS = st.sampled_from([None, 0, 7])
+OF_POD = st.fixed_dictionaries({}, optional={"runAsUser": USERS, "runAsNonRoot": MAYBE})
+OF_CONTAINER = st.fixed_dictionaries(
+    {},
+    optional={
+        "runAsUser": USERS,
+        "runAsNonRoot": MAYBE,
+        "privileged": MAYBE,
+        "allowPrivilegeEscalation": MAYBE,
+        "capabilities": st.sampled_from([None, {}, {"add": ["CAP_SYS_ADMIN"]}]),
+    },
+)
+
+
+@given(OF_POD, OF_CONTAINER, MAYBE)
+def test_whatever_is_said_of_users_what_is_admitted_has_no_way_to_root(
+    of_pod: dict[str, Any], of_container: dict[str, Any], host_users: bool | None
+) -> None:
+    answer = admit_pod(body := contexts(of_pod, of_container, hostUsers=host_users), world())
+    if isinstance(answer, Admitted):
+        patched = admitted(body)
+        assert way_to_root(patched["spec"], patched["spec"]["containers"][0]) == ""
+        assert check_pod(patched, world()) == Admitted()
+        context = patched["spec"]["containers"][0].get("securityContext") or {}
+        said = {name: value for name, value in of_container.items() if value is not None}
+        assert said.items() <= context.items(), "what a tenant wrote stays"
