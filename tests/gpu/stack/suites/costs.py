@@ -37,6 +37,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         findings.figures["one_by_one"] = _starts(tenant, "alone", together=False)
         tenant.delete_pods()
         findings.figures["all_at_once"] = _starts(tenant, "together", together=True)
+        allocated = "gpushare_allocate_duration_seconds_count"
         ended = _agent(harness)
         findings.figures["kubelet_calls_and_loops_milliseconds"] = _means(began, ended)
         before, at = _agent(harness), time.monotonic()
@@ -48,7 +49,7 @@ def measure(harness: Harness, findings: Findings) -> None:
             "resident_mib": round(after["process_resident_memory_bytes"] / 2**20, 1),
         }
         findings.figures["parts_by_the_kubelet"] = _usage(harness)
-        findings.expect("each pod has computed", True)
+        findings.expect("the kubelet asked once for each pod", ended[allocated] - began[allocated] == 2 * STARTS)
 
 
 def _starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
