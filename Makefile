@@ -9,7 +9,7 @@ NAME  ?= test
 # The tests wait more than they compute, so more of them than cores run at once.
 JOBS     ?= 4
 CLUSTERS ?= auto
-# A shared machine stalls for seconds at times; what passed only the second time is listed as RERUN.
+# A shared machine stalls for seconds at times; what passed only on a later try is listed as RERUN.
 RERUNS   ?= 2
 CYCLES   ?= 100
 # One environment per clone (it is an editable install) and lock file.

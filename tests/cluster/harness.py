@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,10 +63,10 @@ class Harness:
     # -- namespaces and pods
 
     @contextmanager
-    def namespace(self, prefix: str = "tenant", **labels: str) -> Iterator["Tenant"]:
-        """A namespace that enforces the `restricted` Pod Security Standard."""
+    def namespace(self, prefix: str = "tenant", enforce: str = "restricted", **labels: str) -> Iterator["Tenant"]:
+        """A namespace that enforces a Pod Security Standard."""
         name = f"{prefix}-{uuid.uuid4().hex[:6]}"
-        prepare_namespace(self.kubectl, name, "restricted", **labels)
+        prepare_namespace(self.kubectl, name, enforce, **labels)
         tenant = Tenant(self, name)
         wait_until("the namespace's ServiceAccount", lambda: tenant.kubectl.find("serviceaccount", "default"))
         try:
@@ -245,6 +245,11 @@ class Tenant:
 
     def checks(self, name: str) -> int:
         return max((line["checks"] for line in self.log(name) if "checks" in line), default=0)
+
+    def go_on(self, names: Collection[str]) -> None:
+        """Waits until each of these clients has checked more of its results than now."""
+        for name, checks in {name: self.checks(name) for name in names}.items():
+            self.wait_checks(name, above=checks)
 
     def wait_checks(self, name: str, above: int, seconds: float = 30) -> None:
         """Until the client has checked more of its results than that: it lives, and the GPU works for it."""

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from localcluster.kubectl import CommandError
-from localcluster.stack import prepare_namespace
-from tests.cluster.harness import Harness, Share, Tenant, gpu_share, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, gpu_share
 from tests.cluster.node import processes_of_pod
 
 THREADS, MEMORY = "gpushare.dev/threads", "gpushare.dev/memory"
@@ -107,24 +106,18 @@ def root(tenant: Tenant, name: str, *arguments: str) -> dict[str, Any]:
 
 def test_no_client_is_root_of_the_node_but_root_of_a_user_namespace_may_be_one(harness: Harness, share: Share) -> None:
     """The MPS daemon obeys UID 0, through the one socket that a client needs."""
-    prepare_namespace(harness.kubectl, "rooted", "baseline", team="ml")
-    tenant = Tenant(harness, "rooted")
-    wait_until("the namespace's ServiceAccount", lambda: tenant.kubectl.find("serviceaccount", "default"))
-    pod = root(tenant, "root", "limits", "--hold", "20")
-    message = refusal(tenant, pod)
-    assert "spec.securityContext.runAsUser: 0" in message
-    assert "hostUsers" in message
-    pod["spec"]["hostUsers"] = False
-    tenant.start(pod)
-    try:
+    with harness.namespace("rooted", enforce="baseline", team="ml") as tenant:
+        pod = root(tenant, "root", "limits", "--hold", "20")
+        message = refusal(tenant, pod)
+        assert "spec.securityContext.runAsUser: 0" in message
+        assert "hostUsers" in message
+        pod["spec"]["hostUsers"] = False
+        tenant.start(pod)
         assert tenant.wait_event("root", "limits")["problems"] == []
         uid = tenant.kubectl.get("pod", "root")["metadata"]["uid"]
         [client] = processes_of_pod(harness, uid, b"limits")
         status = harness.in_node(f"/proc/{client}/status").read_text()
         assert "Uid:\t0\t" not in status, "it is UID 0 of the node"
-    finally:
-        tenant.delete_pods()
-        harness.kubectl.delete("namespace", "rooted", wait=False)
 
 
 def test_what_a_pod_leaves_open_about_its_user_is_closed(tenant: Tenant) -> None:

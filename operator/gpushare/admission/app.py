@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gpushare.admission.answer import Admitted, Answer, Refused, listed, mapped
-from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
+from gpushare.admission.claims import admit_claim, check_claim, shares_claimed, shares_of
 from gpushare.admission.metrics import AdmissionMeters
 from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
 from gpushare.admission.shares import validate_share
@@ -59,7 +59,7 @@ def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) ->
         pod = request["object"]
         entries = listed(mapped(pod, "spec"), "resourceClaims")
         claims = await sources.claims(request.get("namespace") or "", entries) if entries else {}
-        claimed = {share for claim in claims.values() for share in shares_claimed({"spec": claim})}
+        claimed = {share for claim in claims.values() for share in shares_of(claim)}
         return replace(await world(request, shares_asked_for(pod) | claimed), claims=claims)
 
     async def mutate_pod(request: dict[str, Any]) -> Answer:

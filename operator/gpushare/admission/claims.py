@@ -18,7 +18,12 @@ from gpushare.api.gpushare import GpuShare
 
 def shares_claimed(body: dict[str, Any]) -> set[str]:
     """Names of the shares whose classes a claim or template names."""
-    return {share for _, choice in _choices(claim_spec(body)) for share, _ in [_class(choice)] if share}
+    return shares_of(claim_spec(body))
+
+
+def shares_of(spec: Mapping[str, Any]) -> set[str]:
+    """Names of the shares whose classes a claim's spec names."""
+    return {share for _, choice in _choices(spec) for share, _ in [_class(choice)] if share}
 
 
 def claim_spec(body: dict[str, Any]) -> dict[str, Any]:

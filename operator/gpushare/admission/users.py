@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpushare.admission.answer import Change, listed, mapped
-from gpushare.admission.claims import shares_claimed
+from gpushare.admission.claims import shares_of
 from gpushare.admission.containers import Container
 from gpushare.admission.world import World
 from gpushare.api.gpushare import RootUser
@@ -67,7 +67,7 @@ def _is_bound(container: Container, spec: Mapping[str, Any], world: World) -> bo
         return False
     names = {share_of_resource(slot) or "" for slot in container.slots}
     for claim in container.claims:
-        names |= shares_claimed({"spec": world.claims.get(claim) or {}})
+        names |= shares_of(world.claims.get(claim) or {})
     known = [world.shares[name] for name in names if name in world.shares]
     return any(share.spec.clients.root_user is RootUser.FORBID for share in known)
 

@@ -97,8 +97,8 @@ def nvml_library(mount: Path) -> Path | None:
 def control_program_dir(mount: Path) -> Path | None:
     """Where this process can run nvidia-cuda-mps-control from, or None where the root has none."""
     for folder in EXECUTABLE_DIRS:
-        path = _programs(mount, folder).get(EXECUTABLES[0])
-        if path is not None:
+        path = resolve(mount, f"{folder}/{EXECUTABLES[0]}")
+        if path is not None and _is_program(mount / path.lstrip("/")):
             return (mount / path.lstrip("/")).parent
     return None
 

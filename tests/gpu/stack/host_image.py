@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from gpushare.mps.control import PROGRAM
 from gpushare.node.driver import control_program_dir
 from localcluster.paths import REPOSITORY
 from tests.gpu.stack import oci_archive
@@ -20,8 +21,6 @@ SOURCE_ROOT = "/opt/gpushare/src"
 USER = 65532
 FOLDERS = ("tmp", "etc", "proc", "sys", "dev", "run", "usr/lib64", f"usr/lib/{platform.machine()}-linux-gnu")
 """The last two: the driver's libraries are bound into them when a container starts."""
-CONTROL_PROGRAM = "nvidia-cuda-mps-control"
-"""No container gets it from us; a tenant may bring it along all the same, and the suite of escapes does."""
 TOOL_KIT_VARIABLES = ("CUDA_PATH", "CUDA_HOME")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROGRAM = """#!{python}
@@ -38,8 +37,9 @@ def build(archive: Path, simulated: bool) -> str:
         for path in (REPOSITORY / source).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 tree.files[f"{SOURCE_ROOT}/{path.relative_to(REPOSITORY)}"] = path
+    # No container gets the control program from us; a tenant may bring it along all the same.
     if programs := control_program_dir(Path("/")):
-        tree.files[f"/opt/gpushare/bin/{CONTROL_PROGRAM}"] = programs / CONTROL_PROGRAM
+        tree.files[f"/opt/gpushare/bin/{PROGRAM}"] = programs / PROGRAM
     layer = archive.with_suffix(".layer")
     _write_layer(layer, tree)
     found = oci_archive.layer_of(layer)

@@ -20,17 +20,17 @@ def measure(harness: Harness, findings: Findings) -> None:
         before, daemons = _containers(tenant, names), _mps_containers(harness)
         for threads, memory in LIMITS:
             _change_limits(tenant, share, threads, memory, findings)
-            _go_on(tenant, names)
+            tenant.go_on(names)
         harness.restart_pods("agent")
         harness.wait_component("agent")
-        _go_on(tenant, names)
+        tenant.go_on(names)
         bring.upgrade("--set=agent.logLevel=DEBUG")
         harness.wait_component("agent")
         share.wait_ready()
-        _go_on(tenant, names)
+        tenant.go_on(names)
         share.delete(wait=False)
         wait_until("the deletion waits for clients", lambda: _waits(share), GONE_SECONDS, lambda: share.condition())
-        _go_on(tenant, names)
+        tenant.go_on(names)
         findings.figures["share_while_deleted"] = share.condition()
         findings.figures["checks"] = {name: tenant.checks(name) for name in names}
         findings.figures["containers"] = after = _containers(tenant, names)
@@ -52,11 +52,6 @@ def _change_limits(tenant: Tenant, share: Share, threads: int, memory: str, find
     granted = int(memory.removesuffix("Gi")) << 30
     findings.expect("new clients get the new limits", seen["granted"]["memory"] == granted)
     findings.expect("and find them in force", seen["problems"] == [])
-
-
-def _go_on(tenant: Tenant, names: list[str]) -> None:
-    for name, checks in {name: tenant.checks(name) for name in names}.items():
-        tenant.wait_checks(name, above=checks)
 
 
 def _waits(share: Share) -> bool:

@@ -72,7 +72,7 @@ def _starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
 
 
 def _agent(harness: Harness) -> dict[str, float]:
-    """The agent's metrics, by name and labels as it writes them."""
+    """The agent's metrics, by name and labels as it writes them: there need not be a parser of those."""
     [pod] = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}:9408/proxy/metrics"
     samples = {}

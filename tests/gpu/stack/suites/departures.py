@@ -48,9 +48,7 @@ def _guarded(tenant: Tenant, findings: Findings) -> None:
             victims = _start_victims(tenant, f"victim-{kernel_ms}-{batch}", kernel_ms, VICTIMS)
             took += _delete(tenant, victims)
             told += sum(_told(tenant, name) for name in victims)
-            checks = {name: tenant.checks(name) for name in names}
-            for name in names:
-                tenant.wait_checks(name, above=checks[name])
+            tenant.go_on(names)
         figure = {"kernel_ms": kernel_ms, "deletions": batches * VICTIMS, "ended_in_order": told}
         guarded.append(
             figure | {"hurt": NEIGHBOURS - len(parts.alive(tenant, names)), "seconds_until_gone": parts.spread(took)}

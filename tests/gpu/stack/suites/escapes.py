@@ -13,7 +13,6 @@ from typing import Any
 
 from gpushare.api import names
 from localcluster.kubectl import CommandError, Object
-from localcluster.stack import prepare_namespace
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod
 from tests.gpu.stack.suite import Findings
@@ -169,20 +168,13 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
     [client] = processes_of_pod(harness, uid, b"depart")
     plan = {"way": "control", "server": server, "client": client}
     found = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
-    name = f"{tenant.name}-root"
-    prepare_namespace(harness.kubectl, name, "baseline")
-    other = Tenant(harness, name)
-    wait_until("the namespace's ServiceAccount", lambda: other.kubectl.find("serviceaccount", "default"))
-    pod = _pod(other, "control-root", plan, user=0)
-    pod["spec"]["securityContext"] = {"runAsUser": 0}
-    pod["spec"]["containers"][0]["securityContext"] = {}
-    try:
+    with harness.namespace("root", enforce="baseline") as other:
+        pod = _pod(other, "control-root", plan, user=0)
+        pod["spec"]["securityContext"] = {"runAsUser": 0}
+        pod["spec"]["containers"][0]["securityContext"] = {}
         found["root_of_the_node"] = _refusal(other, pod)
         pod["spec"]["hostUsers"] = False
         found["root_of_a_namespace"] = _commands(other, pod)
-    finally:
-        other.delete_pods()
-        harness.kubectl.delete("namespace", name, wait=False)
     findings.expect("no client may be UID 0 of the node", "runAsUser: 0" in found["root_of_the_node"])
     for who in ("user", "root_of_a_namespace"):
         obeyed = [command for command, answer in found[who]["answers"].items() if _changes(command, answer)]
@@ -253,7 +245,7 @@ def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:
 def _unhurt(
     harness: Harness, share: Share, tenant: Tenant, neighbour: str, before: dict[str, Any], findings: Findings
 ) -> None:
-    tenant.wait_checks(neighbour, above=tenant.checks(neighbour))
+    tenant.go_on([neighbour])
     after = daemon_of(harness, share)
     findings.figures["neighbour_checks"] = tenant.checks(neighbour)
     findings.expect("the neighbour goes on", parts.alive(tenant, [neighbour]) == [neighbour])

@@ -22,7 +22,7 @@ KERNEL_MS = 5000
 """Longer than it takes to fill the container's memory."""
 HOST_MEMORY = "2Gi"
 CRASH = """
-import ctypes, json, sys, threading
+import ctypes, json, sys
 from gpushare_workload.backend import open_backend
 backend = open_backend("auto")
 backend.spin(1)
@@ -75,8 +75,7 @@ def _accident(scene: Scene, accident: Accident, findings: Findings) -> dict[str,
     served = _serve(scene, f"after-{accident.name}", happened, findings)
     time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - happened)))
     alive = parts.alive(scene.tenant, names)
-    for name in alive:
-        scene.tenant.wait_checks(name, above=scene.tenant.checks(name))
+    scene.tenant.go_on(alive)
     after = daemon_of(scene.harness, scene.share)
     return {
         "lasted_seconds": round(happened - began, 2),

@@ -3,11 +3,11 @@ that would like both: `pin` in a slot, and a distributed training of two pods wi
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from localcluster.kubectl import Object
-from localcluster.stack import prepare_namespace
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.gpu.stack.suite import Findings
@@ -32,7 +32,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         _two_shares(harness, left, right, tenant, findings)
         findings.figures["pin"] = _pin(tenant, findings)
         if not findings.simulated:
-            findings.figures["ddp"] = _train(harness, tenant, findings)
+            findings.figures["ddp"] = _train(harness, findings)
         _fault(harness, left, right, tenant, findings)
     with harness.share(BOTH, per_gpu=PER_GPU) as both, harness.namespace() as tenant:
         both.wait_capacity(2 * PER_GPU)
@@ -62,20 +62,13 @@ def _pin(tenant: Tenant, findings: Findings) -> list[dict[str, Any]]:
     return tenant.events_of("pin", "placed")
 
 
-def _train(harness: Harness, tenant: Tenant, findings: Findings) -> list[dict[str, Any]]:
+def _train(harness: Harness, findings: Findings) -> list[dict[str, Any]]:
     """One rank in a slot of each GPU. The machine's PyTorch comes by a hostPath: hence a namespace of their own."""
-    name = f"{tenant.name}-ranks"
-    prepare_namespace(harness.kubectl, name, "privileged")
-    ranks = Tenant(harness, name)
-    wait_until("the namespace's ServiceAccount", lambda: ranks.kubectl.find("serviceaccount", "default"))
-    try:
+    with harness.namespace("ranks", enforce="privileged") as ranks:
         ranks.start(_rank(ranks, 0, LEFT, ""))
         address = wait_until("rank 0 has an address", lambda: _address(ranks, "rank-0"), 60)
         ranks.start(_rank(ranks, 1, RIGHT, address))
         trained = [ranks.wait_event(f"rank-{number}", "trained", TRAINED_SECONDS) for number in range(2)]
-    finally:
-        ranks.delete_pods()
-        harness.kubectl.delete("namespace", name, wait=False)
     findings.expect("two pods train one model", len({tuple(it["sums"]) for it in trained}) == 1)
     findings.expect("to the same parameters", all(len(it["sums"]) == 1 for it in trained))
     findings.expect("on two GPUs", len({it["gpu"] for it in trained}) == 2)
@@ -107,8 +100,7 @@ def _fault(harness: Harness, left: Share, right: Share, tenant: Tenant, findings
     tenant.wait_event("culprit", "faulted")
     for name in hit:
         tenant.wait_event(name, "gpu-error")
-    for name in spared:
-        tenant.wait_checks(name, above=tenant.checks(name))
+    tenant.go_on(spared)
     left.wait_ready()
     after = {share.name: daemon_of(harness, share) for share in (left, right)}
     findings.figures["fault_on_left"] = {
@@ -124,9 +116,7 @@ def _one_share(harness: Harness, tenant: Tenant, findings: Findings) -> None:
     names = [f"client-{number}" for number in range(PER_GPU)]
     tenant.start(*(tenant.pod(name, BOTH, "limits", "--throughput", "0", "--hold", "5") for name in names))
     seen = [tenant.wait_event(name, "limits") for name in names]
-    by_gpu: dict[str, int] = {}
-    for it in seen:
-        by_gpu[it["observed"]["uuid"]] = by_gpu.get(it["observed"]["uuid"], 0) + 1
+    by_gpu = Counter(it["observed"]["uuid"] for it in seen)
     findings.figures["one_share_of_two_gpus"] = {"clients_by_gpu": by_gpu, "held": harness.held_by_gpu(BOTH)}
     findings.expect("one share serves both GPUs", len(harness.gpu_node()["status"]["daemons"]) == 2)
     findings.expect("wherever a client is, it finds its limits", not any(it["problems"] for it in seen))

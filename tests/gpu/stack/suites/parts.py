@@ -1,19 +1,15 @@
 """What several suites need."""
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from gpushare_workload.bench.statistics import Spread
 from tests.cluster.harness import Tenant
 
 
-def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
     """Least, median, largest; in the unit of `values`, of which there is at least one."""
-    return {
-        "least": round(min(values), digits),
-        "median": round(statistics.median(values), digits),
-        "largest": round(max(values), digits),
-    }
+    return {name: round(value, 2) for name, value in Spread.of(values).as_json().items()}
 
 
 def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
@@ -38,8 +34,5 @@ def reasons(tenant: Tenant, name: str) -> dict[str, str]:
 
 def is_ours(event: dict[str, Any]) -> bool:
     """Whether a part of gpushare told it."""
-    return _reporter(event).startswith("gpushare")
-
-
-def _reporter(event: dict[str, Any]) -> str:
-    return str(event.get("reportingComponent") or event.get("source", {}).get("component", ""))
+    reporter = event.get("reportingComponent") or event.get("source", {}).get("component", "")
+    return str(reporter).startswith("gpushare")

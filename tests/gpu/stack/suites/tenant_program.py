@@ -1,8 +1,9 @@
 """A tenant who tries to get more than was granted; runs in a container of the clients' image, by its text.
 
 The one argument is a JSON object: `environment` (variables to set, or to remove where null, before CUDA starts), `way`
-(one of WAYS: how memory above the grant is asked for, or what else is tried), `at` (when to measure the throughput,
-seconds since the epoch; 0: not at all), `hold` (seconds to stay a client). One JSON line for each thing seen.
+(plain, managed or asynchronous memory above the grant; nested, busy, debugger, contexts or control), `at` (when to
+measure the throughput, seconds since the epoch; 0: not at all), `hold` (seconds to stay a client). One JSON line for
+each thing seen.
 """
 
 import ctypes
@@ -68,31 +69,22 @@ def throughput(backend, way):
     from gpushare_workload.backend.work import Grid, Kind, Work
     from gpushare_workload.scenarios.limits import rate
 
-    device = backend.device()
     if not backend.timed:
         return None
+    device = backend.device()
     work = Work(Kind.COMPUTE, Grid.SATURATING.blocks(device.total_sms or device.sms))
-    if way == "nested":
-        return nested(backend, work)
-    task = backend.prepare(work)
-    return rate(task.launch, backend.synchronize, 0.6) * work.flops / backend.peaks().flops
+    launch = nested(work) if way == "nested" else backend.prepare(work).launch
+    return rate(launch, backend.synchronize, 0.6) * work.flops / backend.peaks().flops
 
 
-def nested(backend, work):
-    """The same work, launched by a kernel rather than by the host."""
+def nested(work):
+    """Launches the same work by a kernel rather than from the host."""
     import cupy
     import numpy
 
-    module = cupy.RawModule(code=NESTED, options=("-dc",))
-    parent, out = module.get_function("parent"), cupy.zeros(work.threads, cupy.float32)
+    parent, out = cupy.RawModule(code=NESTED, options=("-dc",)).get_function("parent"), cupy.zeros(work.threads, "f4")
     arguments = (out, numpy.int32(work.blocks), numpy.int32(work.iterations))
-
-    def launch():
-        parent((1,), (1,), arguments)
-
-    from gpushare_workload.scenarios.limits import rate
-
-    return rate(launch, backend.synchronize, 0.6) * work.flops / backend.peaks().flops
+    return lambda: parent((1,), (1,), arguments)
 
 
 def contexts():
