@@ -81,7 +81,7 @@ lint: venv ## formatting, lint, types, layers
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster, JOBS=4 at once
-	@$(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) -raR --durations=10
+	@$(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
 
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once

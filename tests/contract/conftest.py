@@ -26,7 +26,8 @@ from gpushare.nvml.types import Nvml
 REAL = os.environ.get("GPUSHARE_CONTRACT") == "real"
 HERE = Path(__file__).parent
 AS_USER = ("setpriv", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--clear-groups")
-SECONDS = 10.0
+SECONDS = 20.0
+"""How long an answer may take: much longer than it does, since the machine may be busy."""
 
 
 class Program:
@@ -114,7 +115,8 @@ class Machine:
     def control_program(self, *arguments: str, **environ: str) -> Any:
         """Run the control program with arguments, on this machine's directories."""
         full = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **environ}
-        return subprocess.run([self._control, *arguments], env=full, capture_output=True, text=True, check=False)
+        argv = [self._control, *arguments]
+        return subprocess.run(argv, env=full, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def server(self) -> int:
         """The PID of the server that is ACTIVE, started if there is none."""

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from gpushare.api.gpunode import ComputeMode
+from tests.contract.conftest import SECONDS
 
 UNAVAILABLE, ILLEGAL, ASSERT, LAUNCH_FAILURE = 46, 700, 710, 719
 CONNECTION_FAILED, RPC_FAILURE, NOT_READY, TERMINATED = 805, 806, 807, 810
-LONG = 1500
+LONG, ENDLESS = 1500, 1500 * SECONDS
 SETTLE = 0.3
 
 
@@ -69,7 +70,7 @@ def test_a_client_killed_in_mid_kernel_takes_its_neighbours_along(machine, numbe
     neighbours = [machine.client() for _ in range(3)]
     for _ in range(1 if machine.simulated else 6):
         victim = machine.client()
-        victim("launch 1000")
+        victim(f"launch {ENDLESS}")
         time.sleep(0.05)
         victim.kill(number)
         time.sleep(SETTLE)
@@ -80,9 +81,9 @@ def test_a_client_killed_in_mid_kernel_takes_its_neighbours_along(machine, numbe
 
 def test_a_normal_exit_in_mid_kernel_takes_the_neighbours_along_like_a_kill(machine):
     neighbour, leaving = machine.client(), machine.client()
-    leaving("launch 800")
+    leaving(f"launch {ENDLESS}")
     leaving.send("exit")
-    leaving.process.wait(5)
+    leaving.process.wait(SECONDS)
     time.sleep(SETTLE)
     assert neighbour("sync") == {"error": ILLEGAL}
 
@@ -90,17 +91,17 @@ def test_a_normal_exit_in_mid_kernel_takes_the_neighbours_along_like_a_kill(mach
 def test_a_context_destroyed_in_mid_kernel_waits_for_it_and_hurts_nobody(machine):
     neighbour, leaving = machine.client(), machine.client()
     neighbour("launch 300")
-    leaving("launch 500")
     started = time.monotonic()
+    leaving("launch 500")
     assert leaving("close") == {}
-    assert time.monotonic() - started > 0.4
+    assert time.monotonic() - started >= 0.5
     leaving.kill()
     assert neighbour("sync") == {}
 
 
 def test_a_lone_death_in_mid_kernel_poisons_the_server_for_its_next_client(machine):
     server, victim = machine.server(), machine.client()
-    victim("launch 1000")
+    victim(f"launch {ENDLESS}")
     time.sleep(0.05)
     victim.kill()
     time.sleep(SETTLE)
@@ -139,12 +140,11 @@ def test_a_client_killed_with_less_than_6_ms_of_kernel_left_hurts_nobody(machine
 def test_a_client_terminated_through_the_daemon_gets_810_and_can_be_killed_then(machine):
     neighbour, victim = machine.client(), machine.client()
     neighbour(f"launch {LONG}")
-    victim("launch 5000")
+    victim(f"launch {ENDLESS}")
     victim.send("sync")
-    started = time.monotonic()
     assert machine.ask(f"terminate_client {machine.server()} {victim.pid}") == "0"
+    # The answer comes within SECONDS: the kernel was not waited for.
     assert victim.answer() == {"error": TERMINATED}
-    assert time.monotonic() - started < 1
     assert victim("launch 1") == {"error": TERMINATED}
     victim.kill()
     assert neighbour("sync") == {}
@@ -169,7 +169,7 @@ def test_a_client_refused_for_memory_hurts_nobody(machine):
 
 def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(machine):
     client, server = machine.client(), machine.server()
-    client("launch 5000")
+    client(f"launch {ENDLESS}")
     subprocess.run(["kill", "-KILL", str(server)], check=True)
     assert client("sync") == {"error": RPC_FAILURE}
     assert machine.client()("sync") == {}
@@ -179,9 +179,9 @@ def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(mac
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_daemons_death_ends_clients_and_later_programs_silently_run_without_mps(machine, number):
     client = machine.client()
-    client("launch 5000")
+    client(f"launch {ENDLESS}")
     machine._daemon.send_signal(number)
-    machine._daemon.wait(10)
+    machine._daemon.wait(SECONDS)
     assert client("sync") == {"error": RPC_FAILURE}
     machine.until(lambda: machine.control("get_server_list").returncode == 1)
     later = machine.program(CUDA_VISIBLE_DEVICES=machine.gpu.uuid)
@@ -203,15 +203,15 @@ def test_quit_waits_for_the_last_client(machine):
     assert client("sync") == {}
     client("close")
     client.kill()
-    assert machine._daemon.wait(5) == 0
-    assert machine_quit.wait(5) == 0
+    assert machine._daemon.wait(SECONDS) == 0
+    assert machine_quit.wait(SECONDS) == 0
 
 
 def test_quit_with_a_time_ends_the_clients_after_it(machine):
     client = machine.client()
     started = time.monotonic()
     machine.control("quit -t 1")
-    machine._daemon.wait(10)
+    machine._daemon.wait(SECONDS)
     assert time.monotonic() - started >= 0.9
     assert client("sync") == {"error": RPC_FAILURE}
 
