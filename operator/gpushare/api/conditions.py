@@ -95,6 +95,7 @@ class EventReason(StrEnum):
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     EDITS_NOT_APPLIED = "EditsNotApplied"
     NO_GRANT = "NoGrant"
+    SLOT_GIVEN_TWICE = "SlotGivenTwice"
     CLAIM_PENDING = "ClaimPending"
 
 

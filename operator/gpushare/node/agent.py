@@ -25,11 +25,11 @@ from gpushare.node.decision import GpuDecision, Picture, decide
 from gpushare.node.devices import Devices
 from gpushare.node.dra.claims import WITHOUT_CDI, Gpu
 from gpushare.node.dra.driver import ClaimDelivery, Offered
-from gpushare.node.draining import KubeletView, Place, Slots, united
 from gpushare.node.edits import ContainerEdits
 from gpushare.node.expiry import Expired
 from gpushare.node.fault_reports import Look, look_at
 from gpushare.node.gpunode_writer import FAILURES, GpuNodeWriter
+from gpushare.node.holdings import KubeletView, Place, Slots, united
 from gpushare.node.inventory import Inventory
 from gpushare.node.kubelet import KubeletReader, Source
 from gpushare.node.late import Room
@@ -150,6 +150,11 @@ class Agent:
         """Who uses each shared GPU, by the latest reading; a GPU of which nothing is known now is not there."""
         return self._watch.readings
 
+    @property
+    def kubelet_view(self) -> KubeletView | None:
+        """The latest plausible reading; None before the first."""
+        return self._kubelet.view
+
     def pods_by_uid(self) -> dict[str, Object]:
         """This node's pods, as far as they are known."""
         return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
@@ -259,7 +264,7 @@ class Agent:
     async def _observe(self) -> None:
         if self._picture is None or not (self.pods.synced.is_set() and self._informed()):
             return
-        slots, claimed = self._kubelet.view.places if self._kubelet.view else {}, self._claims.claims.containers()
+        slots, claimed = self._kubelet.view.places() if self._kubelet.view else {}, self._claims.claims.containers()
         await self._watch.look(
             self.inventory.views,
             self._on_disk,
@@ -422,7 +427,7 @@ class Agent:
 
     def _holding(self, view: KubeletView | None) -> dict[Place, frozenset[str]]:
         """The pods that hold a part of a GPU, as namespace/name."""
-        return {**(view.pods if view else {}), **self._claims.claims.pods()}
+        return {**(view.pods() if view else {}), **self._claims.claims.pods()}
 
     def _gpu_facts(self, decision: GpuDecision) -> GpuFacts:
         uuid = decision.plan.uuid

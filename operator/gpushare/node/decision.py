@@ -8,7 +8,8 @@ from gpushare.api.gpunode import Assignment, ComputeModes, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.node.assignments import GpuPlan, Stage, plan
 from gpushare.node.daemons import OnDisk
-from gpushare.node.draining import Holdings, KubeletView, Slots, idle, unclaimed, united
+from gpushare.node.draining import idle, unclaimed
+from gpushare.node.holdings import Holdings, KubeletView, Slots, united
 from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
 from gpushare.node.verdict import Evidence, Verdict, judge, with_room

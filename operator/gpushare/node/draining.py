@@ -8,77 +8,11 @@ Of claims the operator knows which are allocated, and waits for those; here it c
 scheduler has had the time to see that the GPU is closed.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-
-from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.node.holdings import KubeletView, Slots
 
 SCHEDULER_SECONDS = 5.0
 """A scheduler that saw the GPU open until it was closed has written its allocation by then, or will fail to."""
-
-Slots = frozenset[int]
-Place = tuple[ShareName, Uuid]
-Holdings = Mapping[Place, Slots]
-ContainerName = tuple[str, str, str]
-"""(namespace, pod, container)."""
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletView:
-    """One reading of PodResources, begun at `started`: (share, GPU) -> slots, and whose they are (namespace/name);
-    `places` has the same by container, of which each has one slot."""
-
-    started: float
-    allocatable: Holdings
-    held: Holdings
-    pods: Mapping[Place, frozenset[str]] = field(default_factory=dict)
-    places: Mapping[ContainerName, Place] = field(default_factory=dict)
-
-    def holding(self, share: ShareName, uuid: Uuid) -> Slots:
-        return self.held.get((share, uuid), frozenset())
-
-
-def united(listed: Holdings, promised: Holdings) -> dict[tuple[ShareName, Uuid], Slots]:
-    """Every slot held, whether the kubelet lists it already or was only just given it."""
-    nothing: Slots = frozenset()
-    return {key: listed.get(key, nothing) | promised.get(key, nothing) for key in listed.keys() | promised.keys()}
-
-
-def by_gpu(devices: Collection[tuple[str, str]]) -> dict[tuple[ShareName, Uuid], Slots]:
-    """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
-    grouped: dict[tuple[ShareName, Uuid], set[int]] = {}
-    for resource, device_id in devices:
-        place = _place(resource, device_id)
-        if place is not None:
-            grouped.setdefault(place[:2], set()).add(place[2])
-    return {key: frozenset(slots) for key, slots in grouped.items()}
-
-
-def pods_by_gpu(devices: Collection[tuple[str, str, str]]) -> dict[tuple[ShareName, Uuid], frozenset[str]]:
-    """(resource, device id, pod) grouped to the pods of each share and GPU; what is no slot of ours is passed over."""
-    grouped: dict[tuple[ShareName, Uuid], set[str]] = {}
-    for resource, device_id, pod in devices:
-        place = _place(resource, device_id)
-        if place is not None:
-            grouped.setdefault(place[:2], set()).add(pod)
-    return {key: frozenset(pods) for key, pods in grouped.items()}
-
-
-def places(devices: Collection[tuple[str, str, ContainerName]]) -> dict[ContainerName, Place]:
-    """(resource, device id, container): where each container's slot is; what is no slot of ours is passed over."""
-    found = ((container, _place(resource, device_id)) for resource, device_id, container in devices)
-    return {container: place[:2] for container, place in found if place is not None}
-
-
-def _place(resource: str, device_id: str) -> tuple[ShareName, Uuid, int] | None:
-    share = names.share_of_resource(resource)
-    if share is None:
-        return None
-    try:
-        return share, *names.parse_slot_id(device_id)
-    except ValueError:
-        return None
 
 
 def idle(share: ShareName, uuid: Uuid, withdrawn_at: float | None, view: KubeletView | None, promised: Slots) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpushare.kube.client import Object
-from gpushare.node.draining import KubeletView, by_gpu, places, pods_by_gpu
+from gpushare.node.holdings import HeldDevice, KubeletView, view
 from gpushare.node.plausible import implausible
-from gpushare.node.podresources import HeldDevice, PodResourcesError
+from gpushare.node.podresources import PodResourcesError
 
 LOG = logging.getLogger(__name__)
 
@@ -34,28 +34,22 @@ class KubeletReader:
 
     async def poll(self) -> None:
         try:
-            view = await self._read()
+            found = await self._read()
         except PodResourcesError as error:
             self._note(str(error))
             return
         pods = self._pods()
-        problem = None if pods is None else implausible(view.held, pods)
+        problem = None if pods is None else implausible(found.containers(), pods)
         self._note(problem or "")
         if problem is None:
-            self.view = view
+            self.view = found
 
     async def _read(self) -> KubeletView:
         started = self._clock()
         # In this order: what is held is final only for slots that cannot be allocated any more.
         allocatable = await self._source.allocatable()
         held = await self._source.held()
-        return KubeletView(
-            started,
-            by_gpu(allocatable),
-            by_gpu([(item.resource, item.id) for item in held]),
-            pods_by_gpu([(item.resource, item.id, f"{item.namespace}/{item.pod}") for item in held]),
-            places([(item.resource, item.id, (item.namespace, item.pod, item.container)) for item in held]),
-        )
+        return view(started, allocatable, held)
 
     def _note(self, error: str) -> None:
         if error and error != self.error:

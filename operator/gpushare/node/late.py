@@ -14,7 +14,7 @@ kubelet gives one slot to two containers, which are counted as one (see `turns`)
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from gpushare.node.draining import Slots
+from gpushare.node.holdings import Slots
 
 
 @dataclass(frozen=True, slots=True)

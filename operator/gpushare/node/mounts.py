@@ -14,7 +14,7 @@ from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
 from gpushare.node import processes
-from gpushare.node.draining import ContainerName, Place
+from gpushare.node.holdings import ContainerName, Place
 from gpushare.node.usage import STATUSES, Listed
 
 RETRY_SECONDS = 30.0

@@ -14,7 +14,7 @@ from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.node import processes
-from gpushare.node.draining import ContainerName, Place
+from gpushare.node.holdings import ContainerName, Place
 from gpushare.node.inventory import GpuView
 from gpushare.node.lane import Lane
 from gpushare.node.mounts import Mounts, Started, started

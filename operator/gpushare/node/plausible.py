@@ -6,28 +6,27 @@ share: which GPU one belongs to is the kubelet's knowledge alone.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
 from gpushare.kube.client import Object
 from gpushare.node.departing import ENDED_PHASES
-from gpushare.node.draining import Holdings
 
 
-def implausible(held: Holdings, pods: Iterable[Object]) -> str | None:
-    """What a reading of `held` misses of the slots of this node's `pods`, as a sentence; None when nothing.
+def implausible(listed: Mapping[ShareName, int], pods: Iterable[Object]) -> str | None:
+    """What a reading misses of the slots of this node's `pods`, as a sentence; None when nothing.
+
+    `listed`: how many slots of each share containers hold by that reading. A slot that the kubelet gave to two
+    containers counts twice: it is no slot that is missing, and nothing would end the disbelief while both run.
 
     A pod's status may be a moment older than the reading: a container that has just ended is then missed for so long.
     """
-    listed: Counter[ShareName] = Counter()
-    for (share, _), slots in held.items():
-        listed[share] += len(slots)
     running = Counter(share for pod in pods for share in _running(pod))
     for share in sorted(running):
-        if listed[share] < running[share]:
+        if listed.get(share, 0) < running[share]:
             return (
-                f"the kubelet lists {listed[share]} slots of {names.slot_resource(share)}, but {running[share]} "
+                f"the kubelet lists {listed.get(share, 0)} slots of {names.slot_resource(share)}, but {running[share]} "
                 "containers of this node that ask for one run: keeping the last reading until it lists them"
             )
     return None

@@ -5,12 +5,12 @@ wait out gRPC's back-off first.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from gpushare.node.holdings import HeldDevice
 from gpushare.node.proto import podresources_v1_pb2 as messages
 from gpushare.node.proto import podresources_v1_pb2_grpc as services
 from gpushare.node.registration import FRESH
@@ -23,17 +23,6 @@ CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *FRESH
 
 class PodResourcesError(Exception):
     """The kubelet did not answer. The text names the socket, the question and gRPC's reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    """One device id that one container holds, from its pod's admission to its end."""
-
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    id: str
 
 
 class PodResources:

@@ -18,6 +18,7 @@ from gpushare.mps.layout import gpu_dir
 from gpushare.node import absence, driver, probes
 from gpushare.node.agent import Agent
 from gpushare.node.departure import Departure
+from gpushare.node.doubled import Doubled
 from gpushare.node.ending import Endings
 from gpushare.node.enforcement import Enforcement
 from gpushare.node.expiry import Expiry
@@ -94,6 +95,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             tasks.create_task(lingering.run())
             tasks.create_task(xids.run())
             tasks.create_task(_report_faults(agent, reports, announcer))
+            tasks.create_task(_report_doubled(agent, announcer))
             tasks.create_task(_hand_over(settings.node, agent, handover, announcer))
 
 
@@ -102,6 +104,17 @@ async def _report_faults(agent: Agent, reports: FaultReports, announcer: Announc
     while True:
         for news in reports.look(agent.fault_looks(), boot_clock()):
             announcer.tell(news)
+        await asyncio.sleep(REPORT_SECONDS)
+
+
+async def _report_doubled(agent: Agent, announcer: Announcer) -> None:
+    """Runs until cancelled."""
+    doubled = Doubled()
+    await agent.pods.synced.wait()
+    while True:
+        if agent.kubelet_view is not None:
+            for news in doubled.look(agent.kubelet_view, agent.pods.objects.values()):
+                announcer.tell(news)
         await asyncio.sleep(REPORT_SECONDS)
 
 

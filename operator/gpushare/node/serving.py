@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.node.draining import Holdings, KubeletView, Slots, by_gpu
+from gpushare.node.holdings import Holdings, KubeletView, Slots, by_gpu
 from gpushare.node.plugin import DevicePlugin, Hooks, OfferedDevice
 
 LOG = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
 from gpushare.node.assignments import GpuPlan, Stage
-from gpushare.node.draining import Slots
 from gpushare.node.edits import ContainerEdits
+from gpushare.node.holdings import Slots
 from gpushare.node.inventory import GpuView
 from gpushare.node.late import Room, waits_for
 from gpushare.node.listing import OfferedDevice

@@ -25,7 +25,7 @@ from gpushare.api.gpunode import (
 from gpushare.api.meta import Condition
 from gpushare.mps.wire import DaemonState
 from gpushare.node.assignments import GpuPlan, Stage
-from gpushare.node.draining import Slots
+from gpushare.node.holdings import Slots
 from gpushare.node.inventory import LOWEST_CLIENT_CEILING, Driver, GpuView
 from gpushare.node.verdict import Verdict
 from gpushare.node.waiting import PodNames, what_waits

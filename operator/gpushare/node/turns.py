@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from gpushare.node.holdings import HeldDevice
 from gpushare.node.kubelet import Source
-from gpushare.node.podresources import HeldDevice
 
 WAIT_SECONDS = 0.25
 """How long a device's choice waits for a reading, which takes some 10 ms: the kubelet starts no other pod meanwhile."""

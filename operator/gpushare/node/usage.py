@@ -16,7 +16,7 @@ from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
-from gpushare.node.draining import ContainerName
+from gpushare.node.holdings import ContainerName
 from gpushare.node.processes import Owner
 
 _STATIC_POD_HASH = "kubernetes.io/config.hash"

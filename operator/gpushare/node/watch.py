@@ -10,8 +10,8 @@ from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.node.daemons import OnDisk
-from gpushare.node.draining import ContainerName, Place
 from gpushare.node.findings import Findings, Judgement
+from gpushare.node.holdings import ContainerName, Place
 from gpushare.node.inventory import GpuView
 from gpushare.node.lane import HungError
 from gpushare.node.observation import Observation, Taken

@@ -21,8 +21,9 @@ from gpushare.node.agent import Agent
 from gpushare.node.device_service import DeviceService
 from gpushare.node.ending import Endings
 from gpushare.node.enforcement import Enforcement
+from gpushare.node.holdings import HeldDevice
 from gpushare.node.listing import OfferedDevice
-from gpushare.node.podresources import HeldDevice, PodResourcesError
+from gpushare.node.podresources import PodResourcesError
 from gpushare.node.preferred import preferred_slots
 from gpushare.node.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.node.settings import AgentSettings

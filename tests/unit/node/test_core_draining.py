@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpushare.node.draining import KubeletView, Slots, by_gpu, idle, places, pods_by_gpu
+from gpushare.node.draining import idle
+from gpushare.node.holdings import KubeletView, Slots
 
 KEY = ("a", "GPU-1")
 NONE: Slots = frozenset()
@@ -36,35 +37,3 @@ def test_idle(
 
 def test_without_a_reading_nothing_is_idle() -> None:
     assert not idle("a", "GPU-1", 1.0, None, NONE)
-
-
-def test_only_our_own_slots_are_grouped() -> None:
-    devices = [
-        ("gpushare.dev/a", "GPU-1::0"),
-        ("gpushare.dev/a", "GPU-1::7"),
-        ("gpushare.dev/b", "GPU-1::1"),
-        ("nvidia.com/gpu", "GPU-2"),
-        ("internal.gpushare.dev/mps", "mps-0"),
-        ("gpushare.dev/a", "of another release"),
-    ]
-    assert by_gpu(devices) == {("a", "GPU-1"): {0, 7}, ("b", "GPU-1"): {1}}
-
-
-def test_the_pods_of_a_gpu_are_those_with_a_slot_of_ours() -> None:
-    devices = [
-        ("gpushare.dev/a", "GPU-1::0", "ml/x"),
-        ("gpushare.dev/a", "GPU-1::7", "ml/y"),
-        ("nvidia.com/gpu", "GPU-2", "ml/z"),
-        ("gpushare.dev/a", "of another release", "ml/z"),
-    ]
-    assert pods_by_gpu(devices) == {("a", "GPU-1"): {"ml/x", "ml/y"}}
-
-
-def test_a_containers_slot_is_found_beside_whatever_else_it_holds() -> None:
-    app, tool = ("ml", "x", "app"), ("ml", "x", "tool")
-    devices = [
-        ("gpushare.dev/a", "GPU-1::0", app),
-        ("example.com/nic", "eth1", app),
-        ("gpushare.dev/a", "no slot", tool),
-    ]
-    assert places(devices) == {app: ("a", "GPU-1")}

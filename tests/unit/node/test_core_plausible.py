@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from gpushare.node.draining import Holdings
 from gpushare.node.plausible import implausible
 
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
 TERMINATED: dict[str, Any] = {"terminated": {"exitCode": 0}}
 SLOT = {"gpushare.dev/a": "1"}
-ONE: Holdings = {("a", "GPU-1"): frozenset({3})}
-TWO: Holdings = {("a", "GPU-1"): frozenset({3}), ("a", "GPU-2"): frozenset({3})}
+ONE = {"a": 1}
+TWO = {"a": 2}
 
 
 def container(limits: dict[str, str] | None = None, name: str = "app", **body: Any) -> dict[str, Any]:
@@ -46,16 +45,16 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
 
 
 @pytest.mark.parametrize(
-    ("sentence", "held", "pods", "misses"),
+    ("sentence", "listed", "pods", "misses"),
     [
         ("nothing listed and no pods: an empty node", {}, [], False),
         ("nothing listed although a container runs", {}, [pod(RUNNING)], True),
         ("its slot listed", ONE, [pod(RUNNING)], False),
         ("one slot listed for two pods that run", ONE, [pod(RUNNING), pod(RUNNING)], True),
         ("one slot listed for two containers of one pod", ONE, [pod(RUNNING, container(), container(name="b"))], True),
-        ("slots on two GPUs of the node count together", TWO, [pod(RUNNING)] * 2, False),
+        ("two slots listed for two pods that run", TWO, [pod(RUNNING)] * 2, False),
         ("more slots than running containers: some start, some have just ended", ONE, [], False),
-        ("a slot of another share makes up for none", {("b", "GPU-1"): frozenset({1})}, [pod(RUNNING)], True),
+        ("a slot of another share makes up for none", {"b": 1}, [pod(RUNNING)], True),
         ("a container that waits may have no slot yet", {}, [pod(WAITING)], False),
         ("a container that has ended may have none any more", {}, [pod(TERMINATED)], False),
         ("a pod that no kubelet has told of yet", {}, [YOUNG], False),
@@ -69,8 +68,8 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
         ("an ordinary init container never is", {}, [PLAIN_INIT], False),
     ],
 )  # fmt: skip
-def test_what_a_reading_misses(sentence: str, held: Holdings, pods: list[dict[str, Any]], misses: bool) -> None:
-    assert (implausible(held, pods) is not None) is misses, sentence
+def test_what_a_reading_misses(sentence: str, listed: dict[str, int], pods: list[dict[str, Any]], misses: bool) -> None:
+    assert (implausible(listed, pods) is not None) is misses, sentence
 
 
 def test_the_sentence_names_the_resource_and_both_numbers() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.node.podresources import HeldDevice, PodResources, PodResourcesError
+from gpushare.node.holdings import HeldDevice
+from gpushare.node.podresources import PodResources, PodResourcesError
 from gpushare.node.proto import podresources_v1_pb2 as messages
 from tests.unit.node.fake_kubelet import FakeKubelet
 

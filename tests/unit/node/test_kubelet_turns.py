@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gpushare.node import turns as module
-from gpushare.node.podresources import HeldDevice
+from gpushare.node.holdings import HeldDevice
 from gpushare.node.turns import SourceInTurn, Turns
 
 HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]

@@ -19,8 +19,8 @@ from gpushare.node.dra.allocation import Allocation, ClaimRefused, Part, allocat
 from gpushare.node.dra.grants import check_share, granted
 from gpushare.node.dra.specs import ClaimSpecs, Prepared, PreparedPart
 from gpushare.node.dra.users import check, uses
-from gpushare.node.draining import ContainerName, Holdings, Place
 from gpushare.node.gpunode_writer import FAILURES
+from gpushare.node.holdings import ContainerName, Holdings, Place
 from gpushare.node.verdict import Verdict
 
 LOG = logging.getLogger(__name__)

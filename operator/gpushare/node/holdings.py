@@ -1,0 +1,110 @@
+"""Who holds which slot, by one reading of the kubelet. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+
+Slots = frozenset[int]
+Place = tuple[ShareName, Uuid]
+Slot = tuple[ShareName, Uuid, int]
+Holdings = Mapping[Place, Slots]
+ContainerName = tuple[str, str, str]
+"""(namespace, pod, container)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """One device id of any resource that one container holds, from its pod's admission to its end."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletView:
+    """One reading of PodResources, begun at `started`.
+
+    `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
+    and can name more (see `turns`).
+    """
+
+    started: float
+    allocatable: Holdings
+    held: Holdings
+    holders: Mapping[Slot, frozenset[ContainerName]] = field(default_factory=dict)
+
+    def holding(self, share: ShareName, uuid: Uuid) -> Slots:
+        return self.held.get((share, uuid), frozenset())
+
+    def pods(self) -> dict[Place, frozenset[str]]:
+        """Whose the slots of each share and GPU are, as namespace/name."""
+        found: dict[Place, frozenset[str]] = {}
+        for (share, uuid, _), containers in self.holders.items():
+            pods = frozenset(f"{namespace}/{pod}" for namespace, pod, _ in containers)
+            found[share, uuid] = found.get((share, uuid), frozenset()) | pods
+        return found
+
+    def places(self) -> dict[ContainerName, Place]:
+        """Where each container's slot is; each has one."""
+        return {
+            container: (share, uuid)
+            for (share, uuid, _), containers in self.holders.items()
+            for container in containers
+        }
+
+    def containers(self) -> Counter[ShareName]:
+        """How many slots of each share the containers hold: one that two of them hold counts twice."""
+        found: Counter[ShareName] = Counter()
+        for (share, _, _), containers in self.holders.items():
+            found[share] += len(containers)
+        return found
+
+
+def view(started: float, allocatable: Collection[tuple[str, str]], held: Iterable[HeldDevice]) -> KubeletView:
+    """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over."""
+    holders: dict[Slot, set[ContainerName]] = {}
+    for device in held:
+        for slot in _slots([(device.resource, device.id)]):
+            holders.setdefault(slot, set()).add((device.namespace, device.pod, device.container))
+    return KubeletView(
+        started,
+        by_gpu(allocatable),
+        _grouped(holders),
+        {slot: frozenset(containers) for slot, containers in holders.items()},
+    )
+
+
+def united(listed: Holdings, promised: Holdings) -> dict[Place, Slots]:
+    """Every slot held, whether the kubelet lists it already or was only just given it."""
+    nothing: Slots = frozenset()
+    return {key: listed.get(key, nothing) | promised.get(key, nothing) for key in listed.keys() | promised.keys()}
+
+
+def by_gpu(devices: Iterable[tuple[str, str]]) -> dict[Place, Slots]:
+    """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
+    return _grouped(_slots(devices))
+
+
+def _grouped(slots: Iterable[Slot]) -> dict[Place, Slots]:
+    grouped: dict[Place, set[int]] = {}
+    for share, uuid, slot in slots:
+        grouped.setdefault((share, uuid), set()).add(slot)
+    return {place: frozenset(numbers) for place, numbers in grouped.items()}
+
+
+def _slots(devices: Iterable[tuple[str, str]]) -> Iterator[Slot]:
+    for resource, device_id in devices:
+        share = names.share_of_resource(resource)
+        if share is None:
+            continue
+        try:
+            uuid, slot = names.parse_slot_id(device_id)
+        except ValueError:
+            continue
+        yield share, uuid, slot
