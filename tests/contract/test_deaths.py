@@ -13,6 +13,8 @@ UNAVAILABLE, ILLEGAL, ASSERT, LAUNCH_FAILURE = 46, 700, 710, 719
 CONNECTION_FAILED, RPC_FAILURE, NOT_READY, TERMINATED = 805, 806, 807, 810
 LONG, ENDLESS = 1500, 1500 * SECONDS
 SETTLE = 0.3
+ARRIVAL = 4.0
+"""By then a command that hangs has reached the daemon, however slowly its program started."""
 
 
 def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_are_gone(machine):
@@ -39,7 +41,7 @@ def test_terminating_a_client_after_a_fatal_fault_hangs_the_daemon_and_leaves_th
     culprit("fault illegal_address")
     assert machine.ask(f"get_server_status {server}") == "FAULT"
     with pytest.raises(subprocess.TimeoutExpired):
-        machine.control(f"terminate_client {server} {neighbour.pid}", seconds=0.4)
+        machine.control(f"terminate_client {server} {neighbour.pid}", seconds=ARRIVAL)
     with pytest.raises(subprocess.TimeoutExpired):
         machine.control("get_server_list", seconds=0.4)
     culprit.kill()
@@ -120,7 +122,7 @@ def test_a_terminated_client_is_listed_until_it_ends_and_terminating_it_again_ha
     assert machine.ask(f"get_client_list {server}") == str(client.pid)
     assert [process.pid for process in machine.nvml.processes(machine.gpu.uuid).mps_clients] == [client.pid]
     with pytest.raises(subprocess.TimeoutExpired):
-        machine.control(f"terminate_client {server} {client.pid}", seconds=0.4)
+        machine.control(f"terminate_client {server} {client.pid}", seconds=ARRIVAL)
     with pytest.raises(subprocess.TimeoutExpired):
         machine.control("get_server_list", seconds=0.4)
     client.kill()

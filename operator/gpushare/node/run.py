@@ -25,6 +25,7 @@ from gpushare.node.expiry import Expiry
 from gpushare.node.fault_reports import FaultReports
 from gpushare.node.handover import Handover
 from gpushare.node.kill_events import KillEvents
+from gpushare.node.knowledge import Knowledge
 from gpushare.node.lane import HungError, Lane
 from gpushare.node.lingering import Lingering
 from gpushare.node.meters import MeteredHooks, NodeMeters, export
@@ -55,7 +56,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         "/healthz": lambda: agent.unwell() if agent else None,
         "/readyz": lambda: agent.unready() if agent else "waiting for the NVIDIA driver",
     }
-    exported, meters = export(lambda: agent.snapshot() if agent else WITHOUT_DRIVER)
+    exported, meters = export(lambda: agent.known.snapshot() if agent else WITHOUT_DRIVER)
     server = await probes.serve(settings.probe_port, checks)
     async with server, exposed(settings.metrics_port, exported):
         nvml = await _open_nvml(settings)
@@ -72,20 +73,21 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             enforcement,
             turned=meters.turn,
         )
+        known = agent.known
         departure = Departure(
             nvml,
-            pods=agent.pods_by_uid,
-            gpus=agent.taken,
+            pods=known.pods_by_uid,
+            gpus=known.taken,
             endings=endings,
             tell=announcer.tell,
         )
-        expiry = Expiry(nvml, agent.expired, agent.pods_by_uid, endings, announcer.tell)
+        expiry = Expiry(nvml, known.expired, known.pods_by_uid, endings, announcer.tell)
         reports = FaultReports(settings.node)
         handover = Handover(settings.root)
         xids = XidWatch(nvml, lambda xid: reports.xid(xid, boot_clock()))
-        lingering = Lingering(settings.node, agent.faults, agent.pods_by_uid, announcer.tell)
+        lingering = Lingering(settings.node, known.faults, known.pods_by_uid, announcer.tell)
         agent.follow_pods(departure.poke)
-        kill_events = KillEvents(kube, settings.node, agent.pods_by_uid, departure.killing)
+        kill_events = KillEvents(kube, settings.node, known.pods_by_uid, departure.killing)
         agent.follow_pods(kill_events.poke)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(agent.run())
@@ -94,44 +96,44 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             tasks.create_task(expiry.run())
             tasks.create_task(lingering.run())
             tasks.create_task(xids.run())
-            tasks.create_task(_report_faults(agent, reports, announcer))
-            tasks.create_task(_report_doubled(agent, announcer))
-            tasks.create_task(_hand_over(settings.node, agent, handover, announcer))
+            tasks.create_task(_report_faults(known, reports, announcer))
+            tasks.create_task(_report_doubled(known, announcer))
+            tasks.create_task(_hand_over(settings.node, known, handover, announcer))
 
 
-async def _report_faults(agent: Agent, reports: FaultReports, announcer: Announcer) -> None:
+async def _report_faults(known: Knowledge, reports: FaultReports, announcer: Announcer) -> None:
     """Runs until cancelled."""
     while True:
-        for news in reports.look(agent.fault_looks(), boot_clock()):
+        for news in reports.look(known.fault_looks(), boot_clock()):
             announcer.tell(news)
         await asyncio.sleep(REPORT_SECONDS)
 
 
-async def _report_doubled(agent: Agent, announcer: Announcer) -> None:
+async def _report_doubled(known: Knowledge, announcer: Announcer) -> None:
     """Runs until cancelled."""
     doubled = Doubled()
-    await agent.pods.synced.wait()
+    await known.pods.synced.wait()
     while True:
-        if agent.kubelet_view is not None:
-            for news in doubled.look(agent.kubelet_view, agent.pods.objects.values()):
+        if known.kubelet.view is not None:
+            for news in doubled.look(known.kubelet.view, known.pods.objects.values()):
                 announcer.tell(news)
         await asyncio.sleep(REPORT_SECONDS)
 
 
-async def _hand_over(node: str, agent: Agent, handover: Handover, announcer: Announcer) -> None:
+async def _hand_over(node: str, known: Knowledge, handover: Handover, announcer: Announcer) -> None:
     """Runs until cancelled. Without the pods of now nothing is compared, and nothing of an earlier agent's replaced."""
-    await agent.pods.synced.wait()
+    await known.pods.synced.wait()
     while True:
         now = time.time()
-        for uuid, state in agent.supervised().items():
+        for uuid, state in known.supervised().items():
             before = handover.take(uuid)
             if before is not None:
                 ended = handover.ended(uuid, before.clients)
-                pods = pods_by_cgroup_uid(agent.pods.objects.values())
+                pods = pods_by_cgroup_uid(known.pods.objects.values())
                 for news in absence.told(node, uuid, before, state, ended, pods, now):
                     LOG.warning("%s", news.note)
                     announcer.tell(news)
-            handover.note(uuid, state, agent.observed.get(uuid), now)
+            handover.note(uuid, state, known.observed.get(uuid), now)
         await asyncio.sleep(REPORT_SECONDS)
 
 

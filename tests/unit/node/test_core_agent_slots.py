@@ -25,7 +25,7 @@ async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_end
     await world.serving()
     await hold_all_four(world)
     shrink(world, 2)
-    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    await world.until(lambda: world.agent is not None and world.agent.known.decisions["GPU-0"].offer.per_gpu == 2)
     assert len(world.kubelet.ids()) == 4
     world.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
     await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"])
@@ -35,7 +35,7 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     await world.serving()
     await hold_all_four(world)
     shrink(world, 2)
-    await world.until(lambda: world.agent is not None and world.agent.decisions["GPU-0"].offer.per_gpu == 2)
+    await world.until(lambda: world.agent is not None and world.agent.known.decisions["GPU-0"].offer.per_gpu == 2)
     not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
     await world.kubelet.allocate("GPU-0::3")
     why = await not_ready(["GPU-0::3"])

@@ -179,9 +179,9 @@ async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_
     assert world.agent is not None
     agent = world.agent
     here = {"share": "a", "uuid": "GPU-0"}
-    await world.until(lambda: value(series(agent.snapshot()), "mps_clients", here) == 1, 10)
+    await world.until(lambda: value(series(agent.known.snapshot()), "mps_clients", here) == 1, 10)
     world.nvml.hanging = {"GPU-0", "GPU-1"}
-    told = series(agent.snapshot())
+    told = series(agent.known.snapshot())
     assert value(told, "slots_offered", here) == len(world.kubelet.ids()) == 4
     assert value(told, "daemon_ready", here) == 1
     world.nvml.release.set()
