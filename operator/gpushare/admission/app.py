@@ -44,60 +44,72 @@ def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) ->
 
     `own_namespace`: where gpushare runs.
     """
+    reviews = _Reviews(sources, own_namespace)
+    decisions: dict[str, Decide] = {
+        "/mutate-pods": reviews.mutate_pod,
+        "/validate-pods": reviews.validate_pod,
+        "/mutate-claims": reviews.mutate_claim,
+        "/validate-claims": reviews.validate_claim,
+        "/validate-gpushares": reviews.validate_gpu_share,
+    }
+    return Starlette(
+        routes=[Route(path, _endpoint(decide, meters), methods=["POST"]) for path, decide in decisions.items()]
+    )
 
-    async def world(request: dict[str, Any], shares: set[str]) -> World:
-        namespace = request.get("namespace") or ""
-        return World(
-            namespace=namespace,
-            namespace_labels=await sources.namespace_labels(namespace),
-            shares=await sources.shares(shares),
-            share_names=sources.share_names(),
-            own_namespace=own_namespace,
-        )
 
-    async def pod_world(request: dict[str, Any]) -> World:
-        pod = request["object"]
-        entries = listed(mapped(pod, "spec"), "resourceClaims")
-        claims = await sources.claims(request.get("namespace") or "", entries) if entries else {}
-        claimed = {share for claim in claims.values() for share in shares_of(claim)}
-        return replace(await world(request, shares_asked_for(pod) | claimed), claims=claims)
+class _Reviews:
+    """Each decision with what it needs to know of the world. What is not ours to decide is admitted."""
 
-    async def mutate_pod(request: dict[str, Any]) -> Answer:
+    def __init__(self, sources: Sources, own_namespace: str) -> None:
+        self._sources = sources
+        self._own_namespace = own_namespace
+
+    async def mutate_pod(self, request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":
             return Admitted()
-        return admit_pod(request["object"], await pod_world(request))
+        return admit_pod(request["object"], await self._pod_world(request))
 
-    async def mutate_claim(request: dict[str, Any]) -> Answer:
-        if request["operation"] != "CREATE":
-            return Admitted()
-        return admit_claim(request["object"], await world(request, shares_claimed(request["object"])))
-
-    async def validate_claim(request: dict[str, Any]) -> Answer:
-        if request["operation"] != "CREATE":
-            return Admitted()
-        return check_claim(request["object"], await world(request, shares_claimed(request["object"])))
-
-    async def validate_pod(request: dict[str, Any]) -> Answer:
+    async def validate_pod(self, request: dict[str, Any]) -> Answer:
         if request["operation"] == "CREATE":
-            return check_pod(request["object"], await pod_world(request))
+            return check_pod(request["object"], await self._pod_world(request))
         if request["operation"] == "UPDATE":
             return update_pod(request["oldObject"], request["object"])
         return Admitted()
 
-    async def validate_gpu_share(request: dict[str, Any]) -> Answer:
+    async def mutate_claim(self, request: dict[str, Any]) -> Answer:
+        if request["operation"] != "CREATE":
+            return Admitted()
+        return admit_claim(request["object"], await self._claim_world(request))
+
+    async def validate_claim(self, request: dict[str, Any]) -> Answer:
+        if request["operation"] != "CREATE":
+            return Admitted()
+        return check_claim(request["object"], await self._claim_world(request))
+
+    async def validate_gpu_share(self, request: dict[str, Any]) -> Answer:
         if request["operation"] not in ("CREATE", "UPDATE"):
             return Admitted()
         return validate_share(request["object"], request.get("oldObject"))
 
-    return Starlette(
-        routes=[
-            Route("/mutate-pods", _endpoint(mutate_pod, meters), methods=["POST"]),
-            Route("/validate-pods", _endpoint(validate_pod, meters), methods=["POST"]),
-            Route("/mutate-claims", _endpoint(mutate_claim, meters), methods=["POST"]),
-            Route("/validate-claims", _endpoint(validate_claim, meters), methods=["POST"]),
-            Route("/validate-gpushares", _endpoint(validate_gpu_share, meters), methods=["POST"]),
-        ]
-    )
+    async def _pod_world(self, request: dict[str, Any]) -> World:
+        pod = request["object"]
+        entries = listed(mapped(pod, "spec"), "resourceClaims")
+        claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
+        claimed = {share for claim in claims.values() for share in shares_of(claim)}
+        return replace(await self._world(request, shares_asked_for(pod) | claimed), claims=claims)
+
+    async def _claim_world(self, request: dict[str, Any]) -> World:
+        return await self._world(request, shares_claimed(request["object"]))
+
+    async def _world(self, request: dict[str, Any], shares: set[str]) -> World:
+        namespace = request.get("namespace") or ""
+        return World(
+            namespace=namespace,
+            namespace_labels=await self._sources.namespace_labels(namespace),
+            shares=await self._sources.shares(shares),
+            share_names=self._sources.share_names(),
+            own_namespace=self._own_namespace,
+        )
 
 
 def create_probes(ready: Callable[[], bool]) -> Starlette:

@@ -152,6 +152,7 @@ class SimulatedContext:
     def synchronize(self) -> None:
         """Wait until every kernel queued so far has ended, or the context has failed."""
         end = time.monotonic() + self._ask({"op": "sync"})["remaining_ms"] / 1000
+        self._check()  # a failure that came together with the answer is not told again
         while (left := end - time.monotonic()) > 0:
             try:
                 if select.select([self._device], [], [], left)[0]:

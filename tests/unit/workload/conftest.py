@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -18,7 +18,7 @@ from tests.unit.simulation.conftest import daemon, driver
 
 __all__ = ["daemon", "driver"]
 
-SECONDS = 20.0
+SECONDS = 60.0
 MIB = 1 << 20
 
 
@@ -100,6 +100,21 @@ def children(parent: int) -> set[int]:
             if int(fields[1]) == parent and not tracker:
                 found.add(int(entry.name))
     return found
+
+
+def wait_gone(pids: Iterable[int]) -> None:
+    """Returns once none of them runs."""
+    end = time.monotonic() + SECONDS
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < end, f"{left} are still there"
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture

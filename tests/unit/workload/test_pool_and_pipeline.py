@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from gpushare_workload.scenarios import pipeline, pool
 from gpushare_workload.stopping import Stop, StoppedError
 from gpushare_workload.worker import Worker
 from gpushare_workload.workers import Team
-from tests.unit.workload.conftest import Client, children
+from tests.unit.workload.conftest import SECONDS, Client, children, wait_gone
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 SHARED = {"backend": "numpy", "seed": 1}
@@ -180,12 +179,12 @@ def test_sigterm_ends_a_program_and_its_workers_soon(name: str, start_client: Ca
     workers = wait_for_children(client.process.pid)
     status = client.terminate()
     assert (status, client.lines[-1]["event"]) == (4, "stopped")
-    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    wait_gone(workers)
 
 
 def wait_for_children(pid: int) -> list[int]:
     """The workers of a program, once one of them runs."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + SECONDS
     while not (found := children(pid)):
         assert time.monotonic() < end, "no worker was started"
         time.sleep(0.02)

@@ -23,7 +23,7 @@ from gpushare_workload.stopping import Stop, StoppedError
 TINY: dict[Any, dict[str, Any]] = {
     streams: {"kernels": 3, "streams": 2, "chunks": 3, "chunk_elements": 5, "chunk_iterations": 300, "repeats": 2},
     graph: {"kernels": 3, "elements": 5, "passes": 2, "repeats": 2},
-    mix: {"grid": "small", "duration": 0.05, "repeats": 1},
+    mix: {"grid": "small", "duration": 0.3, "repeats": 1},
 }
 
 

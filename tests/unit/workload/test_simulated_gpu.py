@@ -1,6 +1,5 @@
 """Limits, faults and ends of the workload's programs on the simulated GPU, which behaves as measured on an H200."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from gpushare_workload import inventory
 from gpushare_workload.backend import GpuError, open_backend
 from gpushare_workload.backend.seam import Fault
 from gpushare_workload.backend.work import Kind, Work
+from tests.unit.workload.conftest import wait_gone
 
 pytestmark = pytest.mark.usefixtures("driver")
 Start = Callable[..., Any]
@@ -134,12 +134,9 @@ def test_a_mixture_that_is_asked_to_end_leaves_no_process_soon(daemon: Start, st
     assert len(children) >= 2
     status = mixture.terminate()
     assert (status, mixture.lines[-1]["event"]) == (4, "stopped")
-    # Python's own resource tracker ends when it sees that its parent has.
-    end = time.monotonic() + 20
-    while left := [pid for pid in children if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < end, left
-        time.sleep(0.02)
+    # Python's own resource tracker, one of them, ends when it sees that its parent has.
+    wait_gone(children)
 
 
-def children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

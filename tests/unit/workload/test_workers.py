@@ -22,6 +22,7 @@ from gpushare_workload.stopping import Stop, StoppedError
 from gpushare_workload.workers import Team, together
 from localcluster.paths import REPOSITORY
 from tests.unit.workload import targets
+from tests.unit.workload.conftest import wait_gone
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 SECONDS = 60.0
@@ -30,20 +31,6 @@ Program = Callable[[str], tuple[subprocess.Popen[str], list[int]]]
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def exists(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_gone(pids: list[int], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while any(exists(pid) for pid in pids):
-        assert time.monotonic() < end, f"{[pid for pid in pids if exists(pid)]} are still there after {seconds} s"
-        time.sleep(0.02)
 
 
 def beside_another(target: Any, *arguments: Any) -> None:
@@ -266,7 +253,7 @@ def test_a_signal_ends_the_program_and_its_workers_soon(
     assert "asked to end before the work was done" in out
     assert "Traceback" not in error
     assert words in error if words else not error
-    wait_gone(pids, 20)
+    wait_gone(pids)
 
 
 @pytest.mark.parametrize("kind", ["good", "deaf"])
@@ -274,4 +261,4 @@ def test_workers_end_by_themselves_when_their_parent_is_killed(program: Program,
     process, pids = program(kind)
     process.kill()
     process.wait(timeout=10)
-    wait_gone(pids, 20)
+    wait_gone(pids)
