@@ -10,10 +10,12 @@ from tests.cluster.node import without_agent
 from tests.cluster.told import wait_told
 
 KERNEL_MS = "3000"
+ENDLESS_MS = "600000"
+"""So that the victim is never between two kernels."""
 
 
 def start_victim_and_neighbours(tenant: Tenant, share: str) -> list[str]:
-    tenant.start(tenant.pod("victim", share, "depart", "--role", "victim", "--kernel-ms", KERNEL_MS, grace=3))
+    tenant.start(tenant.pod("victim", share, "depart", "--role", "victim", "--kernel-ms", ENDLESS_MS, grace=3))
     tenant.wait_event("victim", "started")
     return tenant.neighbours(share, 7)
 

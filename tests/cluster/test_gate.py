@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.harness import Harness, Share, Tenant, has_container, holds_for, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, has_container, holds_for, is_rejected, wait_until
 from tests.cluster.node import daemon_of, parent_of, processes_of_pod, signal_in_node
 
 DOWN_SECONDS = 40
@@ -41,6 +41,10 @@ def test_a_daemon_that_takes_40_s_keeps_only_its_own_clients_waiting(harness: Ha
             wait_until("another pod of the node ends", lambda: phase(tenant, "bystander") == "Succeeded", 20)
             remaining = DOWN_SECONDS - (time.monotonic() - began)
             holds_for("a client started without a daemon", lambda: not running(tenant), max(remaining, 5))
+            if is_rejected(tenant.kubectl.get("pod", "fresh")):
+                # It came when its slot had just been withdrawn, and before the scheduler had heard of that.
+                tenant.kubectl.delete("pod", "fresh")
+                tenant.start(tenant.pod("fresh", "slow", "limits", "--hold", "60"))
         for name in ("fresh", "restarting"):
             assert tenant.wait_event(name, "limits", seconds=60)["problems"] == []
 

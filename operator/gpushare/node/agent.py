@@ -107,6 +107,7 @@ class Agent:
         self._reporter = Reporter(self.known, self._claims, GpuNodeWriter(kube, settings.node, clock), self._lifecycle)
         self._ticked_at = self._started_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
+        self._verified_at: dict[Uuid, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
 
     async def run(self) -> None:
@@ -201,6 +202,7 @@ class Agent:
     async def _tick(self) -> None:
         picture = self._gather()
         self.known.decisions = decide(picture)
+        self._note_verified(picture.now)
         self._apply_to_gpus()
         self._apply_gate()
         await self._apply_offers(picture)
@@ -223,6 +225,7 @@ class Agent:
             promised=united(self._serving.promised(), self._claims.claims.holdings()),
             server_since=self._watch_servers(now),
             withdrawn_at=self._withdrawn_at,
+            verified_at=self._verified_at,
             closed_since=self._claims.closed_since,
             client_ceiling=known.inventory.client_ceiling,
             undeliverable=known.devices.problem(),
@@ -243,6 +246,12 @@ class Agent:
                 self._look_at_gpus.poke()
             self._servers[uuid] = old if old[0] == pid else (pid, now)
         return {uuid: since for uuid, (_, since) in self._servers.items()}
+
+    def _note_verified(self, now: float) -> None:
+        decisions = self.known.decisions
+        verified = {uuid: now for uuid, decision in decisions.items() if decision.verdict.takes_clients}
+        before = {uuid: at for uuid, at in self._verified_at.items() if uuid in decisions}
+        self._verified_at = {**before, **verified}
 
     def _apply_to_gpus(self) -> None:
         for uuid, decision in self.known.decisions.items():

@@ -14,6 +14,13 @@ from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
 from gpushare.node.verdict import Evidence, Verdict, judge, with_room
 
+BRIEF_SECONDS = 5.0
+"""A daemon or server that is lost is back within 3 s (measured on an H200), sooner than the scheduler hears that slots
+were withdrawn: up to 10 s later, with the kubelet's next node status. Until it hears, the kubelet fails for good every
+pod that comes; with slots still offered such a pod waits at the gate. So it is longer outages that withdraw them.
+"""
+CLOSING = (DaemonReason.GPU_LOST, DaemonReason.STOPPING, DaemonReason.CLIENT_TABLE_FULL)
+"""What does not pass by itself soon."""
 DRAINED_STAGES = (Stage.DRAIN, Stage.NOTHING_TO_DRAIN)
 
 
@@ -33,6 +40,8 @@ class Picture:
     withdrawn_at: Mapping[Uuid, float]
     client_ceiling: int
     """MPS contexts that the driver takes on one GPU."""
+    verified_at: Mapping[Uuid, float] = field(default_factory=dict)
+    """When this agent last found that containers may start on a GPU."""
     closed_since: Mapping[Uuid, float] = field(default_factory=dict)
     """Since when the API's ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
@@ -61,8 +70,15 @@ def _decide_gpu(picture: Picture, planned: GpuPlan, idle_for_good: bool) -> GpuD
     share = picture.shares.get(planned.share)
     verdict = _with_room(_verdict(picture, planned), picture, planned, share, held)
     drained = planned.stage is Stage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and idle_for_good)
-    offer = offer_of(planned, share, verdict, picture.views.get(planned.uuid), held)
+    takes_pods = verdict.takes_clients or _soon_again(picture, planned.uuid, verdict)
+    offer = offer_of(planned, share, takes_pods, picture.views.get(planned.uuid), held)
     return GpuDecision(planned, verdict, held, drained, offer)
+
+
+def _soon_again(picture: Picture, uuid: Uuid, verdict: Verdict) -> bool:
+    if verdict.reason in CLOSING or uuid not in picture.verified_at:
+        return False
+    return picture.now - picture.verified_at[uuid] < BRIEF_SECONDS
 
 
 def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:

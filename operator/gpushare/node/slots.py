@@ -34,13 +34,11 @@ class GpuOffer:
     numa_node: int | None = None
 
 
-def offer_of(plan: GpuPlan, share: GpuShare | None, verdict: Verdict, view: GpuView | None, held: Slots) -> GpuOffer:
-    """Free slots only on a verified GPU of a share that still takes clients; held ones always."""
+def offer_of(plan: GpuPlan, share: GpuShare | None, takes_pods: bool, view: GpuView | None, held: Slots) -> GpuOffer:
+    """Free slots only on a GPU that takes pods, of a share that still takes clients; held ones always."""
     per_gpu = share.spec.clients.per_gpu if share else 0
     lost = view is not None and view.lost
-    accepting = (
-        verdict.takes_clients and plan.stage is Stage.SERVE and share is not None and not share.deleting and not lost
-    )
+    accepting = takes_pods and plan.stage is Stage.SERVE and share is not None and not share.deleting and not lost
     return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, view.info.numa_node if view else None)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpushare.kube.client import GPU_SHARES, PODS, Object
 from gpushare.mps.layout import gpu_dir
-from gpushare.node import listing
+from gpushare.node import decision, listing
 from tests.unit.node.agent_world import SHARE, World, read_wanted
 
 
@@ -69,6 +69,42 @@ async def test_a_share_s_plugin_goes_only_when_it_lists_no_slot_any_more(
     assert len(world.kubelet.ids(healthy=False)) == 4
     monkeypatch.setattr(listing, "WITHDRAWN_SECONDS", 0.0)
     await world.until(lambda: "gpushare.dev/a" not in world.kubelet.started)
+
+
+async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_slots_are_offered_still(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "BRIEF_SECONDS", 3600.0)
+    await world.serving()
+    lose_server(world)
+    await world.until(lambda: world.gates() == [])
+    await world.until(lambda: world.daemon()["ready"] is False)
+    assert len(world.kubelet.ids()) == 4
+    assert "ServerLetGo" in await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+
+
+async def test_once_a_server_is_gone_for_longer_its_free_slots_are_withdrawn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "BRIEF_SECONDS", 1.0)
+    await world.serving()
+    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
+    await world.read()
+    lose_server(world)
+    await world.until(lambda: world.kubelet.ids() == ["GPU-0::3"])
+    world.supervised = True
+    await world.until(lambda: len(world.kubelet.ids()) == 4)
+
+
+async def test_an_agent_that_never_saw_the_gpu_verified_offers_no_slot_of_it(world: World) -> None:
+    await world.serving()
+    await world.stop()
+    lose_server(world)
+    world.kubelet.started.clear()
+    world.start()
+    await world.until(lambda: world.agent is not None and "GPU-0" in world.agent.known.decisions)
+    await world.until(lambda: world.daemon().get("ready") is False)
+    assert world.kubelet.ids() == []
 
 
 async def test_a_gpu_that_is_being_given_back_is_given_to_no_container(world: World) -> None:
@@ -137,3 +173,9 @@ def run_pod(world: World, phase: str) -> None:
 
 def reached(world: World) -> Object:
     return next(item for item in world.status()["conditions"] if item["type"] == "KubeletReachable")
+
+
+def lose_server(world: World) -> None:
+    """It is gone, and nobody brings it back."""
+    world.supervised = False
+    world.nvml.servers.pop("GPU-0")
