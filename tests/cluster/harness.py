@@ -18,6 +18,7 @@ from tests.cluster.reads import Api, ReadingKubectl
 T = TypeVar("T")
 NODE = "node1"
 POLL = 0.25
+PATIENCE = 3
 
 
 class Harness:
@@ -335,8 +336,11 @@ def is_ready(pod: Object) -> bool:
 
 
 def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, explain: Callable[[], object] = lambda: "") -> T:
-    """The first truthy answer of `probe`. A refused request counts as not yet; fails with `explain()`."""
-    end = time.monotonic() + seconds
+    """The first truthy answer of `probe`. A refused request counts as not yet; fails with `explain()`.
+
+    `seconds`: generous for a machine that has little else to do; a busy one has PATIENCE times as many.
+    """
+    end = time.monotonic() + seconds * PATIENCE
     last: object = None
     while True:
         try:
@@ -347,7 +351,7 @@ def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, explain: 
         except CommandError as error:
             last = error
         if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds:.0f} s; last: {last}; {explain()}")
+            raise AssertionError(f"{what}: not within {seconds * PATIENCE:.0f} s; last: {last}; {explain()}")
         time.sleep(POLL)
 
 

@@ -8,7 +8,7 @@ from tests.cluster import parallel
 
 @pytest.mark.parametrize(
     ("cores", "available_mib", "workers"),
-    [(2, 16_000, 2), (1, 16_000, 1), (64, 200_000, 8), (8, 8_000, 4), (2, 4_000, 1), (2, 500, 1)],
+    [(2, 16_000, 3), (1, 16_000, 1), (3, 16_000, 4), (64, 200_000, 8), (8, 8_000, 4), (2, 4_000, 1), (2, 500, 1)],
 )
 def test_there_are_as_many_clusters_as_cores_and_memory_carry(cores: int, available_mib: int, workers: int) -> None:
     assert parallel.workers(cores, available_mib) == workers
