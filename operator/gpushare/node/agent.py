@@ -19,7 +19,7 @@ from gpushare.node.answers import Answers
 from gpushare.node.decision import Picture, decide
 from gpushare.node.dra.driver import ClaimDelivery, Offered
 from gpushare.node.gpunode_writer import FAILURES, GpuNodeWriter
-from gpushare.node.holdings import united
+from gpushare.node.holdings import Place, united
 from gpushare.node.knowledge import Knowledge
 from gpushare.node.kubelet import Source
 from gpushare.node.lifecycle import Lifecycle
@@ -107,7 +107,7 @@ class Agent:
         self._reporter = Reporter(self.known, self._claims, GpuNodeWriter(kube, settings.node, clock), self._lifecycle)
         self._ticked_at = self._started_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
-        self._verified_at: dict[Uuid, float] = {}
+        self._verified_at: dict[Place, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
 
     async def run(self) -> None:
@@ -248,9 +248,9 @@ class Agent:
         return {uuid: since for uuid, (_, since) in self._servers.items()}
 
     def _note_verified(self, now: float) -> None:
-        decisions = self.known.decisions
-        verified = {uuid: now for uuid, decision in decisions.items() if decision.verdict.takes_clients}
-        before = {uuid: at for uuid, at in self._verified_at.items() if uuid in decisions}
+        places = {(item.plan.share, uuid): item.verdict for uuid, item in self.known.decisions.items()}
+        before = {place: at for place, at in self._verified_at.items() if place in places}
+        verified = {place: now for place, verdict in places.items() if verdict.takes_clients}
         self._verified_at = {**before, **verified}
 
     def _apply_to_gpus(self) -> None:

@@ -9,7 +9,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.node.assignments import GpuPlan, Stage, plan
 from gpushare.node.daemons import OnDisk
 from gpushare.node.draining import idle, unclaimed
-from gpushare.node.holdings import Holdings, KubeletView, Slots, united
+from gpushare.node.holdings import Holdings, KubeletView, Place, Slots, united
 from gpushare.node.inventory import GpuView
 from gpushare.node.slots import GpuOffer, offer_of
 from gpushare.node.verdict import Evidence, Verdict, judge, with_room
@@ -40,8 +40,8 @@ class Picture:
     withdrawn_at: Mapping[Uuid, float]
     client_ceiling: int
     """MPS contexts that the driver takes on one GPU."""
-    verified_at: Mapping[Uuid, float] = field(default_factory=dict)
-    """When this agent last found that containers may start on a GPU."""
+    verified_at: Mapping[Place, float] = field(default_factory=dict)
+    """When this agent last found that containers of a share may start on a GPU."""
     closed_since: Mapping[Uuid, float] = field(default_factory=dict)
     """Since when the API's ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
@@ -70,15 +70,14 @@ def _decide_gpu(picture: Picture, planned: GpuPlan, idle_for_good: bool) -> GpuD
     share = picture.shares.get(planned.share)
     verdict = _with_room(_verdict(picture, planned), picture, planned, share, held)
     drained = planned.stage is Stage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and idle_for_good)
-    takes_pods = verdict.takes_clients or _soon_again(picture, planned.uuid, verdict)
+    takes_pods = verdict.takes_clients or _soon_again(picture, planned, verdict)
     offer = offer_of(planned, share, takes_pods, picture.views.get(planned.uuid), held)
     return GpuDecision(planned, verdict, held, drained, offer)
 
 
-def _soon_again(picture: Picture, uuid: Uuid, verdict: Verdict) -> bool:
-    if verdict.reason in CLOSING or uuid not in picture.verified_at:
-        return False
-    return picture.now - picture.verified_at[uuid] < BRIEF_SECONDS
+def _soon_again(picture: Picture, planned: GpuPlan, verdict: Verdict) -> bool:
+    verified_at = picture.verified_at.get((planned.share, planned.uuid))
+    return verified_at is not None and verdict.reason not in CLOSING and picture.now - verified_at < BRIEF_SECONDS
 
 
 def _verdict(picture: Picture, planned: GpuPlan) -> Verdict:
