@@ -14,7 +14,7 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
                    lambda: share.condition())  # fmt: skip
         with pytest.raises(CommandError, match="being deleted"):
             tenant.start(tenant.pod("late", "leaving", "limits"))
-        tenant.wait_checks(name, above=tenant.checks(name))
+        tenant.go_on([name])
 
         tenant.delete_pods(name)
         wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "leaving"), 60)

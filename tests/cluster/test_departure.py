@@ -24,9 +24,7 @@ def test_a_pod_deleted_in_mid_kernel_leaves_its_seven_neighbours_alive(harness: 
     with harness.share("guarded", per_node=1), harness.namespace() as tenant:
         names = start_victim_and_neighbours(tenant, "guarded")
         tenant.kubectl.delete("pod", "victim")
-        after = {name: tenant.checks(name) for name in names}
-        for name in names:
-            tenant.wait_checks(name, above=after[name])
+        tenant.go_on(names)
         assert len(tenant.running()) == 7
         assert len(ends(tenant, "victim")) == 1
 
@@ -89,8 +87,7 @@ def test_a_client_that_catches_sigterm_has_until_2_s_before_its_end(harness: Har
             assert "catches SIGTERM but its time is over" in told["message"]
             killed = tenant.kubectl.get("pod", "ignorer")["metadata"]["deletionTimestamp"]
             assert moment(told["eventTime"]) >= moment(killed) - timedelta(seconds=2)
-        for name in names:
-            tenant.wait_checks(name, above=tenant.checks(name))
+        tenant.go_on(names)
         assert len(tenant.running()) == 2
 
 

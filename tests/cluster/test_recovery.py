@@ -48,9 +48,7 @@ def test_running_clients_go_on_and_new_ones_start_after(harness: Harness, accide
 
         share.wait_ready()
         share.wait_capacity(8)
-        before = {name: tenant.checks(name) for name in names}
-        for name in names:
-            tenant.wait_checks(name, above=before[name])
+        tenant.go_on(names)
         assert_no_restart(tenant)
         tenant.delete_pods(names[0])
         wait_until("the waiting pod starts", lambda: len(tenant.running()) == 8, 60, lambda: tenant.pods())

@@ -8,7 +8,7 @@ import pytest
 
 from localcluster import processes
 from localcluster.kubectl import Object
-from tests.cluster.harness import Harness, Tenant, has_container, is_rejected, wait_until
+from tests.cluster.harness import PATIENCE, Harness, Tenant, has_container, is_rejected, wait_until
 
 GPUS = 2
 IN_FORCE_SECONDS = 10.0
@@ -51,7 +51,7 @@ def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_one_gpu(harn
 
 def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, slots: int) -> tuple[int, int]:
     """(most pods with a container at once, pods that succeeded); fails at once where a bound is broken."""
-    most, end = 0, time.monotonic() + 450
+    most, end = 0, time.monotonic() + 150 * PATIENCE
     while True:
         listed = tenant.pods()
         running = [pod for pod in listed if has_container(pod)]

@@ -1,7 +1,7 @@
 """Who holds which slot, by one reading of the kubelet. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api import names
@@ -70,7 +70,8 @@ def view(started: float, allocatable: Collection[tuple[str, str]], held: Iterabl
     """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over."""
     holders: dict[Slot, set[ContainerName]] = {}
     for device in held:
-        for slot in _slots([(device.resource, device.id)]):
+        slot = _slot(device.resource, device.id)
+        if slot is not None:
             holders.setdefault(slot, set()).add((device.namespace, device.pod, device.container))
     return KubeletView(
         started,
@@ -88,7 +89,8 @@ def united(listed: Holdings, promised: Holdings) -> dict[Place, Slots]:
 
 def by_gpu(devices: Iterable[tuple[str, str]]) -> dict[Place, Slots]:
     """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
-    return _grouped(_slots(devices))
+    slots = (_slot(resource, device_id) for resource, device_id in devices)
+    return _grouped(slot for slot in slots if slot is not None)
 
 
 def _grouped(slots: Iterable[Slot]) -> dict[Place, Slots]:
@@ -98,13 +100,11 @@ def _grouped(slots: Iterable[Slot]) -> dict[Place, Slots]:
     return {place: frozenset(numbers) for place, numbers in grouped.items()}
 
 
-def _slots(devices: Iterable[tuple[str, str]]) -> Iterator[Slot]:
-    for resource, device_id in devices:
-        share = names.share_of_resource(resource)
-        if share is None:
-            continue
-        try:
-            uuid, slot = names.parse_slot_id(device_id)
-        except ValueError:
-            continue
-        yield share, uuid, slot
+def _slot(resource: str, device_id: str) -> Slot | None:
+    share = names.share_of_resource(resource)
+    if share is None:
+        return None
+    try:
+        return share, *names.parse_slot_id(device_id)
+    except ValueError:
+        return None

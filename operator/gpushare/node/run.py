@@ -96,27 +96,19 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             tasks.create_task(expiry.run())
             tasks.create_task(lingering.run())
             tasks.create_task(xids.run())
-            tasks.create_task(_report_faults(known, reports, announcer))
-            tasks.create_task(_report_doubled(known, announcer))
+            tasks.create_task(_report(known, reports, announcer))
             tasks.create_task(_hand_over(settings.node, known, handover, announcer))
 
 
-async def _report_faults(known: Knowledge, reports: FaultReports, announcer: Announcer) -> None:
-    """Runs until cancelled."""
-    while True:
-        for news in reports.look(known.fault_looks(), boot_clock()):
-            announcer.tell(news)
-        await asyncio.sleep(REPORT_SECONDS)
-
-
-async def _report_doubled(known: Knowledge, announcer: Announcer) -> None:
-    """Runs until cancelled."""
+async def _report(known: Knowledge, reports: FaultReports, announcer: Announcer) -> None:
+    """Faults, and slots given twice. Runs until cancelled."""
     doubled = Doubled()
-    await known.pods.synced.wait()
     while True:
+        found = reports.look(known.fault_looks(), boot_clock())
         if known.kubelet.view is not None:
-            for news in doubled.look(known.kubelet.view, known.pods.objects.values()):
-                announcer.tell(news)
+            found += doubled.look(known.kubelet.view, known.pods.objects.values())
+        for news in found:
+            announcer.tell(news)
         await asyncio.sleep(REPORT_SECONDS)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,18 @@ class World(Node):
         self.departure.poke()
 
     async def until_ended(self, *pids: int) -> None:
-        async with asyncio.timeout(8):
-            while sorted(self.ended) != sorted(pids):  # noqa: ASYNC110 - the code under test knows no event
-                await asyncio.sleep(0.01)
+        await self._until(lambda: sorted(self.ended) == sorted(pids))
 
     async def told(self) -> Any:
         """The one event, which comes after the end that it tells of."""
-        async with asyncio.timeout(8):
-            while not self.events:  # noqa: ASYNC110 - the code under test knows no event
-                await asyncio.sleep(0.01)
+        await self._until(lambda: bool(self.events))
         [event] = self.events
         return event
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(8):
+            while not holds():  # noqa: ASYNC110 - the code under test knows no event
+                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
