@@ -241,6 +241,7 @@ def let_go(machine):
     return machine
 
 
+@pytest.mark.sets_compute_mode
 def test_after_a_fatal_fault_without_survivors_the_server_is_active_but_holds_nothing(let_go):
     server = let_go.server()
     assert let_go.ask(f"get_server_status {server}") == "ACTIVE"
@@ -249,6 +250,7 @@ def test_after_a_fatal_fault_without_survivors_the_server_is_active_but_holds_no
     assert "error" not in let_go.stray()("create")
 
 
+@pytest.mark.sets_compute_mode
 def test_the_next_client_makes_the_server_take_hold_again(let_go):
     server = let_go.server()
     assert let_go.client()("sync") == {}
@@ -256,6 +258,7 @@ def test_the_next_client_makes_the_server_take_hold_again(let_go):
     assert let_go.stray()("create") == {"error": UNAVAILABLE}
 
 
+@pytest.mark.sets_compute_mode
 def test_a_killed_idle_server_started_again_takes_hold(let_go):
     old = let_go.server()
     subprocess.run(["kill", "-KILL", str(old)], check=True)
@@ -264,12 +267,14 @@ def test_a_killed_idle_server_started_again_takes_hold(let_go):
     assert [process.pid for process in let_go.nvml.processes(let_go.gpu.uuid).compute] == [new]
 
 
+@pytest.mark.sets_compute_mode
 def test_an_exclusive_gpu_refuses_a_stray_while_the_server_holds_it(machine):
     machine.nvml.set_compute_mode(machine.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
     assert machine.stray()("create") == {"error": UNAVAILABLE}
     assert machine.client()("sync") == {}
 
 
+@pytest.mark.sets_compute_mode
 def test_an_exclusive_gpu_without_a_server_goes_to_the_first_stray_and_mps_cannot_start(idle):
     idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
     stray = idle.stray()
@@ -281,6 +286,7 @@ def test_an_exclusive_gpu_without_a_server_goes_to_the_first_stray_and_mps_canno
     assert [process.pid for process in idle.nvml.processes(idle.gpu.uuid).compute] == [stray.pid]
 
 
+@pytest.mark.sets_compute_mode
 def test_a_prohibited_gpu_refuses_everybody(idle):
     idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.PROHIBITED)
     assert "error" in idle.stray()("create")

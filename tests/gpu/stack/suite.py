@@ -4,7 +4,8 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,20 @@ class Findings:
     truth: dict[str, Any]
     figures: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, bool] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
 
     def expect(self, sentence: str, holds: object) -> None:
         """What is expected several times has to hold each time."""
         self.expected[sentence] = self.expected.get(sentence, True) and bool(holds)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What goes wrong in here is written down, and does not keep the next phase from being measured."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - what was measured until then is worth keeping
+            self.failed.append(f"{name}: {type(error).__name__}: {error}")
+            traceback.print_exc()
 
 
 Suite = Callable[[Harness, Findings], None]
@@ -35,19 +46,16 @@ def run(name: str, suite: Suite, out: Path) -> bool:
     """Whether everything was as expected. Writes `stack-NAME.json` either way, and a dump of the cluster if not."""
     stack, record = bring.running()
     harness, findings = Harness(stack), Findings(record.simulated, record.truth)
-    began, failed = time.monotonic(), ""
-    try:
+    began = time.monotonic()
+    with findings.phase(name):
         suite(harness, findings)
-    except Exception as error:  # noqa: BLE001 - what was measured until then is worth keeping
-        failed = f"{type(error).__name__}: {error}"
-        traceback.print_exc()
-    as_expected = not failed and bool(findings.expected) and all(findings.expected.values())
+    as_expected = not findings.failed and bool(findings.expected) and all(findings.expected.values())
     result = {
         "suite": name,
         "simulated": record.simulated,
         "as_expected": as_expected,
         "expected": findings.expected,
-        **({"failed": failed} if failed else {}),
+        **({"failed": findings.failed} if findings.failed else {}),
         **findings.figures,
         "took_seconds": round(time.monotonic() - began, 1),
         "environment": {**environment_block(), "cpus": len(os.sched_getaffinity(0)), **_versions(harness)},

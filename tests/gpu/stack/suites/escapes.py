@@ -78,13 +78,20 @@ def measure(harness: Harness, findings: Findings) -> None:
             attempts |= _try(tenant, ATTEMPTS[first : first + AT_ONCE])
         for attempt in ATTEMPTS:
             _judge(attempt, attempts[attempt.name], findings)
-        findings.figures["control_program"] = _control(harness, share, tenant, neighbour, findings)
-        findings.figures["debugger"] = _debugger(tenant)
-        findings.figures["all_contexts"] = _all_contexts(harness, share, tenant, findings)
-        _unhurt(harness, share, tenant, neighbour, before, findings)
+        with findings.phase("control program"):
+            findings.figures["control_program"] = _control(harness, share, tenant, neighbour, findings)
+        with findings.phase("root of a user namespace"):
+            findings.figures["root_of_a_namespace"] = _namespace_root(harness, findings)
+        with findings.phase("debugger"):
+            findings.figures["debugger"] = _debugger(tenant)
+        with findings.phase("all contexts"):
+            findings.figures["all_contexts"] = _all_contexts(harness, share, tenant, findings)
+        with findings.phase("the neighbour"):
+            _unhurt(harness, share, tenant, neighbour, before, findings)
         share.apply(**options, enforcement="Terminate")
         share.wait_ready()
-        findings.figures["terminated"] = _terminated(tenant, findings)
+        with findings.phase("Terminate"):
+            findings.figures["terminated"] = _terminated(tenant, findings)
         _unhurt(harness, share, tenant, neighbour, before, findings)
 
 
@@ -169,9 +176,7 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
     plan = {"way": "control", "server": server, "client": client}
     found = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
     with harness.namespace("root", enforce="baseline") as other:
-        pod = _pod(other, "control-root", plan, user=0)
-        pod["spec"]["securityContext"] = {"runAsUser": 0}
-        pod["spec"]["containers"][0]["securityContext"] = {}
+        pod = _as_root(_pod(other, "control-root", plan))
         found["root_of_the_node"] = _refusal(other, pod)
         pod["spec"]["hostUsers"] = False
         found["root_of_a_namespace"] = _commands(other, pod)
@@ -181,6 +186,23 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
         findings.expect("the daemon obeys no client", not obeyed)
         findings.expect("no client sees or signals others", set(found[who]["others"]["seen"]) == {False})
     return found
+
+
+def _as_root(pod: Object) -> Object:
+    pod["spec"]["securityContext"] = {"runAsUser": 0}
+    pod["spec"]["containers"][0]["securityContext"] = {}
+    return pod
+
+
+def _namespace_root(harness: Harness, findings: Findings) -> dict[str, Any]:
+    """The one root that may be a client is one as everybody: with its limits in force."""
+    with harness.namespace("root", enforce="baseline") as other:
+        pod = _as_root(other.pod("limits-root", SHARE, "limits", "--throughput", "0"))
+        pod["spec"]["hostUsers"] = False
+        other.start(pod)
+        seen = other.wait_event("limits-root", "limits", 60)
+    findings.expect("root of a user namespace is a client within its limits", seen["problems"] == [])
+    return seen
 
 
 def _refusal(tenant: Tenant, pod: Object) -> str:

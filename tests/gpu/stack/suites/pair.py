@@ -2,6 +2,8 @@
 that would like both: `pin` in a slot, and a distributed training of two pods with a slot of each GPU.
 """
 
+import os
+import platform
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,24 +21,35 @@ NEIGHBOURS, PER_GPU = 2, 8
 TOLD_SECONDS, TRAINED_SECONDS = 60, 120
 PORT = "29500"
 RANK_PROGRAM = Path(__file__).with_name("rank_program.py").read_text()
+LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
+MACHINE = "/opt/machine"
+OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
+"""Variables by which a lent machine tells what must be left alone."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
     def share(name: str) -> Any:
         return harness.share(name, per_gpu=PER_GPU, per_node=1, threads={"default": THREADS[name]})
 
+    with (
+        findings.phase("one share of two GPUs"),
+        harness.share(BOTH, per_gpu=PER_GPU) as both,
+        harness.namespace() as tenant,
+    ):
+        both.wait_capacity(2 * PER_GPU)
+        _one_share(harness, tenant, findings)
     with share(LEFT) as left, share(RIGHT) as right, harness.namespace() as tenant:
         for it in (left, right):
             it.wait_capacity(PER_GPU)
         findings.figures["kubectl"] = harness.kubectl("get", "gpushares,gpunodes").splitlines()
-        _two_shares(harness, left, right, tenant, findings)
-        findings.figures["pin"] = _pin(tenant, findings)
+        with findings.phase("two shares"):
+            _two_shares(harness, left, right, tenant, findings)
+        with findings.phase("pin"):
+            findings.figures["pin"] = _pin(tenant, findings)
+        with findings.phase("a fault on one GPU"):
+            _fault(harness, left, right, tenant, findings)
         if not findings.simulated:
             findings.figures["ddp"] = _train(harness, findings)
-        _fault(harness, left, right, tenant, findings)
-    with harness.share(BOTH, per_gpu=PER_GPU) as both, harness.namespace() as tenant:
-        both.wait_capacity(2 * PER_GPU)
-        _one_share(harness, tenant, findings)
 
 
 def _two_shares(harness: Harness, left: Share, right: Share, tenant: Tenant, findings: Findings) -> None:
@@ -63,7 +76,8 @@ def _pin(tenant: Tenant, findings: Findings) -> list[dict[str, Any]]:
 
 
 def _train(harness: Harness, findings: Findings) -> list[dict[str, Any]]:
-    """One rank in a slot of each GPU. The machine's PyTorch comes by a hostPath: hence a namespace of their own."""
+    """One rank in a slot of each GPU. The machine's PyTorch and the libraries that it needs of the system come by
+    hostPath: hence a namespace of their own."""
     with harness.namespace("ranks", enforce="privileged") as ranks:
         ranks.start(_rank(ranks, 0, LEFT, ""))
         address = wait_until("rank 0 has an address", lambda: _address(ranks, "rank-0"), 60)
@@ -81,15 +95,26 @@ def _address(tenant: Tenant, name: str) -> str:
 
 def _rank(tenant: Tenant, number: int, share: str, address: str) -> Object:
     own = {"name": "MASTER_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    environment = [
-        {"name": "RANK", "value": str(number)},
-        {"name": "WORLD_SIZE", "value": "2"},
-        {"name": "MASTER_PORT", "value": PORT},
-        {"name": "MASTER_ADDR", "value": address} if address else own,
-    ]
+    values = {
+        "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
+        **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
+        "LD_LIBRARY_PATH": MACHINE,
+        "HOME": "/tmp",
+        "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
+        "RANK": str(number),
+        "WORLD_SIZE": "2",
+        "MASTER_PORT": PORT,
+    }
+    environment: list[Object] = [{"name": name, "value": value} for name, value in values.items()]
+    environment.append({"name": "MASTER_ADDR", "value": address} if address else own)
     pod = tenant.pod(f"rank-{number}", share, command=[sys.executable, "-c", RANK_PROGRAM], env=environment)
-    pod["spec"]["volumes"] = [{"name": "python", "hostPath": {"path": sys.prefix, "type": "Directory"}}]
-    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "python", "mountPath": sys.prefix, "readOnly": True}]
+    folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
+    pod["spec"]["volumes"] = [
+        {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()
+    ]
+    pod["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()
+    ]
     return pod
 
 
