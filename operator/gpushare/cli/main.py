@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=args.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
+    # Several lines for each call, which say nothing of us.
+    logging.getLogger("grpc").setLevel(max(logging.INFO, logging.getLogger().level))
     code: int = module.run(args)
     return code
 

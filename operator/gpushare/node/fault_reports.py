@@ -5,6 +5,7 @@ fault is put down to nobody: server log and Xid name innocents (measured), so th
 while no agent ran is told by `absence`.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -27,7 +28,10 @@ SUSPECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One GPU of a share now. `clients`: pods that have clients or hold a part of it, as namespace/name."""
+    """One GPU of a share now.
+
+    `clients`: pods that have clients or hold a part of it, as namespace/name. Who is not named held none at `as_of`.
+    """
 
     uuid: Uuid
     restarts: int = 0
@@ -38,15 +42,23 @@ class Look:
     reason: DaemonReason = DaemonReason.READY
     message: str = ""
     clients: tuple[str, ...] = ()
+    as_of: float = -math.inf
 
 
 def look_at(
-    verdict: Verdict, state: DaemonState | None, reading: Reading | None, holders: Collection[str], uuid: Uuid
+    verdict: Verdict,
+    state: DaemonState | None,
+    reading: Reading | None,
+    holders: Collection[str],
+    as_of: float,
+    uuid: Uuid,
 ) -> Look:
-    """`holders`: pods that have a part of the GPU, as namespace/name: a client can come and die between readings."""
+    """`holders`: pods that have a part of the GPU, as namespace/name: a client can come and die between readings.
+    `as_of`: when the kubelet was asked for them.
+    """
     clients = {f"{usage.namespace}/{usage.pod}" for usage in reading.usages if usage.pod} if reading else set()
     clients |= set(holders)
-    look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)))
+    look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)), as_of=as_of)
     if state is None:
         return look
     return replace(
@@ -64,6 +76,8 @@ class _Known:
     look: Look
     seen: dict[str, float] = field(default_factory=dict)
     """When each client was there last."""
+    absent: dict[str, float] = field(default_factory=dict)
+    """When each client was not there yet; not known of those of the first look."""
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
 
@@ -104,7 +118,7 @@ class FaultReports:
         late = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
         known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
         if late:
-            note = f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(known.seen)}"
+            note = f"GPU {look.uuid}: {_xids(late)}, without a fault of the MPS server. {_suspicion(_suspects(known))}"
             yield self._news(EventReason.GPU_FAULT, look.uuid, note)
 
     def _states(self, look: Look, before: Look) -> Iterator[News]:
@@ -125,14 +139,22 @@ _STATES: Mapping[DaemonReason, EventReason] = {
 
 def _remember(known: _Known, look: Look, now: float) -> None:
     """Where none are left, those who were there last are the suspects, however long ago that was."""
+    known.absent.update({client: known.look.as_of for client in look.clients if client not in known.seen})
     known.seen.update(dict.fromkeys(look.clients, now))
     if look.clients:
         known.seen = {client: at for client, at in known.seen.items() if now - at < SUSPECT_SECONDS}
+        known.absent = {client: at for client, at in known.absent.items() if client in known.seen}
+
+
+def _suspects(known: _Known) -> dict[str, float]:
+    """Whoever came after the driver had told of the fault is none: most likely it waits to be let in."""
+    since = min((at for at, _ in known.xids), default=math.inf)
+    return {client: at for client, at in known.seen.items() if known.absent.get(client, -math.inf) < since}
 
 
 def _fault_note(look: Look, known: _Known) -> str:
     xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
-    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(known.seen)}"
+    return f"GPU {look.uuid}: {look.last_fault}.{xids} {_suspicion(_suspects(known))}"
 
 
 def _xids(xids: list[Xid]) -> str:

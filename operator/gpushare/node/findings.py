@@ -4,11 +4,11 @@ Guarantees: nothing is told, and nobody named as to be ended, by one reading alo
 reading keeps its findings as they are; a finding keeps the figures it was made with, so one that stands costs no write.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpushare.api.conditions import EventReason
-from gpushare.api.gpunode import MAX_FINDINGS, Finding, Uuid
+from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
 from gpushare.node.offences import Offence, offences, sentence
 from gpushare.node.usage import Listed, Reading
 
@@ -17,8 +17,8 @@ CLEAR_SECONDS = 10.0
 PATIENCE_SECONDS = {EventReason.NO_GRANT: 30.0}
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
 
-Key = tuple[Uuid, str, str, str, int]
-"""(GPU, reason, pod uid, container, PID where no pod is known): the same after a restart of the agent."""
+Key = tuple[Uuid, ShareName, str, str, str, int]
+"""(GPU, share, reason, pod uid, container, PID where no pod is known): the same after a restart of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Findings:
         self._cases = {key_of(finding): _Case(now, now, frozenset(), finding) for finding in before}
         self._read: dict[Uuid, float] = {}
 
-    def judge(self, readings: Iterable[Reading], taken: Collection[Uuid], wall: str) -> Judgement:
-        """By these new readings. `taken`: the GPUs that are ours; findings of others go. `wall`: RFC 3339, for findings
-        made now.
+    def judge(self, readings: Iterable[Reading], taken: Mapping[Uuid, ShareName], wall: str) -> Judgement:
+        """By these new readings. `taken`: our GPUs and whose each is; other findings go, also those of a share that had
+        the GPU before. `wall`: RFC 3339, for findings made now.
         """
         before = self._cases
-        self._cases = {key: case for key, case in before.items() if key[0] in taken}
+        self._cases = {key: case for key, case in before.items() if taken.get(key[0]) == key[1]}
         standing = tuple(item for reading in readings for item in self._judge(reading, wall))
         gone = tuple(case.finding for key, case in before.items() if case.finding and key not in self._cases)
         return Judgement(standing, gone)
@@ -112,12 +112,19 @@ class Findings:
 
 def key_of(finding: Finding) -> Key:
     pid = 0 if finding.pod_uid else finding.pid
-    return finding.uuid, finding.reason, finding.pod_uid, finding.container, pid
+    return finding.uuid, finding.share, finding.reason, finding.pod_uid, finding.container, pid
 
 
 def _key(offence: Offence) -> Key:
     usage = offence.usage
-    return usage.uuid, str(offence.reason), usage.pod_uid, usage.container, 0 if usage.pod_uid else usage.pids[0]
+    return (
+        usage.uuid,
+        usage.share,
+        str(offence.reason),
+        usage.pod_uid,
+        usage.container,
+        0 if usage.pod_uid else usage.pids[0],
+    )
 
 
 def _finding(offence: Offence, wall: str) -> Finding:

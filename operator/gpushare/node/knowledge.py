@@ -1,5 +1,6 @@
 """What the agent knows and has decided: its loops keep it current, whoever else runs beside them only reads it."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -121,10 +122,11 @@ class Knowledge:
         holders: dict[Uuid, set[str]] = {}
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
+        as_of = self.kubelet.view.started if self.kubelet.view else -math.inf
         return [
-            look_at(decision.verdict, self.on_disk[uuid].state, self.observed.get(uuid), holders.get(uuid, ()), uuid)
+            look_at(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), as_of, uuid)
             for uuid, decision in self.decisions.items()
-            if uuid in self.on_disk
+            if (item := self.on_disk.get(uuid)) is not None
         ]
 
     def supervised(self) -> dict[Uuid, DaemonState]:

@@ -72,7 +72,7 @@ class Watch:
             return
         self._note("")
         wall = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        judgement = self._findings.judge(readings, taken, wall)
+        judgement = self._findings.judge(readings, {uuid: item.share for uuid, item in taken.items()}, wall)
         terminating = [share.name for share in shares.values() if share.terminates]
         self._enforcer.act(judgement, terminating)
 

@@ -116,8 +116,6 @@ def of_this_machine(simulated: bool) -> Tree:
         tree.add(path)
     for path in (*loaded, *_beside(loaded)):
         tree.add(path)
-    # A part of the tool kit that kernels are linked with which start kernels themselves.
-    tree.add(TOOL_KIT / "lib64" / "libcudadevrt.a")
     programs = [
         python,
         *(path for path in tree.files.values() if path.name.endswith(".so") and "lib-dynload" in path.parts),
@@ -148,12 +146,14 @@ def _distributions(modules: Iterable[str]) -> list[str]:
 
 
 def _beside(loaded: Iterable[Path]) -> list[Path]:
-    """The other names of these libraries; and what CUDA's compiler opens while it compiles: built-ins and headers."""
+    """The other names of these libraries; and what CUDA's compiler opens while it compiles: built-ins, headers, and
+    what kernels are linked with that start kernels themselves."""
     found: list[Path] = []
     for library in loaded:
         found += library.parent.glob(f"{library.name.partition('.so')[0]}.so*")
         if library.name.startswith("libnvrtc"):
             found += library.parent.glob("libnvrtc*")
+            found.append(library.parent / "libcudadevrt.a")
             found += [parent / "include" for parent in library.parents if (parent / "include" / "cuda_fp16.h").exists()]
             if TOOL_KIT.exists() and library.is_relative_to(TOOL_KIT.resolve()):
                 found.append(TOOL_KIT / "include")

@@ -93,7 +93,7 @@ class World:
         for _ in range(times):
             self.now += seconds
             judgement = self.findings.judge(
-                [Reading(UUID, "a", self.now, 143155, usages)], {UUID}, "2026-01-01T00:00:00Z"
+                [Reading(UUID, "a", self.now, 143155, usages)], {UUID: "a"}, "2026-01-01T00:00:00Z"
             )
             self.enforcement.act(judgement, ["a"] if terminating else [])
             async with asyncio.timeout(10):

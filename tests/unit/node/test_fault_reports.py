@@ -84,9 +84,19 @@ def test_a_client_that_has_just_gone_may_be_the_cause_and_one_that_left_long_bef
     assert "an innocent one: team/a, team/b." in news.note
 
 
+@pytest.mark.parametrize(("asked", "suspects"), [(0.4, "team/a, team/b, team/new"), (0.6, "team/a, team/b")])
+def test_who_held_nothing_yet_when_the_driver_had_told_of_the_fault_is_not_the_cause(
+    reports: FaultReports, asked: float, suspects: str
+) -> None:
+    reports.xid(Xid(GPU, 31), 0.5)
+    reports.look([replace(CALM, as_of=asked)], 1.0)
+    [news] = reports.look([replace(FAULTED, clients=("team/a", "team/b", "team/new"), as_of=1.5)], 2.0)
+    assert f"an innocent one: {suspects}." in news.note
+
+
 def test_a_pod_that_holds_a_slot_is_a_suspect_although_no_reading_showed_its_client() -> None:
     verdict = Verdict(DaemonReason.READY, "")
-    assert look_at(verdict, None, None, ["team/crashed"], GPU).clients == ("team/crashed",)
+    assert look_at(verdict, None, None, ["team/crashed"], 0.0, GPU).clients == ("team/crashed",)
 
 
 def test_an_xid_without_a_fault_is_told_after_a_while(reports: FaultReports) -> None:

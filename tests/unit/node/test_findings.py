@@ -11,6 +11,7 @@ from gpushare.node.usage import Reading, Usage
 from tests.unit.node.observed_pods import UUID, process, uid, usage
 
 WALL = "2026-01-01T00:00:00Z"
+OURS = {UUID: "a"}
 HOST: dict[str, Any] = {"pod_uid": "", "namespace": "", "pod": "", "container": "", "slot": False, "grant": None}
 OVER = usage(process(11, 9000))
 WITHIN = usage(process(11, 4000))
@@ -27,7 +28,7 @@ class Loop:
     def read(self, *usages: Usage, seconds: float = 2.0) -> tuple[Standing, ...]:
         self.now += seconds
         reading = Reading(UUID, "a", self.now, 143155, usages)
-        judgement = self.findings.judge([reading], {UUID}, WALL)
+        judgement = self.findings.judge([reading], OURS, WALL)
         self.gone += judgement.gone
         return judgement.standing
 
@@ -100,14 +101,15 @@ def test_what_swings_about_the_limit_is_one_finding() -> None:
 def test_without_a_new_reading_a_finding_stays() -> None:
     loop = Loop()
     finding = loop.until_told(OVER)
-    loop.findings.judge([], {UUID}, WALL)
+    loop.findings.judge([], OURS, WALL)
     assert loop.findings.told() == [finding]
 
 
-def test_findings_on_a_gpu_that_is_no_longer_ours_go() -> None:
+@pytest.mark.parametrize("taken", [{}, {UUID: "b"}], ids=["nobody's", "another share's"])
+def test_findings_on_a_gpu_that_its_share_has_no_more_go(taken: dict[str, str]) -> None:
     loop = Loop()
     finding = loop.until_told(OVER)
-    assert loop.findings.judge([], set(), WALL).gone == (finding,)
+    assert loop.findings.judge([], taken, WALL).gone == (finding,)
     assert loop.findings.told() == []
 
 
