@@ -9,13 +9,13 @@ import pytest
 
 from localcluster import processes
 from localcluster.kubectl import CommandError, Object
+from tests.cluster import claims
+from tests.cluster.claims import SIZES, claim, claim_specs, with_claim
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
-from tests.cluster.test_claims import claim
 from tests.cluster.test_gate import daemon_down, end_container, running
 
 pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 
-SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}, {"name": "large", "threads": 50, "memory": "8Gi"}]
 SLICE = f"{NODE}-gpushare.dev"
 SLOT = {"default": "4Gi", "max": "64Gi"}
 
@@ -33,32 +33,17 @@ def share(harness: Harness) -> Iterator[Share]:
 @pytest.fixture
 def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
     with harness.namespace("parts") as tenant:
-        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.parts"))
+        claims.wait_template(tenant, "small", "parts")
         yield tenant
     wait_until("nothing left of its claims", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
 
 
-def claim_specs(harness: Harness) -> list[str]:
-    return sorted(path.name for path in harness.in_node("/var/run/cdi").glob("gpushare.dev-claim-*"))
-
-
-def with_claim(pod: Object, **source: str) -> Object:
-    """In place of the slot: `resourceClaimName` or `resourceClaimTemplateName`."""
-    [container] = pod["spec"]["containers"]
-    container["resources"] = {"claims": [{"name": "gpu"}]}
-    pod["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
-    return pod
-
-
 def sized(tenant: Tenant, name: str, size: str, *arguments: str, **options: Any) -> Object:
-    pod = tenant.pod(name, "parts", *(arguments or ("limits", "--hold", "3600")), **options)
-    return with_claim(pod, resourceClaimTemplateName=f"{size}.parts")
+    return claims.sized(tenant, name, "parts", size, *arguments, **options)
 
 
-def claimed(tenant: Tenant, name: str, threads: str, memory: str, *arguments: str) -> Object:
-    """A pod with a claim of its own name, which is made."""
-    tenant.kubectl.create(claim(name, "parts.gpushare.dev", {"threads": threads, "memory": memory}))
-    return with_claim(tenant.pod(name, "parts", *(arguments or ("limits", "--hold", "3600"))), resourceClaimName=name)
+def claimed(tenant: Tenant, name: str, threads: str, memory: str) -> Object:
+    return claims.claimed(tenant, name, "parts", threads, memory)
 
 
 def limits(tenant: Tenant, name: str) -> tuple[int, int]:
@@ -233,9 +218,8 @@ def test_an_agent_writes_slices_of_its_own_node_and_driver_alone(harness: Harnes
 def test_a_share_that_is_deleted_waits_for_its_claims_and_leaves_nothing(harness: Harness) -> None:
     with harness.share("leaves", per_node=1, delivery="ResourceClaim", sizes=SIZES) as share, \
          harness.namespace("leaves") as tenant:  # fmt: skip
-        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.leaves"))
-        pod = tenant.pod("client", "leaves", "depart", "--report-every", "0.3")
-        tenant.start(with_claim(pod, resourceClaimTemplateName="small.leaves"))
+        claims.wait_template(tenant, "small", "leaves")
+        tenant.start(claims.sized(tenant, "client", "leaves", "small", "depart", "--report-every", "0.3"))
         tenant.wait_event("client", "progress")
         share.delete(wait=False)
         wait_until("its class is gone", lambda: not harness.kubectl.find("deviceclass", "leaves.gpushare.dev"))

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from localcluster.kubectl import CommandError, Object
+from tests.cluster import claims
+from tests.cluster.claims import SIZES
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 
-SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}, {"name": "large", "threads": 50, "memory": "8Gi"}]
 OWN, SMALL = "claimed.gpushare.dev", "small.claimed.gpushare.dev"
 
 
@@ -25,20 +26,12 @@ def share(harness: Harness) -> Iterator[Share]:
 @pytest.fixture(scope="module")
 def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
     with harness.namespace("claims", team="ml") as tenant:
-        wait_until("the small template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.claimed"))
+        claims.wait_template(tenant, "small", "claimed")
         yield tenant
 
 
 def claim(name: str, device_class: str = OWN, capacity: dict[str, str] | None = None, **exactly: Any) -> Object:
-    body: Object = {"deviceClassName": device_class, **exactly}
-    if capacity:
-        body["capacity"] = {"requests": capacity}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": body}]}},
-    }
+    return claims.claim(name, device_class, capacity, **exactly)
 
 
 def dry_run(tenant: Tenant, body: Object) -> Object:

@@ -1,7 +1,7 @@
 """The suites by name in the order in which `all` runs them: what each does, its limit in seconds, the GPUs it wants."""
 
 from tests.gpu.stack.suite import Suite
-from tests.gpu.stack.suites import changes, costs, departures, escapes, faults, pair, throughput, view
+from tests.gpu.stack.suites import changes, claims, costs, departures, escapes, faults, pair, throughput, view
 
 SUITES: dict[str, tuple[Suite, int, int]] = {
     "view": (view.measure, 150, 1),
@@ -10,6 +10,7 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "changes": (changes.measure, 300, 1),
     "escapes": (escapes.measure, 420, 1),
     "faults": (faults.measure, 480, 1),
+    "claims": (claims.measure, 240, 1),
     "costs": (costs.measure, 240, 1),
     "pair": (pair.measure, 400, 2),
 }

@@ -20,7 +20,6 @@ BATCHES = 4
 UNGUARDED = 4
 GRACE_SECONDS = 5
 GONE_SECONDS = 60
-TOLD_SECONDS = 15
 APART_SECONDS = 0.15
 WATCHED_SECONDS = 3.0
 """A neighbour checks every 20 ms; its pod's end is told by the kubelet within a second or two."""
@@ -47,7 +46,7 @@ def _guarded(tenant: Tenant, findings: Findings) -> None:
         for batch in range(batches):
             victims = _start_victims(tenant, f"victim-{kernel_ms}-{batch}", kernel_ms, VICTIMS)
             took += _delete(tenant, victims)
-            told += sum(_told(tenant, name) for name in victims)
+            told += sum(parts.ended_in_order(tenant, name) for name in victims)
             tenant.go_on(names)
         figure = {"kernel_ms": kernel_ms, "deletions": batches * VICTIMS, "ended_in_order": told}
         guarded.append(
@@ -87,16 +86,6 @@ def _delete(tenant: Tenant, names: list[str]) -> list[float]:
 
     wait_until(f"{names[0]} and others are gone", all_gone, GONE_SECONDS)
     return list(took.values())
-
-
-def _told(tenant: Tenant, name: str) -> bool:
-    """Whether an event says that the pod's client was ended through the daemon; it may come after the pod's end."""
-    end = time.monotonic() + TOLD_SECONDS
-    while time.monotonic() < end:
-        if any(it["reason"] == "ClientTerminated" for it in tenant.kubernetes_events(name)):
-            return True
-        time.sleep(POLL)
-    return False
 
 
 def _unguarded(harness: Harness, tenant: Tenant, kernel_ms: int) -> dict[str, Any]:

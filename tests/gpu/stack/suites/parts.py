@@ -1,10 +1,13 @@
 """What several suites need."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from gpushare_workload.bench.statistics import Spread
-from tests.cluster.harness import Tenant
+from tests.cluster.harness import POLL, Tenant
+
+TOLD_SECONDS = 15
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -24,6 +27,16 @@ def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
 def errors(tenant: Tenant, names: Sequence[str]) -> list[int]:
     """The CUDA errors that these clients told of."""
     return sorted({line["code"] for name in names for line in tenant.events_of(name, "gpu-error")})
+
+
+def ended_in_order(tenant: Tenant, name: str) -> bool:
+    """Whether an event says that the pod's client was ended through the daemon; it may come after the pod's end."""
+    end = time.monotonic() + TOLD_SECONDS
+    while time.monotonic() < end:
+        if any(it["reason"] == "ClientTerminated" for it in tenant.kubernetes_events(name)):
+            return True
+        time.sleep(POLL)
+    return False
 
 
 def reasons(tenant: Tenant, name: str) -> dict[str, str]:
