@@ -7,7 +7,7 @@ round ends with the first pod whose end hurts somebody.
 import time
 from typing import Any
 
-from tests.cluster.harness import POLL, Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import without_agent
 from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
