@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,7 +83,7 @@ def _start(layout: Layout) -> None:
     (layout.state / "pid").write_text(str(process.pid))
     apiserver.wait_for("new network namespace", lambda: _has_own_network(process.pid), 10)
     _connect(layout.network, process.pid)
-    apiserver.wait_for("containerd", lambda: process.poll() is not None or layout.containerd_socket.exists(), 60)
+    apiserver.wait_for("containerd", lambda: process.poll() is not None or _listens(layout.containerd_socket), 60)
     load_images(layout, [layout.programs.pause_archive])
     apiserver.wait_for("apiserver", lambda: apiserver.is_ready(layout), 120)
     apiserver.wait_for("node Ready", lambda: apiserver.node_is_ready(layout), 120)
@@ -91,6 +92,16 @@ def _start(layout: Layout) -> None:
 
 def _has_own_network(pid: int) -> bool:
     return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+
+def _listens(path: Path) -> bool:
+    """A socket that is there need not listen yet."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        with suppress(OSError):
+            probe.connect(str(path))
+            return True
+    return False
 
 
 def _connect(network: Network, pid: int) -> None:
