@@ -132,6 +132,10 @@ class Agent:
         """`changed` is called at every change of this node's pods."""
         self._followers.append(changed)
 
+    def look_at_kubelet(self) -> None:
+        """Who holds what is read now."""
+        self._look_at_kubelet.poke()
+
     def unwell(self) -> str | None:
         age = self._clock() - self._ticked_at
         return f"the last tick was {age:.0f} s ago" if age > ALIVE_SECONDS else None

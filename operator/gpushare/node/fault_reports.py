@@ -30,7 +30,8 @@ SUSPECT_SECONDS = 10.0
 class Look:
     """One GPU of a share now.
 
-    `clients`: pods that have clients or hold a part of it, as namespace/name. Who is not named held none at `as_of`.
+    `clients`: pods that have clients or hold a part of it, as namespace/name. `absent`: when those held none yet, where
+    that is known.
     """
 
     uuid: Uuid
@@ -42,7 +43,7 @@ class Look:
     reason: DaemonReason = DaemonReason.READY
     message: str = ""
     clients: tuple[str, ...] = ()
-    as_of: float = -math.inf
+    absent: Mapping[str, float] = field(default_factory=dict)
 
 
 def look_at(
@@ -50,15 +51,16 @@ def look_at(
     state: DaemonState | None,
     reading: Reading | None,
     holders: Collection[str],
-    as_of: float,
+    absent: Mapping[str, float],
     uuid: Uuid,
 ) -> Look:
     """`holders`: pods that have a part of the GPU, as namespace/name: a client can come and die between readings.
-    `as_of`: when the kubelet was asked for them.
+    `absent`: when pods held none yet, also of other GPUs.
     """
     clients = {f"{usage.namespace}/{usage.pod}" for usage in reading.usages if usage.pod} if reading else set()
     clients |= set(holders)
-    look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)), as_of=as_of)
+    absent = {client: at for client, at in absent.items() if client in clients}
+    look = Look(uuid, reason=verdict.reason, message=verdict.message, clients=tuple(sorted(clients)), absent=absent)
     if state is None:
         return look
     return replace(
@@ -77,7 +79,7 @@ class _Known:
     seen: dict[str, float] = field(default_factory=dict)
     """When each client was there last."""
     absent: dict[str, float] = field(default_factory=dict)
-    """When each client was not there yet; not known of those of the first look."""
+    """When those were not there yet, where that is known."""
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
 
@@ -98,7 +100,7 @@ class FaultReports:
         for uuid, look in present.items():
             known = self._known.get(uuid)
             if known is None:
-                self._known[uuid] = _Known(look, dict.fromkeys(look.clients, now))
+                self._known[uuid] = _Known(look, dict.fromkeys(look.clients, now), dict(look.absent))
                 found += self._states(look, replace(look, reason=DaemonReason.READY))
                 continue
             _remember(known, look, now)
@@ -139,7 +141,8 @@ _STATES: Mapping[DaemonReason, EventReason] = {
 
 def _remember(known: _Known, look: Look, now: float) -> None:
     """Where none are left, those who were there last are the suspects, however long ago that was."""
-    known.absent.update({client: known.look.as_of for client in look.clients if client not in known.seen})
+    # A pod that was replaced by one of the same name is known since the first of them.
+    known.absent.update({client: at for client, at in look.absent.items() if client not in known.seen})
     known.seen.update(dict.fromkeys(look.clients, now))
     if look.clients:
         known.seen = {client: at for client, at in known.seen.items() if now - at < SUSPECT_SECONDS}
@@ -147,9 +150,9 @@ def _remember(known: _Known, look: Look, now: float) -> None:
 
 
 def _suspects(known: _Known) -> dict[str, float]:
-    """Whoever came after the driver had told of the fault is none: most likely it waits to be let in."""
-    since = min((at for at, _ in known.xids), default=math.inf)
-    return {client: at for client, at in known.seen.items() if known.absent.get(client, -math.inf) < since}
+    """Whoever held nothing when the driver had told of the fault is none: most likely it waits to be let in."""
+    told = max((at for at, _ in known.xids), default=math.inf)
+    return {client: at for client, at in known.seen.items() if known.absent.get(client, -math.inf) < told}
 
 
 def _fault_note(look: Look, known: _Known) -> str:

@@ -31,13 +31,14 @@ class KubeletView:
     """One reading of PodResources, begun at `started`.
 
     `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
-    and can name more (see `turns`).
+    and can name more (see `turns`). `absent`: when those were not listed yet; unknown of the ones of the first reading.
     """
 
     started: float
     allocatable: Holdings
     held: Holdings
     holders: Mapping[Slot, frozenset[ContainerName]] = field(default_factory=dict)
+    absent: Mapping[ContainerName, float] = field(default_factory=dict)
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -48,6 +49,13 @@ class KubeletView:
         for (share, uuid, _), containers in self.holders.items():
             pods = frozenset(f"{namespace}/{pod}" for namespace, pod, _ in containers)
             found[share, uuid] = found.get((share, uuid), frozenset()) | pods
+        return found
+
+    def pods_absent(self) -> dict[str, float]:
+        """When pods, as namespace/name, held nothing yet."""
+        found: dict[str, float] = {}
+        for (namespace, pod, _), at in self.absent.items():
+            found[f"{namespace}/{pod}"] = min(at, found.get(f"{namespace}/{pod}", at))
         return found
 
     def places(self) -> dict[ContainerName, Place]:
@@ -66,8 +74,15 @@ class KubeletView:
         return found
 
 
-def view(started: float, allocatable: Collection[tuple[str, str]], held: Iterable[HeldDevice]) -> KubeletView:
-    """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over."""
+def view(
+    started: float,
+    allocatable: Collection[tuple[str, str]],
+    held: Iterable[HeldDevice],
+    before: KubeletView | None = None,
+) -> KubeletView:
+    """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over. `before`: the
+    reading before this one.
+    """
     holders: dict[Slot, set[ContainerName]] = {}
     for device in held:
         slot = _slot(device.resource, device.id)
@@ -78,7 +93,14 @@ def view(started: float, allocatable: Collection[tuple[str, str]], held: Iterabl
         by_gpu(allocatable),
         _grouped(holders),
         {slot: frozenset(containers) for slot, containers in holders.items()},
+        _absent(set().union(*holders.values()), before) if before else {},
     )
+
+
+def _absent(containers: Collection[ContainerName], before: KubeletView) -> dict[ContainerName, float]:
+    listed = before.places()
+    new = {container: before.started for container in containers if container not in listed}
+    return new | {container: at for container, at in before.absent.items() if container in containers}
 
 
 def united(listed: Holdings, promised: Holdings) -> dict[Place, Slots]:

@@ -1,6 +1,5 @@
 """What the agent knows and has decided: its loops keep it current, whoever else runs beside them only reads it."""
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -122,9 +121,9 @@ class Knowledge:
         holders: dict[Uuid, set[str]] = {}
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
-        as_of = self.kubelet.view.started if self.kubelet.view else -math.inf
+        absent = self.kubelet.view.pods_absent() if self.kubelet.view else {}
         return [
-            look_at(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), as_of, uuid)
+            look_at(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
             for uuid, decision in self.decisions.items()
             if (item := self.on_disk.get(uuid)) is not None
         ]

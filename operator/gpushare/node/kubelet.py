@@ -49,7 +49,7 @@ class KubeletReader:
         # In this order: what is held is final only for slots that cannot be allocated any more.
         allocatable = await self._source.allocatable()
         held = await self._source.held()
-        return view(started, allocatable, held)
+        return view(started, allocatable, held, self.view)
 
     def _note(self, error: str) -> None:
         if error and error != self.error:

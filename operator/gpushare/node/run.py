@@ -37,7 +37,7 @@ from gpushare.node.settings import AgentSettings
 from gpushare.node.turns import SourceInTurn, Turns
 from gpushare.node.usage import pods_by_cgroup_uid
 from gpushare.node.xids import XidWatch
-from gpushare.nvml.types import Nvml, NvmlError
+from gpushare.nvml.types import Nvml, NvmlError, Xid
 from gpushare.simulation import bin_dir
 
 LOG = logging.getLogger(__name__)
@@ -84,7 +84,12 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         expiry = Expiry(nvml, known.expired, known.pods_by_uid, endings, announcer.tell)
         reports = FaultReports(settings.node)
         handover = Handover(settings.root)
-        xids = XidWatch(nvml, lambda xid: reports.xid(xid, boot_clock()))
+
+        def xid_told(xid: Xid) -> None:
+            reports.xid(xid, boot_clock())
+            agent.look_at_kubelet()  # whoever holds nothing now did not cause it
+
+        xids = XidWatch(nvml, xid_told)
         lingering = Lingering(settings.node, known.faults, known.pods_by_uid, announcer.tell)
         agent.follow_pods(departure.poke)
         kill_events = KillEvents(kube, settings.node, known.pods_by_uid, departure.killing)

@@ -84,19 +84,31 @@ def test_a_client_that_has_just_gone_may_be_the_cause_and_one_that_left_long_bef
     assert "an innocent one: team/a, team/b." in news.note
 
 
-@pytest.mark.parametrize(("asked", "suspects"), [(0.4, "team/a, team/b, team/new"), (0.6, "team/a, team/b")])
+@pytest.mark.parametrize(("absent", "suspects"), [(0.4, "team/new, team/a, team/b"), (0.6, "team/a, team/b")])
 def test_who_held_nothing_yet_when_the_driver_had_told_of_the_fault_is_not_the_cause(
-    reports: FaultReports, asked: float, suspects: str
+    reports: FaultReports, absent: float, suspects: str
 ) -> None:
+    reports.xid(Xid(GPU, 63), 0.3)
     reports.xid(Xid(GPU, 31), 0.5)
-    reports.look([replace(CALM, as_of=asked)], 1.0)
-    [news] = reports.look([replace(FAULTED, clients=("team/a", "team/b", "team/new"), as_of=1.5)], 2.0)
+    [news] = reports.look([replace(FAULTED, clients=("team/new",), absent={"team/new": absent})], 1.0)
     assert f"an innocent one: {suspects}." in news.note
+
+
+def test_a_pod_of_the_same_name_as_the_cause_does_not_hide_it(reports: FaultReports) -> None:
+    reports.xid(Xid(GPU, 31), 0.5)
+    [news] = reports.look([replace(FAULTED, clients=("team/a",), absent={"team/a": 0.6})], 1.0)
+    assert "an innocent one: team/a, team/b." in news.note
+
+
+def test_a_look_tells_of_its_own_clients_when_they_were_absent() -> None:
+    absent = {"team/here": 1.0, "team/elsewhere": 2.0}
+    look = look_at(Verdict(DaemonReason.READY, ""), None, None, ["team/here", "team/always"], absent, GPU)
+    assert look.absent == {"team/here": 1.0}
 
 
 def test_a_pod_that_holds_a_slot_is_a_suspect_although_no_reading_showed_its_client() -> None:
     verdict = Verdict(DaemonReason.READY, "")
-    assert look_at(verdict, None, None, ["team/crashed"], 0.0, GPU).clients == ("team/crashed",)
+    assert look_at(verdict, None, None, ["team/crashed"], {}, GPU).clients == ("team/crashed",)
 
 
 def test_an_xid_without_a_fault_is_told_after_a_while(reports: FaultReports) -> None:
