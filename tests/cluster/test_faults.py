@@ -99,6 +99,8 @@ def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_hol
         server = daemon_of(harness, share)["serverPid"]
         tenant.start(program(tenant, "brief", "culprit", CULPRIT, "1"))
         tenant.wait_event("culprit", "up")
+        tenant.wait_ended("culprit")
+        tenant.start(tenant.pod("came-after", "brief", "limits"))
         wait_until("another server", lambda: daemon_of(harness, share).get("serverPid") not in (server, None))
         share.wait_ready()
         uuid = daemon_of(harness, share)["uuid"]
@@ -107,7 +109,8 @@ def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_hol
         assert len(compute) == 1
         tenant.start_replaced(tenant.pod("next", "brief", "limits"))
         assert tenant.wait_event("next", "limits")["problems"] == []
-        wait_told(harness, "GpuFault", uuid)
+        note = wait_told(harness, "GpuFault", f"{tenant.name}/culprit")
+        assert (uuid in note, "came-after" in note) == (True, False)
 
 
 def test_a_daemon_that_keeps_dying_is_started_ever_more_slowly_and_told_with_its_end(harness: Harness) -> None:
