@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""The contract suite against this machine's GPU, test by test.
+
+    PYTHONPATH=operator:workload python3 tests/gpu/contract.py OUT.json          (simulated: --simulation)
+
+Left out is what sets the GPU's compute mode, which on a lent machine is not ours to set; `--compute-mode` has it too.
+Needs what tests/contract/conftest.py says, pytest, pydantic and nvidia-ml-py. Exit code 0: none failed.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# A package of that name among the machine's own would be found before a folder without __init__.py.
+sys.path[:0] = [str(ROOT)]
+sys.modules["tests"] = tests = ModuleType("tests")
+tests.__path__ = [str(ROOT / "tests")]
+
+from tests.gpu.environment import environment_block  # noqa: E402
+
+LEFT_OUT = "sets_compute_mode"
+
+
+class Outcomes:
+    """A plugin of pytest: what became of each test."""
+
+    def __init__(self) -> None:
+        self.by_test: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A failure before or after the test itself is its failure."""
+        if report.when == "call" or report.outcome != "passed":
+            self.by_test[report.nodeid] = report.outcome
+
+
+def main() -> int:
+    if "--simulation" not in sys.argv:
+        os.environ["GPUSHARE_CONTRACT"] = "real"
+    [out] = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
+    chosen = [] if "--compute-mode" in sys.argv else ["-m", f"not {LEFT_OUT}"]
+    outcomes, began = Outcomes(), time.monotonic()
+    options = ["-v", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *chosen]
+    code = pytest.main([*options, str(ROOT / "tests" / "contract")], plugins=[outcomes])
+    result = {
+        "suite": "contract",
+        "simulated": "--simulation" in sys.argv,
+        "as_expected": code == pytest.ExitCode.OK,
+        "outcomes": Counter(outcomes.by_test.values()),
+        **({"left_out": LEFT_OUT} if chosen else {}),
+        "tests": outcomes.by_test,
+        "took_seconds": round(time.monotonic() - began, 1),
+        "environment": environment_block(),
+    }
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
