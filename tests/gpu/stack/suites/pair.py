@@ -126,6 +126,10 @@ def _fault(harness: Harness, left: Share, right: Share, tenant: Tenant, findings
     for name in hit:
         tenant.wait_event(name, "gpu-error")
     tenant.go_on(spared)
+    server = before[LEFT]["serverPid"]
+    wait_until(
+        "another server on the left", lambda: daemon_of(harness, left).get("serverPid") not in (server, None), 30
+    )
     left.wait_ready()
     after = {share.name: daemon_of(harness, share) for share in (left, right)}
     findings.figures["fault_on_left"] = {
