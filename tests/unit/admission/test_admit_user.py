@@ -90,6 +90,15 @@ def test_root_of_a_user_namespace_is_nobody_on_the_node() -> None:
     assert result(contexts({"runAsUser": 0}, {"privileged": True}, hostUsers=False)) == {"privileged": True}
 
 
+@pytest.mark.parametrize("of_pod", [None, {"runAsUser": 0}], ids=["the image's user", "runAsUser: 0"])
+def test_a_pod_whose_user_namespace_the_api_server_dropped_is_refused_before_it_is_stored(of_pod: Any) -> None:
+    """As API servers do whose feature UserNamespacesSupport is off (the default before 1.33), after mutation."""
+    patched = admitted(contexts(of_pod, None, hostUsers=False))
+    assert check_pod(patched, world()) == Admitted()
+    del patched["spec"]["hostUsers"]
+    assert isinstance(check_pod(patched, world()), Refused)
+
+
 def test_a_share_may_take_root() -> None:
     trusting = share(clients={"rootUser": "Allow"})
     body = contexts({"runAsUser": 0}, None)
