@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The contract suite against this machine's GPU, test by test.
 
-    PYTHONPATH=operator:workload python3 tests/gpu/contract.py OUT.json          (simulated: --simulation)
+    python3 tests/gpu/contract.py OUT.json          (simulated: --simulation)
 
 Left out is what sets the GPU's compute mode, which on a lent machine is not ours to set; `--compute-mode` has it too.
 Needs what tests/contract/conftest.py says, pytest, pydantic and nvidia-ml-py. Exit code 0: none failed.
@@ -13,17 +13,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from work_tree import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-# A package of that name among the machine's own would be found before a folder without __init__.py.
-sys.path[:0] = [str(ROOT)]
-sys.modules["tests"] = tests = ModuleType("tests")
-tests.__path__ = [str(ROOT / "tests")]
-
-from tests.gpu.environment import environment_block  # noqa: E402
+from tests.gpu.environment import environment_block
 
 LEFT_OUT = "sets_compute_mode"
 

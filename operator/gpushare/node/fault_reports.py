@@ -73,13 +73,18 @@ def look_at(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """When it was there last, and when it was not there yet."""
+
+    last: float
+    absent: float
+
+
 @dataclass(slots=True)
 class _Known:
     look: Look
-    seen: dict[str, float] = field(default_factory=dict)
-    """When each client was there last."""
-    absent: dict[str, float] = field(default_factory=dict)
-    """When those were not there yet, where that is known."""
+    clients: dict[str, _Client] = field(default_factory=dict)
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
 
@@ -100,7 +105,8 @@ class FaultReports:
         for uuid, look in present.items():
             known = self._known.get(uuid)
             if known is None:
-                self._known[uuid] = _Known(look, dict.fromkeys(look.clients, now), dict(look.absent))
+                self._known[uuid] = known = _Known(look)
+                _remember(known, look, now)
                 found += self._states(look, replace(look, reason=DaemonReason.READY))
                 continue
             _remember(known, look, now)
@@ -141,18 +147,18 @@ _STATES: Mapping[DaemonReason, EventReason] = {
 
 def _remember(known: _Known, look: Look, now: float) -> None:
     """Where none are left, those who were there last are the suspects, however long ago that was."""
-    # A pod that was replaced by one of the same name is known since the first of them.
-    known.absent.update({client: at for client, at in look.absent.items() if client not in known.seen})
-    known.seen.update(dict.fromkeys(look.clients, now))
+    for name in look.clients:
+        # A pod that was replaced by one of the same name is known since the first of them.
+        before = known.clients.get(name)
+        known.clients[name] = _Client(now, before.absent if before else look.absent.get(name, -math.inf))
     if look.clients:
-        known.seen = {client: at for client, at in known.seen.items() if now - at < SUSPECT_SECONDS}
-        known.absent = {client: at for client, at in known.absent.items() if client in known.seen}
+        known.clients = {name: it for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS}
 
 
 def _suspects(known: _Known) -> dict[str, float]:
     """Whoever held nothing when the driver had told of the fault is none: most likely it waits to be let in."""
     told = max((at for at, _ in known.xids), default=math.inf)
-    return {client: at for client, at in known.seen.items() if known.absent.get(client, -math.inf) < told}
+    return {name: it.last for name, it in known.clients.items() if it.absent < told}
 
 
 def _fault_note(look: Look, known: _Known) -> str:

@@ -117,14 +117,8 @@ def key_of(finding: Finding) -> Key:
 
 def _key(offence: Offence) -> Key:
     usage = offence.usage
-    return (
-        usage.uuid,
-        usage.share,
-        str(offence.reason),
-        usage.pod_uid,
-        usage.container,
-        0 if usage.pod_uid else usage.pids[0],
-    )
+    pid = 0 if usage.pod_uid else usage.pids[0]
+    return usage.uuid, usage.share, str(offence.reason), usage.pod_uid, usage.container, pid
 
 
 def _finding(offence: Offence, wall: str) -> Finding:

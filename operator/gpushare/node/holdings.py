@@ -31,14 +31,15 @@ class KubeletView:
     """One reading of PodResources, begun at `started`.
 
     `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
-    and can name more (see `turns`). `absent`: when those were not listed yet; unknown of the ones of the first reading.
+    and can name more (see `turns`). `absent`: when their pods, as namespace/name, held nothing yet; not known of those
+    of the first reading.
     """
 
     started: float
     allocatable: Holdings
     held: Holdings
     holders: Mapping[Slot, frozenset[ContainerName]] = field(default_factory=dict)
-    absent: Mapping[ContainerName, float] = field(default_factory=dict)
+    absent: Mapping[str, float] = field(default_factory=dict)
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -47,15 +48,7 @@ class KubeletView:
         """Whose the slots of each share and GPU are, as namespace/name."""
         found: dict[Place, frozenset[str]] = {}
         for (share, uuid, _), containers in self.holders.items():
-            pods = frozenset(f"{namespace}/{pod}" for namespace, pod, _ in containers)
-            found[share, uuid] = found.get((share, uuid), frozenset()) | pods
-        return found
-
-    def pods_absent(self) -> dict[str, float]:
-        """When pods, as namespace/name, held nothing yet."""
-        found: dict[str, float] = {}
-        for (namespace, pod, _), at in self.absent.items():
-            found[f"{namespace}/{pod}"] = min(at, found.get(f"{namespace}/{pod}", at))
+            found[share, uuid] = found.get((share, uuid), frozenset()) | _pods(containers)
         return found
 
     def places(self) -> dict[ContainerName, Place]:
@@ -93,14 +86,18 @@ def view(
         by_gpu(allocatable),
         _grouped(holders),
         {slot: frozenset(containers) for slot, containers in holders.items()},
-        _absent(set().union(*holders.values()), before) if before else {},
+        _absent(_pods(set().union(*holders.values())), before) if before else {},
     )
 
 
-def _absent(containers: Collection[ContainerName], before: KubeletView) -> dict[ContainerName, float]:
-    listed = before.places()
-    new = {container: before.started for container in containers if container not in listed}
-    return new | {container: at for container, at in before.absent.items() if container in containers}
+def _pods(containers: Iterable[ContainerName]) -> frozenset[str]:
+    return frozenset(f"{namespace}/{pod}" for namespace, pod, _ in containers)
+
+
+def _absent(pods: Collection[str], before: KubeletView) -> dict[str, float]:
+    listed = _pods(before.places())
+    new = {pod: before.started for pod in pods if pod not in listed}
+    return new | {pod: at for pod, at in before.absent.items() if pod in pods}
 
 
 def united(listed: Holdings, promised: Holdings) -> dict[Place, Slots]:

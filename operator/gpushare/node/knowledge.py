@@ -121,7 +121,7 @@ class Knowledge:
         holders: dict[Uuid, set[str]] = {}
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
-        absent = self.kubelet.view.pods_absent() if self.kubelet.view else {}
+        absent = self.kubelet.view.absent if self.kubelet.view else {}
         return [
             look_at(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
             for uuid, decision in self.decisions.items()

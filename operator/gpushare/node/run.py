@@ -84,12 +84,6 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
         expiry = Expiry(nvml, known.expired, known.pods_by_uid, endings, announcer.tell)
         reports = FaultReports(settings.node)
         handover = Handover(settings.root)
-
-        def xid_told(xid: Xid) -> None:
-            reports.xid(xid, boot_clock())
-            agent.look_at_kubelet()  # whoever holds nothing now did not cause it
-
-        xids = XidWatch(nvml, xid_told)
         lingering = Lingering(settings.node, known.faults, known.pods_by_uid, announcer.tell)
         agent.follow_pods(departure.poke)
         kill_events = KillEvents(kube, settings.node, known.pods_by_uid, departure.killing)
@@ -100,9 +94,19 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             tasks.create_task(kill_events.run())
             tasks.create_task(expiry.run())
             tasks.create_task(lingering.run())
-            tasks.create_task(xids.run())
+            tasks.create_task(_watch_xids(nvml, reports, agent))
             tasks.create_task(_report(known, reports, announcer))
             tasks.create_task(_hand_over(settings.node, known, handover, announcer))
+
+
+async def _watch_xids(nvml: Nvml, reports: FaultReports, agent: Agent) -> None:
+    """Runs until cancelled."""
+
+    def seen(xid: Xid) -> None:
+        reports.xid(xid, boot_clock())
+        agent.look_at_kubelet()  # whoever holds nothing now did not cause it
+
+    await XidWatch(nvml, seen).run()
 
 
 async def _report(known: Knowledge, reports: FaultReports, announcer: Announcer) -> None:

@@ -46,12 +46,12 @@ def test_only_slots_of_ours_count_and_each_is_somebodys() -> None:
 def test_a_reading_tells_when_each_newcomer_was_not_listed_yet() -> None:
     app, other = held(APP, "GPU-1::0"), held(OTHER, "GPU-1::1")
     first = view(1.0, [], [app])
-    assert first.pods_absent() == {}, "of the first reading's nothing is known"
+    assert first.absent == {}, "of the first reading's nothing is known"
     second = view(2.0, [], [app, other], first)
     third = view(3.0, [], [app, other], second)
-    assert second.pods_absent() == third.pods_absent() == {"web/y": 1.0}
+    assert second.absent == third.absent == {"web/y": 1.0}
     gone = view(4.0, [], [other], third)
-    assert view(5.0, [], [app, other], gone).pods_absent() == {"web/y": 1.0, "ml/x": 4.0}
+    assert view(5.0, [], [app, other], gone).absent == {"web/y": 1.0, "ml/x": 4.0}
 
 
 def test_a_slot_that_two_containers_have_is_one_slot_and_counts_for_both() -> None:

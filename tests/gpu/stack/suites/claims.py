@@ -13,7 +13,7 @@ from tests.gpu.stack.suites import parts
 
 SHARE = "claims"
 FREE = {"tiny": ("5", "1Gi"), "odd": ("33", "20000Mi")}
-NEIGHBOUR, VICTIM = ("10", "2Gi"), ("10", "2Gi")
+LATER = ("10", "2Gi")
 CLIENTS = 5
 KERNEL_MS = 1000
 GONE_SECONDS = 60
@@ -33,7 +33,7 @@ def measure(harness: Harness, findings: Findings) -> None:
             findings.figures["clients"] = _limits(tenant, findings)
             wait_until("all have a part at once", lambda: sum(harness.held_by_gpu(SHARE).values()) == CLIENTS)
             tenant.delete_pods()
-        tenant.start(claims.claimed(tenant, "neighbour", SHARE, *NEIGHBOUR, "depart", "--report-every", "0.3"))
+        tenant.start(claims.claimed(tenant, "neighbour", SHARE, *LATER, "depart", "--report-every", "0.3"))
         tenant.wait_event("neighbour", "progress")
         with findings.phase("the agent restarts"):
             harness.restart_pods("agent")
@@ -78,7 +78,7 @@ def _limits(tenant: Tenant, findings: Findings) -> dict[str, Any]:
 
 def _deletion(tenant: Tenant, findings: Findings) -> None:
     options = ("--role", "victim", "--kernel-ms", str(KERNEL_MS))
-    tenant.start(claims.claimed(tenant, "victim", SHARE, *VICTIM, "depart", *options))
+    tenant.start(claims.claimed(tenant, "victim", SHARE, *LATER, "depart", *options))
     tenant.wait_event("victim", "started")
     time.sleep(KERNEL_MS / 2000)
     tenant.kubectl.delete("pods", "victim")

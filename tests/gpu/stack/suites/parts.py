@@ -33,7 +33,7 @@ def ended_in_order(tenant: Tenant, name: str) -> bool:
     """Whether an event says that the pod's client was ended through the daemon; it may come after the pod's end."""
     end = time.monotonic() + TOLD_SECONDS
     while time.monotonic() < end:
-        if any(it["reason"] == "ClientTerminated" for it in tenant.kubernetes_events(name)):
+        if "ClientTerminated" in reasons(tenant, name):
             return True
         time.sleep(POLL)
     return False
