@@ -32,7 +32,7 @@ def backoff(failures: int) -> float:
 
 
 @dataclass
-class Supervisor:
+class NodeSupervisor:
     """Starts components and starts them again; knows what runs, not whether it is healthy."""
 
     argv: dict[str, Command]
@@ -95,7 +95,7 @@ def main(name: str) -> None:
     _prepare_mounts(layout)
     _prepare_network(layout)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    supervisor = Supervisor(commands(layout), layout.logs, _environment(layout))
+    supervisor = NodeSupervisor(commands(layout), layout.logs, _environment(layout))
     for component in FIRST:
         supervisor.start(component)
     apiserver.wait_for("apiserver ready", lambda: apiserver.is_ready(layout), 120)

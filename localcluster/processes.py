@@ -14,7 +14,7 @@ _MARKER = b"localcluster.node"
 
 
 @dataclass(frozen=True)
-class Process:
+class LocalProcess:
     """A process of the cluster; `rss_bytes` is its resident memory, shared pages included."""
 
     pid: int
@@ -43,14 +43,14 @@ def init(layout: Layout) -> int | None:
     return children[0] if children else None
 
 
-def components(layout: Layout) -> dict[str, Process]:
+def components(layout: Layout) -> dict[str, LocalProcess]:
     """What runs of the components, by name: pid 1's children, without the containers that were orphaned to it."""
     first = init(layout)
     found = [_describe(pid) for pid in (_children(first) if first else [])]
     return {process.name: process for process in found if process and process.name in FIRST + THEN}
 
 
-def everything(layout: Layout) -> list[Process]:
+def everything(layout: Layout) -> list[LocalProcess]:
     """All processes in the cluster's namespaces, by PID."""
     first = init(layout)
     if first is None:
@@ -102,10 +102,10 @@ def _mount_namespace(pid: int) -> Path | None:
         return None
 
 
-def _describe(pid: int) -> Process | None:
+def _describe(pid: int) -> LocalProcess | None:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError):
         return None
-    return Process(pid, Path(command).name, pages * os.sysconf("SC_PAGE_SIZE"))
+    return LocalProcess(pid, Path(command).name, pages * os.sysconf("SC_PAGE_SIZE"))

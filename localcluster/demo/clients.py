@@ -12,7 +12,7 @@ LOG_LINES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class DemoClient:
     """Memory in MiB, threads in percent, `sms` visible to the client of `total_sms`."""
 
     name: str
@@ -33,17 +33,17 @@ class Client:
         return self.sms is not None and not self.problem and bool(self.above_refused)
 
 
-def read_clients(kubectl: Kubectl, names: Iterable[str]) -> list[Client]:
+def read_clients(kubectl: Kubectl, names: Iterable[str]) -> list[DemoClient]:
     """Pods that are gone are told as such, never an error."""
     pods = {pod["metadata"]["name"]: pod for pod in kubectl.items("pods")}
     return [_read(kubectl, name, pods.get(name)) for name in names]
 
 
-def _read(kubectl: Kubectl, name: str, pod: dict[str, Any] | None) -> Client:
+def _read(kubectl: Kubectl, name: str, pod: dict[str, Any] | None) -> DemoClient:
     if pod is None:
-        return Client(name, phase="Deleted")
+        return DemoClient(name, phase="Deleted")
     deleting = "deletionTimestamp" in pod["metadata"]
-    client = Client(name, phase="Terminating" if deleting else pod["status"].get("phase", "Pending"))
+    client = DemoClient(name, phase="Terminating" if deleting else pod["status"].get("phase", "Pending"))
     try:
         log = kubectl("logs", name, f"--tail={LOG_LINES}", seconds=10)
     except CommandError:
@@ -51,7 +51,7 @@ def _read(kubectl: Kubectl, name: str, pod: dict[str, Any] | None) -> Client:
     return from_log(client, log)
 
 
-def from_log(client: Client, log: str) -> Client:
+def from_log(client: DemoClient, log: str) -> DemoClient:
     """`client` with what its log says so far; lines that are no JSON are passed over."""
     for line in log.splitlines():
         try:
@@ -62,7 +62,7 @@ def from_log(client: Client, log: str) -> Client:
     return client
 
 
-def _with_event(client: Client, event: dict[str, Any]) -> Client:
+def _with_event(client: DemoClient, event: dict[str, Any]) -> DemoClient:
     match event.get("event"):
         case "limits":
             granted, observed = event["granted"], event["observed"]

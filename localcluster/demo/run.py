@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from localcluster.demo.clients import Client, read_clients
+from localcluster.demo.clients import DemoClient, read_clients
 from localcluster.demo.pods import NAMESPACE, VICTIM, demo_pods
 from localcluster.demo.view import clients_table
 from localcluster.errors import LocalClusterError
@@ -64,14 +64,14 @@ class Demo:
         wait_until(ready, READY_SECONDS, lambda: _why_not_ready(kubectl))
         self.console.print(kubectl("get", "gpushares,gpunodes"), highlight=False, end="")
 
-    def _clients(self) -> list[Client]:
+    def _clients(self) -> list[DemoClient]:
         kubectl = self.stack.kubectl.within(NAMESPACE)
         prepare_namespace(self.stack.kubectl, NAMESPACE, "restricted")
         kubectl.delete("pods", "--selector=demo=client", "--grace-period=1")
         pods = demo_pods(self.stack.workload_image, SHARE)
         kubectl.create(*pods)
         names = [pod["metadata"]["name"] for pod in pods]
-        seen: list[Client] = []
+        seen: list[DemoClient] = []
 
         def checking() -> bool:
             seen[:] = read_clients(kubectl, names)
@@ -82,7 +82,7 @@ class Demo:
             wait_until(checking, CLIENTS_SECONDS, lambda: _why_not_running(kubectl), refresh=live.refresh)
         return seen
 
-    def _departure(self, before: list[Client]) -> list[Client]:
+    def _departure(self, before: list[DemoClient]) -> list[DemoClient]:
         kubectl = self.stack.kubectl.within(NAMESPACE)
         names = [client.name for client in before]
         kubectl.delete("pod", VICTIM, wait=False)
@@ -108,7 +108,7 @@ class Demo:
             self.console.print(f"  event {it['reason']}: {it['message']}")
         return seen
 
-    def _judge(self, before: list[Client], after: list[Client]) -> None:
+    def _judge(self, before: list[DemoClient], after: list[DemoClient]) -> None:
         checks = {client.name: client.checks for client in before}
         neighbours = [client for client in after if client.name != VICTIM]
         going_on = [it for it in neighbours if it.phase == "Running" and it.checks > checks[it.name] and not it.problem]

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from localcluster.demo.clients import Client
+from localcluster.demo.clients import DemoClient
 
 PHASE_STYLES = {"Running": "green", "Pending": "yellow", "Terminating": "magenta", "Deleted": "dim", "Failed": "red"}
 
 
-def clients_table(clients: Sequence[Client], title: str) -> Table:
+def clients_table(clients: Sequence[DemoClient], title: str) -> Table:
     table = Table(title=title, title_justify="left", pad_edge=False)
     for heading in ("client", "phase", "GPU"):
         table.add_column(heading)
@@ -23,7 +23,7 @@ def clients_table(clients: Sequence[Client], title: str) -> Table:
     return table
 
 
-def _row(client: Client, gpus: Sequence[str]) -> list[str]:
+def _row(client: DemoClient, gpus: Sequence[str]) -> list[str]:
     def shown(value: object, unit: str = "") -> str:
         return "" if value is None else f"{value}{unit}"
 

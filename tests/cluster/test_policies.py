@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from gpushare.agent.termination.kubelet_kills import LACK, PODS, REJECTIONS
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set
-from gpushare.controller.settings import Settings
-from gpushare.node.killing import LACK, PODS, REJECTIONS
+from gpushare.controller.settings import OperatorSettings
 from localcluster.kubectl import CommandError, Kubectl, Object
 from localcluster.stack import NAMESPACE
 from tests.cluster.harness import NODE, Harness
@@ -67,7 +67,7 @@ def mps(harness: Harness) -> Object:
     spec = {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}
     metadata = {"name": "policy", "uid": "0b7e42c1-9c1f-4f57-8f5e-2a6d1c3b4e5f"}
     share = GpuShare.model_validate({"metadata": metadata, "spec": spec})
-    settings = Settings(NAMESPACE, "gpushare-operator-0", harness.stack.operator_image, simulation=True)
+    settings = OperatorSettings(NAMESPACE, "gpushare-operator-0", harness.stack.operator_image, simulation=True)
     return daemon_set(share, settings)
 
 

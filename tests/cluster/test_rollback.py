@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.kubelet.allocation_lock import AllocationLock
+from gpushare.agent.kubelet.plugin import DevicePlugin, OfferedDevice
 from gpushare.mps.clock import boot_clock
-from gpushare.node.edits import ContainerEdits
-from gpushare.node.plugin import DevicePlugin, OfferedDevice
-from gpushare.node.turns import Turns
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 
@@ -38,7 +38,7 @@ def nvidia_plugin(harness: Harness) -> Iterator[None]:
 
     async def begin() -> DevicePlugin:
         directory = harness.in_node("/var/lib/kubelet")
-        turns = Turns(boot_clock)
+        turns = AllocationLock(boot_clock)
         plugin = DevicePlugin(
             "nvidia.com/gpu", directory, WholeGpus(), boot_clock, turns, lambda ids, _, size: list(ids)[:size]
         )

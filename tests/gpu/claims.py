@@ -17,8 +17,8 @@ from typing import Any
 from environment import environment_block
 from private_mps import PrivateMps, Program
 
+from gpushare.agent.dra.specs import PreparedClaim, PreparedPart, spec
 from gpushare.grant.model import Grant
-from gpushare.node.dra.specs import Prepared, PreparedPart, spec
 
 CLAIMS = [(10, 4096), (20, 8192), (30, 16384), (40, 32768)]
 """(percent of threads, MiB)."""
@@ -31,7 +31,7 @@ FAIR = 1.1
 def variables(threads: int, memory_mib: int) -> dict[str, str]:
     """What a container gets by the CDI spec of its claim."""
     part = PreparedPart("GPU-0", "gpu", "node", "gpu-0", "", Grant("mixed", threads, memory_mib, 1, 0))
-    [device] = spec(Prepared("claim", "team", "claim", (part,)))["devices"]
+    [device] = spec(PreparedClaim("claim", "team", "claim", (part,)))["devices"]
     return dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
 
 

@@ -16,17 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.reconcile.daemon_files import DaemonFiles
+from gpushare.agent.usage.observation import UsageMonitor
+from gpushare.agent.usage.violations import Judgement
 from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.api.names import CLIENT_PIPE_DIR
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonWanted
-from gpushare.node.daemons import OnDisk
-from gpushare.node.findings import Judgement
-from gpushare.node.inventory import GpuView
-from gpushare.node.watch import Watch
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
-from tests.unit.node.observed_pods import container_id, pod, share, uid
+from tests.unit.agent.observed_pods import container_id, pod, share, uid
 
 
 class NobodyActs:
@@ -62,10 +62,10 @@ def views(gpus: int, pids: list[int]) -> dict[str, GpuView]:
     return found
 
 
-def taken(gpus: int, root: Path) -> dict[str, OnDisk]:
+def taken(gpus: int, root: Path) -> dict[str, DaemonFiles]:
     limits = Limits(threads=50, memory_mib=16384)
     wanted = [DaemonWanted(uuid=f"GPU-{index}", share="a", limits=limits) for index in range(gpus)]
-    return {it.uuid: OnDisk(gpu_dir(root, it.uuid), it, None, True, None, 0.0) for it in wanted}
+    return {it.uuid: DaemonFiles(gpu_dir(root, it.uuid), it, None, True, None, 0.0) for it in wanted}
 
 
 def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
@@ -83,7 +83,7 @@ def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
 async def observe(gpus: int, pids: list[int], readings: int, directory: Path) -> None:
     pods, on_disk, nobody = [pod(number) for number in range(len(pids))], taken(gpus, directory), NobodyActs()
     places = {("team", f"pod-{number}", "app"): ("a", f"GPU-{number % gpus}") for number in range(len(pids))}
-    watch = Watch(boot_clock, nobody, directory / "proc")
+    watch = UsageMonitor(boot_clock, nobody, directory / "proc")
     wall, spent = [], []
     for _ in range(readings + 1):
         seen = views(gpus, pids)

@@ -47,7 +47,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Denied:
     problems: tuple[str, ...]
     reasons: frozenset[Reason]
 
@@ -61,7 +61,7 @@ class Refused:
         return "\n".join([f"{len(self.problems)} problems:", *lines])
 
 
-Answer = Admitted | Refused
+Answer = Admitted | Denied
 
 
 def quoted(value: object) -> str:

@@ -14,20 +14,19 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gpushare.admission.answer import Admitted, Answer, Refused, listed, mapped
+from gpushare.admission.answer import Admitted, Answer, Denied, listed, mapped
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed, shares_of
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.metrics import AdmissionMeters
 from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
 from gpushare.admission.shares import validate_share
 from gpushare.admission.sources import Sources
-from gpushare.admission.world import World
-from gpushare.kube.client import KubeError
+from gpushare.kube.client import API_ERRORS
 
 LOG = logging.getLogger(__name__)
 
@@ -91,19 +90,19 @@ class _Reviews:
             return Admitted()
         return validate_share(request["object"], request.get("oldObject"))
 
-    async def _pod_world(self, request: dict[str, Any]) -> World:
+    async def _pod_world(self, request: dict[str, Any]) -> AdmissionData:
         pod = request["object"]
         entries = listed(mapped(pod, "spec"), "resourceClaims")
         claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
         claimed = {share for claim in claims.values() for share in shares_of(claim)}
         return replace(await self._world(request, shares_asked_for(pod) | claimed), claims=claims)
 
-    async def _claim_world(self, request: dict[str, Any]) -> World:
+    async def _claim_world(self, request: dict[str, Any]) -> AdmissionData:
         return await self._world(request, shares_claimed(request["object"]))
 
-    async def _world(self, request: dict[str, Any], shares: set[str]) -> World:
+    async def _world(self, request: dict[str, Any], shares: set[str]) -> AdmissionData:
         namespace = request.get("namespace") or ""
-        return World(
+        return AdmissionData(
             namespace=namespace,
             namespace_labels=await self._sources.namespace_labels(namespace),
             shares=await self._sources.shares(shares),
@@ -129,7 +128,7 @@ def create_probes(ready: Callable[[], bool]) -> Starlette:
 def review_response(uid: str, answer: Answer) -> dict[str, Any]:
     """The AdmissionReview that carries an answer. A refusal is 403: kubectl drops the message of a 422."""
     response: dict[str, Any] = {"uid": uid, "allowed": isinstance(answer, Admitted)}
-    if isinstance(answer, Refused):
+    if isinstance(answer, Denied):
         response["status"] = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": answer.message()}
     else:
         if answer.warnings:
@@ -160,11 +159,11 @@ def _endpoint(decide: Decide, meters: AdmissionMeters) -> Callable[[Request], Aw
                     text = "the body is not an AdmissionReview of admission.k8s.io/v1"
                     return _error(HTTPStatus.BAD_REQUEST, text), None
                 answer = await decide(request)
-        except (KubeError, aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+        except API_ERRORS as error:  # a TimeoutError is an OSError
             LOG.warning("a review at %s failed: %s: %s", http.url.path, type(error).__name__, error)
             text = "the API server did not answer gpushare's webhook in time"
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, text), None
-        if isinstance(answer, Refused):
+        if isinstance(answer, Denied):
             LOG.info("refused a %s in namespace %r", request["kind"]["kind"], request.get("namespace") or "")
         return JSONResponse(review_response(request["uid"], answer)), answer
 

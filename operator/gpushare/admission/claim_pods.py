@@ -9,18 +9,18 @@ from typing import Any
 from gpushare.admission.answer import quoted
 from gpushare.admission.claims import classes_of
 from gpushare.admission.containers import Container
-from gpushare.admission.world import World
+from gpushare.admission.data import AdmissionData
 from gpushare.api import names
 
 _NVIDIA_CLASSES = ".nvidia.com"
 
 
-def our_claims(container: Container, world: World) -> list[str]:
+def our_claims(container: Container, world: AdmissionData) -> list[str]:
     """Names, in spec.resourceClaims, of the claims of ours that the container uses."""
     return [name for name in container.claims if _is_ours(world.claims.get(name))]
 
 
-def claim_problems(container: Container, others: Sequence[Container], world: World) -> Iterator[str]:
+def claim_problems(container: Container, others: Sequence[Container], world: AdmissionData) -> Iterator[str]:
     """What is wrong with how `container` uses claims; `others`: those of the pod before it."""
     ours = our_claims(container, world)
     field = f"{container.field}.resources.claims"

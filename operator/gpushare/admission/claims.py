@@ -8,10 +8,10 @@ another driver's class that selects our devices, say, the node's agent checks ag
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.answer import Admitted, Answer, Change, Reason, Refused, listed, mapped, quoted
+from gpushare.admission.answer import Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
 from gpushare.admission.capacities import free_problems, size_changes, size_problems
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.refusals import share_problems, suggestion
-from gpushare.admission.world import World
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 
@@ -37,7 +37,7 @@ def classes_of(spec: Mapping[str, Any]) -> list[str]:
     return [str(choice.get("deviceClassName") or "") for _, choice in _choices(spec)]
 
 
-def admit_claim(body: dict[str, Any], world: World) -> Answer:
+def admit_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
     """Decides on a claim or template that is being created."""
     if not shares_claimed(body):
         return Admitted()
@@ -68,16 +68,16 @@ def admit_claim(body: dict[str, Any], world: World) -> Answer:
         problems.update(dict.fromkeys(_capacity_problems(field, choice, share, size), Reason.CAPACITY))
         changes += _capacity_changes(f"/{prefix}/devices/{place}", field, choice, share, size)
     if problems:
-        return Refused(tuple(problems), frozenset(problems.values()))
+        return Denied(tuple(problems), frozenset(problems.values()))
     return Admitted(tuple(changes))
 
 
-def check_claim(body: dict[str, Any], world: World) -> Answer:
+def check_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
     """Decides on a claim as it will be stored: a size's capacities must be there."""
     answer = admit_claim(body, world)
-    if isinstance(answer, Refused) or not answer.changes:
+    if isinstance(answer, Denied) or not answer.changes:
         return answer
-    return Refused(
+    return Denied(
         tuple(
             f"{change.field}: is missing: the claim was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the claim again"
@@ -141,7 +141,7 @@ def _request_problems(field: str, choice: dict[str, Any]) -> Iterator[str]:
             )
 
 
-def _class_problems(field: str, name: str, size: str | None, world: World) -> Iterator[str]:
+def _class_problems(field: str, name: str, size: str | None, world: AdmissionData) -> Iterator[str]:
     yield from share_problems(field, name, world)
     share = world.shares.get(name)
     if share is None:

@@ -10,9 +10,10 @@ pass over an admitted pod adds nothing, so a pod whose second pass would add som
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.answer import Admitted, Answer, Change, Reason, Refused, listed, mapped
+from gpushare.admission.answer import Admitted, Answer, Change, Denied, Reason, listed, mapped
 from gpushare.admission.claim_pods import claim_problems, our_claims
 from gpushare.admission.containers import Container, containers
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.refusals import (
     LOG_VOLUME,
     class_problems,
@@ -27,7 +28,6 @@ from gpushare.admission.refusals import (
     volume_problems,
 )
 from gpushare.admission.users import user_changes, user_problems
-from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, share_of_resource
 from gpushare.grant.environment import client_environment
@@ -42,7 +42,7 @@ def shares_asked_for(pod: dict[str, Any]) -> set[str]:
     return {share_of_resource(slot) or "" for container in containers(pod) for slot in container.slots}
 
 
-def admit_pod(pod: dict[str, Any], world: World) -> Answer:
+def admit_pod(pod: dict[str, Any], world: AdmissionData) -> Answer:
     """Decides on a pod that is being created."""
     annotations = mapped(mapped(pod, "metadata"), "annotations")
     if _MIRROR_ANNOTATION in annotations:  # a static pod runs already; the API only mirrors it
@@ -71,16 +71,16 @@ def admit_pod(pod: dict[str, Any], world: World) -> Answer:
         problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes")), Reason.VOLUME))
         changes += _volume_changes(spec)
     if problems:
-        return Refused(tuple(problems), frozenset(problems.values()))
+        return Denied(tuple(problems), frozenset(problems.values()))
     return Admitted(tuple(changes), (*_warnings(asking, world), *_idle_annotations(asking, annotations)))
 
 
-def check_pod(pod: dict[str, Any], world: World) -> Answer:
+def check_pod(pod: dict[str, Any], world: AdmissionData) -> Answer:
     """Decides on a pod as it will be stored: everything that a grant needs must be there."""
     answer = admit_pod(pod, world)
-    if isinstance(answer, Refused) or not answer.changes:
+    if isinstance(answer, Denied) or not answer.changes:
         return answer
-    return Refused(
+    return Denied(
         tuple(
             f"{change.field}: is missing: the pod was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the pod again"
@@ -120,7 +120,7 @@ def _grace_seconds(spec: Mapping[str, Any]) -> int:
 
 
 def _expected_environment(
-    container: Container, annotations: Mapping[str, str], world: World
+    container: Container, annotations: Mapping[str, str], world: AdmissionData
 ) -> tuple[dict[str, str] | None, dict[str, Reason]]:
     """The variables that the container must have, or None and why its grant cannot be made."""
     environment: dict[str, str] | None = None
@@ -176,7 +176,7 @@ def _append(path: str, field: str, key: str, present: list[Any], item: dict[str,
     return Change(f"{path}/{key}/-", item, named) if present else Change(f"{path}/{key}", [item], named)
 
 
-def _warnings(asking: list[Container], world: World) -> Iterator[str]:
+def _warnings(asking: list[Container], world: AdmissionData) -> Iterator[str]:
     names = {share_of_resource(resource) or "" for container in asking for resource in container.slots}
     for name in sorted(names):
         if _is_memory_overcommitted(world.shares[name]):

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpushare.admission.answer import listed, quoted
 from gpushare.admission.containers import Container
-from gpushare.admission.world import World
+from gpushare.admission.data import AdmissionData
 from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
@@ -55,7 +55,7 @@ def slot_problems(container: Container) -> Iterator[str]:
             )
 
 
-def mps_problems(container: Container, world: World) -> Iterator[str]:
+def mps_problems(container: Container, world: AdmissionData) -> Iterator[str]:
     if container.asks_for_mps and world.namespace != world.own_namespace:
         yield (
             f"{container.field}.resources.limits[{MPS_RESOURCE}]: is for gpushare's own daemons in namespace"
@@ -78,7 +78,7 @@ def class_problems(container: Container) -> Iterator[str]:
         yield f"{container.field}.resources.limits[{resource}]: a class is not asked for like this; {advice}"
 
 
-def share_problems(field: str, name: str, world: World) -> Iterator[str]:
+def share_problems(field: str, name: str, world: AdmissionData) -> Iterator[str]:
     """Why the share `name` cannot be used in this namespace."""
     share = world.shares.get(name)
     if share is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.answer import Admitted, Answer, Reason, Refused, mapped, quoted
+from gpushare.admission.answer import Admitted, Answer, Denied, Reason, mapped, quoted
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
@@ -39,8 +39,8 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     return _refused(problems) if problems else Admitted(warnings=tuple(_warnings(share)))
 
 
-def _refused(problems: Iterable[str]) -> Refused:
-    return Refused(tuple(problems), frozenset([Reason.SHARE_SPEC]))
+def _refused(problems: Iterable[str]) -> Denied:
+    return Denied(tuple(problems), frozenset([Reason.SHARE_SPEC]))
 
 
 def _memory_problems(share: GpuShare) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from gpushare.admission.answer import Change, listed, mapped
 from gpushare.admission.claims import shares_of
 from gpushare.admission.containers import Container
-from gpushare.admission.world import World
+from gpushare.admission.data import AdmissionData
 from gpushare.api.gpushare import RootUser
 from gpushare.api.names import share_of_resource
 from gpushare.grant.user import in_user_namespace, stated
@@ -27,7 +27,7 @@ _AS_ROOT = f"{_DANGER}; run as another user, {_WAYS}"
 _BECOMES_ROOT = f"a setuid program would make it UID 0, and {_DANGER}; set it to false, {_WAYS}"
 
 
-def user_problems(container: Container, spec: Mapping[str, Any], world: World) -> Iterator[str]:
+def user_problems(container: Container, spec: Mapping[str, Any], world: AdmissionData) -> Iterator[str]:
     """What is wrong with the user that the pod names for the container."""
     if not _is_bound(container, spec, world):
         return
@@ -46,7 +46,7 @@ def user_problems(container: Container, spec: Mapping[str, Any], world: World) -
         yield f"{field}.capabilities.add: CAP_SYS_ADMIN brings allowPrivilegeEscalation: {_BECOMES_ROOT}"
 
 
-def user_changes(container: Container, spec: Mapping[str, Any], world: World) -> Iterator[Change]:
+def user_changes(container: Container, spec: Mapping[str, Any], world: AdmissionData) -> Iterator[Change]:
     if not _is_bound(container, spec, world):
         return
     context, added = mapped(container.body, "securityContext"), dict[str, bool]()
@@ -62,7 +62,7 @@ def user_changes(container: Container, spec: Mapping[str, Any], world: World) ->
         yield Change(f"{path}/{name}", value, f"{field}.{name}")
 
 
-def _is_bound(container: Container, spec: Mapping[str, Any], world: World) -> bool:
+def _is_bound(container: Container, spec: Mapping[str, Any], world: AdmissionData) -> bool:
     if in_user_namespace(spec):
         return False
     names = {share_of_resource(slot) or "" for slot in container.slots}

@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _main(args: argparse.Namespace) -> None:
+    from gpushare.agent.run import run as run_agent
+    from gpushare.agent.settings import AgentSettings
     from gpushare.kube.client import connect
-    from gpushare.node.run import run as run_agent
-    from gpushare.node.settings import AgentSettings
     from gpushare.simulation import paths
 
     task = asyncio.current_task()

@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     """0 after SIGTERM; 1 when the Lease was lost or a part failed, so that the pod is started again; 2: settings."""
     from gpushare.controller.run import run as run_operator
     from gpushare.controller.settings import SettingsError, from_environment
-    from gpushare.kube.lease import LeaseLostError
+    from gpushare.kube.lease import LeaderElectionLostError
 
     try:
         settings = from_environment(os.environ, simulation=args.simulation)
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     try:
         asyncio.run(run_operator(settings, args.probe_port, args.metrics_port))
-    except LeaseLostError as error:
+    except LeaderElectionLostError as error:
         LOG.error("%s; ending, so that a fresh process asks for it again", error)
         return 1
     return 0

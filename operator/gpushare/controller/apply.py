@@ -9,18 +9,16 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-import aiohttp
-
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.controller.differences import MANAGER
+from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
-from gpushare.controller.world import World
-from gpushare.controller.writes import Note, Stage, Write
+from gpushare.controller.writes import Note, Write, WriteStage
 from gpushare.fleet.pending import Pending
 from gpushare.kube import events
-from gpushare.kube.announcer import Announcer, News
-from gpushare.kube.client import GPU_SHARES, Kube, KubeError, Object
+from gpushare.kube.client import API_ERRORS, GPU_SHARES, Kube, Object
+from gpushare.kube.event_recorder import Event, EventRecorder
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 8
@@ -31,14 +29,14 @@ LAST_BACKOFF = 300.0
 
 class Applier:
     def __init__(
-        self, kube: Kube, world: World, instance: str, clock: Callable[[], float], meters: OperatorMeters
+        self, kube: Kube, world: FleetCache, instance: str, clock: Callable[[], float], meters: OperatorMeters
     ) -> None:
         """`instance`: who reports the events. `clock`: seconds, monotonic."""
         self._kube = kube
         self._world = world
         self._clock = clock
         self._meters = meters
-        self._announcer = Announcer(kube, MANAGER, instance, clock)
+        self._announcer = EventRecorder(kube, MANAGER, instance, clock)
         self._told: dict[str, Object] = {}
         """Claims told of, by uid."""
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -65,13 +63,13 @@ class Applier:
         if when > self._clock():
             stuck |= write.shares
             return True
-        return write.stage is Stage.RELEASE and bool(write.shares & stuck)
+        return write.stage is WriteStage.RELEASE and bool(write.shares & stuck)
 
     async def _send(self, write: Write) -> bool:
         async with self._slots:
             try:
                 await self._carry_out(write)
-            except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except API_ERRORS as error:
                 self._failed(write, error)
                 self._meters.wrote(write, done=False)
                 return False
@@ -116,7 +114,7 @@ class Applier:
         self._told = about
         for item in pending:
             regarding = about[item.claim.uid]
-            news = News(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
+            news = Event(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
             self._announcer.tell(news)
 
     def _tell(self, note: Note) -> None:
@@ -124,7 +122,7 @@ class Applier:
         if share is None:
             return
         regarding = events.reference(share, names.API_VERSION, "GpuShare")
-        self._announcer.tell(News(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+        self._announcer.tell(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
 
 
 def _reference(item: Pending) -> Object:

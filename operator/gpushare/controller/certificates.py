@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-import aiohttp
-
 from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
-from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, KubeError, Object
+from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, Object
 from gpushare.kube.reflector import Reflector
 
 LOG = logging.getLogger(__name__)
@@ -118,7 +116,7 @@ async def _try(kube: Kube, settings: CertificateSettings) -> float:
     """One pass; returns the seconds until the next without an occasion."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
-    except (KubeError, aiohttp.ClientError, OSError) as error:
+    except API_ERRORS as error:
         LOG.warning("the webhook's certificates could not be checked, again in %.0f s: %s", RETRY_SECONDS, error)
         return RETRY_SECONDS
     return RECHECK_SECONDS

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
+from gpushare.controller.claim_cache import ClaimCache
 from gpushare.controller.claim_objects import RENDERED, claim_templates, device_classes, may_have_templates
-from gpushare.controller.claim_world import ClaimWorld
-from gpushare.controller.settings import Settings
-from gpushare.controller.writes import Stage, Write
+from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import Write, WriteStage
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
 from gpushare.kube.reflector import Key
 
@@ -21,7 +21,7 @@ AT_ONCE = 200
 """Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""
 
 
-def claim_writes(shares: Iterable[GpuShare], claims: ClaimWorld, settings: Settings) -> list[Write]:
+def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: OperatorSettings) -> list[Write]:
     """Nothing while it is not known what there is."""
     if not claims.known:
         return []
@@ -35,18 +35,18 @@ def claim_writes(shares: Iterable[GpuShare], claims: ClaimWorld, settings: Setti
         for body in claim_templates(share, name)
     }
     return [
-        *_writes(DEVICE_CLASSES, classes, claims.all(DEVICE_CLASSES), Stage.RUN),
-        *list(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), Stage.REACH))[:AT_ONCE],
+        *_writes(DEVICE_CLASSES, classes, claims.all(DEVICE_CLASSES), WriteStage.RUN),
+        *list(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), WriteStage.REACH))[:AT_ONCE],
     ]
 
 
-def shares_with_objects(claims: ClaimWorld) -> set[str]:
+def shares_with_objects(claims: ClaimCache) -> set[str]:
     """Shares of which a class or template is still there."""
     found = [*claims.all(DEVICE_CLASSES).values(), *claims.all(CLAIM_TEMPLATES).values()]
     return {_share(obj) for obj in found}
 
 
-def _namespaces(claims: ClaimWorld) -> Iterable[tuple[str, dict[str, str]]]:
+def _namespaces(claims: ClaimCache) -> Iterable[tuple[str, dict[str, str]]]:
     """Name and labels of those in which something can be made."""
     for (_, name), obj in sorted(claims.all(NAMESPACES).items()):
         if not obj["metadata"].get("deletionTimestamp"):
@@ -54,13 +54,13 @@ def _namespaces(claims: ClaimWorld) -> Iterable[tuple[str, dict[str, str]]]:
 
 
 def _writes(
-    resource: Resource, wanted: Mapping[Key, Object], present: Mapping[Key, Object], stage: Stage
+    resource: Resource, wanted: Mapping[Key, Object], present: Mapping[Key, Object], stage: WriteStage
 ) -> Iterable[Write]:
     for key, obj in present.items():
         body = wanted.get(key)
         stays = body is not None and _same_owner(obj, body) and (resource == DEVICE_CLASSES or _same(obj, body))
         if not stays and not obj["metadata"].get("deletionTimestamp"):
-            yield _write(Stage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
+            yield _write(WriteStage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
     for key, body in wanted.items():
         known = present.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
@@ -85,7 +85,9 @@ def _share(obj: Object) -> str:
     return str((obj["metadata"].get("labels") or {}).get(names.LABEL_SHARE, ""))
 
 
-def _write(stage: Stage, verb: str, resource: Resource, key: Key, body: Object, share: str, uid: str = "") -> Write:
+def _write(
+    stage: WriteStage, verb: str, resource: Resource, key: Key, body: Object, share: str, uid: str = ""
+) -> Write:
     namespace, name = key
     return Write(
         stage,

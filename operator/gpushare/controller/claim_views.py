@@ -13,13 +13,13 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.api import names
-from gpushare.controller.claim_world import ClaimWorld, allocation_results, requests_of
+from gpushare.controller.claim_cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
-from gpushare.fleet.pending import Capacity, Claim, Demand, Device, Held
+from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
 from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 
 
-def demand(claims: ClaimWorld) -> Demand:
+def demand(claims: ClaimCache) -> Demand:
     """Empty while it is not known."""
     if not claims.known:
         return Demand()
@@ -30,13 +30,13 @@ def demand(claims: ClaimWorld) -> Demand:
     )
 
 
-def devices(resource_slice: Object) -> Iterable[Device]:
+def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
     spec = resource_slice.get("spec") or {}
     pool = str((spec.get("pool") or {}).get("name") or "")
     for item in spec.get("devices") or []:
         attributes = item.get("attributes") or {}
         closed = [str(taint.get("value") or taint.get("key") or "") for taint in item.get("taints") or []]
-        yield Device(
+        yield ClaimDevice(
             node=pool,
             name=str(item.get("name") or ""),
             share=str((attributes.get(names.ATTRIBUTE_SHARE) or {}).get("string") or ""),

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ RENDERED = f"{names.GROUP}/rendered"
 TMP_SIZE = "64Mi"
 
 
-def daemon_set(share: GpuShare, settings: Settings) -> Object:
+def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
     """The apply configuration of `share`'s DaemonSet. Deterministic; quantities as configured."""
     labels = share_labels(share.name)
     rendered: Object = {
@@ -49,7 +49,7 @@ def daemon_set(share: GpuShare, settings: Settings) -> Object:
     return rendered
 
 
-def _template(share: str, labels: Object, settings: Settings) -> Object:
+def _template(share: str, labels: Object, settings: OperatorSettings) -> Object:
     """A pod tells by its annotation what it was made from, so that one that is outdated is known without a history."""
     annotations = {names.ANNOTATION_DRIVER_ROOT: settings.driver_root}
     template: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(share, settings)}
@@ -70,7 +70,7 @@ def share_labels(share: str) -> dict[str, str]:
     }
 
 
-def _pod(share: str, settings: Settings) -> Object:
+def _pod(share: str, settings: OperatorSettings) -> Object:
     pod: Object = {
         "nodeSelector": {names.node_label(share): "true"},
         "tolerations": [{"operator": "Exists"}],
@@ -94,7 +94,7 @@ def _pod(share: str, settings: Settings) -> Object:
     return pod
 
 
-def _container(share: str, settings: Settings) -> Object:
+def _container(share: str, settings: OperatorSettings) -> Object:
     resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
     command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
     return {

@@ -12,11 +12,11 @@ from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claim_differences import claim_writes, shares_with_objects
 from gpushare.controller.daemonset import RENDERED, daemon_set
-from gpushare.controller.settings import Settings
+from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.statuses import status_write
-from gpushare.controller.world import World
-from gpushare.controller.writes import Note, Stage, Write
-from gpushare.fleet import Plan, Snapshot
+from gpushare.controller.writes import Note, Write, WriteStage
+from gpushare.fleet import FleetPlan, Snapshot
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object
 
 MANAGER = "gpushare-operator"
@@ -33,7 +33,9 @@ MOVES = {
 """Reasons of events about a GPU, and how they are told."""
 
 
-def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings, now: str) -> list[Write]:
+def differences(
+    plan: FleetPlan, snapshot: Snapshot, world: FleetCache, settings: OperatorSettings, now: str
+) -> list[Write]:
     """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
     shares = {share.name: share for share in snapshot.shares}
     writes = [
@@ -48,26 +50,26 @@ def differences(plan: Plan, snapshot: Snapshot, world: World, settings: Settings
     return sorted(writes, key=lambda write: (write.stage, write.name))
 
 
-def _finalizers(plan: Plan, shares: Mapping[str, GpuShare], world: World) -> Iterable[Write]:
+def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], world: FleetCache) -> Iterable[Write]:
     for name in plan.finalizers:
-        yield _finalizer(shares[name], Stage.HOLD, [names.FINALIZER])
+        yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
     for name in plan.released - _with_daemon_set(world) - _with_label(world) - shares_with_objects(world.claims):
         if shares[name].by_claims and world.claims.followed and not world.claims.known:
             continue  # its classes may be there
-        yield _finalizer(shares[name], Stage.RELEASE, [])
+        yield _finalizer(shares[name], WriteStage.RELEASE, [])
 
 
-def _with_daemon_set(world: World) -> set[str]:
+def _with_daemon_set(world: FleetCache) -> set[str]:
     labels = (known["metadata"].get("labels") or {} for known in world.all(DAEMON_SETS).values())
     return {item[names.LABEL_SHARE] for item in labels if names.LABEL_SHARE in item}
 
 
-def _with_label(world: World) -> set[str]:
+def _with_label(world: FleetCache) -> set[str]:
     labels = (key for node in world.all(NODES).values() for key in node["metadata"].get("labels") or {})
     return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
-def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
+def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Write:
     """With the uid, so that an apply that comes late cannot create the share again."""
     body: Object = {
         "apiVersion": names.API_VERSION,
@@ -79,7 +81,9 @@ def _finalizer(share: GpuShare, stage: Stage, finalizers: list[str]) -> Write:
     )
 
 
-def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, settings: Settings) -> Iterable[Write]:
+def _daemon_sets(
+    plan: FleetPlan, shares: Mapping[str, GpuShare], world: FleetCache, settings: OperatorSettings
+) -> Iterable[Write]:
     """A live share keeps its DaemonSet: one made again by that name gets no pod while an old one still ends."""
     live = world.all(DAEMON_SETS)
     rendered = {share: daemon_set(shares[share], settings) for share in plan.daemon_sets & shares.keys()}
@@ -90,14 +94,16 @@ def _daemon_sets(plan: Plan, shares: Mapping[str, GpuShare], world: World, setti
         name = body["metadata"]["name"]
         present = live.get(name)
         if present is None or _rendered(present) != _rendered(body) or world.touched(DAEMON_SETS, present):
-            yield _daemon_set_write(Stage.RUN, "apply", name, body, share, settings)
+            yield _daemon_set_write(WriteStage.RUN, "apply", name, body, share, settings)
     for name, known in live.items():
         owner = (known["metadata"].get("labels") or {}).get(names.LABEL_SHARE)
         if owner and name not in kept and not known["metadata"].get("deletionTimestamp"):
-            yield _daemon_set_write(Stage.STOP, "delete", name, {}, owner, settings)
+            yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, owner, settings)
 
 
-def _daemon_set_write(stage: Stage, verb: str, name: str, body: Object, share: str, settings: Settings) -> Write:
+def _daemon_set_write(
+    stage: WriteStage, verb: str, name: str, body: Object, share: str, settings: OperatorSettings
+) -> Write:
     return Write(
         stage,
         "apply" if verb == "apply" else "delete",
@@ -114,7 +120,7 @@ def _rendered(obj: Object) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
 
 
-def _labels(plan: Plan, world: World) -> Iterable[Write]:
+def _labels(plan: FleetPlan, world: FleetCache) -> Iterable[Write]:
     for node, shares in plan.labels.items():
         known = world.get(NODES, node)
         if known is None:
@@ -127,12 +133,12 @@ def _labels(plan: Plan, world: World) -> Iterable[Write]:
         if patch:
             concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
             # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.
-            stage = Stage.LABEL if any(patch.values()) else Stage.STOP
+            stage = WriteStage.LABEL if any(patch.values()) else WriteStage.STOP
             body = {"metadata": {"labels": patch}}
             yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
 
 
-def _assignments(plan: Plan, world: World) -> Iterable[Write]:
+def _assignments(plan: FleetPlan, world: FleetCache) -> Iterable[Write]:
     for node, wanted in plan.assignments.items():
         known = world.get(GPU_NODES, node)
         if known is None:
@@ -144,19 +150,19 @@ def _assignments(plan: Plan, world: World) -> Iterable[Write]:
             continue
         body = {"spec": {"assignments": [_assignment(item) for item in wanted]}}
         notes = tuple(_moves(node, before or {}, after))
-        yield Write(Stage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
+        yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
 
 
 def _assignment(item: Assignment) -> Object:
     return item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
 
 
-def _replacements(plan: Plan, settings: Settings) -> Iterable[Write]:
+def _replacements(plan: FleetPlan, settings: OperatorSettings) -> Iterable[Write]:
     """Deleted rather than evicted: an eviction would ask budgets that know nothing of the clients that we wait for."""
     for pod in plan.replaced:
         text = f"node {pod.node}: MPS pod {pod.name} makes way for one of the present image and settings"
         yield Write(
-            Stage.REPLACE,
+            WriteStage.REPLACE,
             "delete",
             PODS,
             pod.name,
@@ -185,7 +191,7 @@ def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assi
         yield Note(share, kind, reason, "Assign", f"node {node}: {MOVES[reason]} {', '.join(uuids)}")
 
 
-def _statuses(plan: Plan, world: World, now: str) -> Iterable[Write]:
+def _statuses(plan: FleetPlan, world: FleetCache, now: str) -> Iterable[Write]:
     for name, report in plan.reports.items():
         known = world.get(GPU_SHARES, name)
         if known is not None and name not in plan.released:

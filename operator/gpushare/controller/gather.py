@@ -8,12 +8,10 @@ import logging
 import random
 import re
 
-import aiohttp
-
+from gpushare.controller.fleet_cache import WATCHED, FleetCache
 from gpushare.controller.mps_pods import MPS_LABELS
-from gpushare.controller.settings import Settings
-from gpushare.controller.world import WATCHED, World
-from gpushare.kube.client import DAEMON_SETS, DEVICE_CLASSES, PODS, RESOURCE_SLICES, Kube, KubeError
+from gpushare.controller.settings import OperatorSettings
+from gpushare.kube.client import API_ERRORS, DAEMON_SETS, DEVICE_CLASSES, PODS, RESOURCE_SLICES, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
@@ -26,26 +24,26 @@ CLAIMS_SINCE = (1, 36)
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 
-async def load(kube: Kube, world: World, settings: Settings) -> None:
+async def load(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
     """Returns once everything has been listed; waits for CRDs that are not there yet."""
     backoff = FIRST_BACKOFF
     while True:
         try:
             return await relist(kube, world, settings)
-        except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except API_ERRORS as error:
             LOG.warning("cannot list what to plan on, again in %.0f s: %s", backoff, error)
         await asyncio.sleep(backoff)
         backoff = min(backoff * 2, LAST_BACKOFF)
 
 
-async def resync(kube: Kube, world: World, settings: Settings) -> None:
+async def resync(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
     """Runs until cancelled."""
     while True:
         await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spread, no secret
         await load(kube, world, settings)
 
 
-async def relist(kube: Kube, world: World, settings: Settings) -> None:
+async def relist(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
     for resource in WATCHED:
         namespace = settings.namespace if resource in (DAEMON_SETS, PODS) else None
         selectors = {"labelSelector": MPS_SELECTOR} if resource == PODS else {}

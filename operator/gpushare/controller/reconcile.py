@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 from gpushare.controller.apply import Applier
 from gpushare.controller.differences import differences
+from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.metrics import OperatorMeters
-from gpushare.controller.settings import Settings
-from gpushare.controller.world import UnreadableError, World
+from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import ShareReport, plan
 from gpushare.fleet.waiting import stamp
 from gpushare.kube.client import Kube
@@ -28,13 +28,13 @@ class Reconciler:
     def __init__(
         self,
         kube: Kube,
-        settings: Settings,
+        settings: OperatorSettings,
         meters: OperatorMeters,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`now`: the time of day; whatever is counted by it is kept in the API, so that restarts do not matter."""
         self._wake = asyncio.Event()
-        self.world = World(self._wake.set)
+        self.world = FleetCache(self._wake.set)
         self.leads = False
         """Whether the Lease is ours; a process that loses it ends."""
         self.reports: Mapping[str, ShareReport] = {}

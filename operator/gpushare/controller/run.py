@@ -11,7 +11,7 @@ from gpushare.controller import gather
 from gpushare.controller.health import probes
 from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.watching import watch
 from gpushare.kube.client import Kube, connect
 from gpushare.kube.lease import lead
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 LEASE = "gpushare-operator"
 
 
-async def run(settings: Settings, probe_port: int, metrics_port: int) -> None:
+async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) -> None:
     """Returns after SIGTERM or SIGINT; raises what ended it otherwise, LeaseLostError among it."""
     kube = await connect(f"gpushare-operator/{version('gpushare')}")
     exported, meters = export(lambda: FleetSnapshot(reconciler.leads, reconciler.reports))
@@ -61,7 +61,7 @@ async def _until_stopped(work: Awaitable[None]) -> None:
         task.result()
 
 
-async def _work(kube: Kube, reconciler: Reconciler, settings: Settings) -> None:
+async def _work(kube: Kube, reconciler: Reconciler, settings: OperatorSettings) -> None:
     """Ends when kopf ends; an error in any part ends all."""
     reconciler.leads = True
     world = reconciler.world

@@ -12,7 +12,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """`drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients.
 
     `driver_root`: where nodes have the driver. It reaches MPS pods through the agent; another one needs new pods.
@@ -50,9 +50,9 @@ OPTIONAL = {
 """Settings that are text and have a default; an empty variable counts as unset."""
 
 
-def from_environment(environ: Mapping[str, str], *, simulation: bool) -> Settings:
+def from_environment(environ: Mapping[str, str], *, simulation: bool) -> OperatorSettings:
     """Raises SettingsError."""
-    settings = Settings(
+    settings = OperatorSettings(
         namespace=_required(environ, "GPUSHARE_NAMESPACE"),
         pod_name=_required(environ, "GPUSHARE_POD_NAME"),
         image=_required(environ, "GPUSHARE_IMAGE"),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from gpushare.api import names
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.meta import Condition
-from gpushare.controller.writes import Note, Stage, Write
-from gpushare.fleet import ShareReport, Verdict
+from gpushare.controller.writes import Note, Write, WriteStage
+from gpushare.fleet import RefusalVerdict, ShareReport
 from gpushare.kube.client import GPU_SHARES, Object
 
 AS_WISHED = (
@@ -31,7 +31,7 @@ def status_write(live: Object, report: ShareReport, now: str, manager: str) -> W
     metadata = {"name": name, "uid": live["metadata"]["uid"]}
     body = {"apiVersion": names.API_VERSION, "kind": "GpuShare", "metadata": metadata, "status": status}
     return Write(
-        Stage.TELL,
+        WriteStage.TELL,
         "apply",
         GPU_SHARES,
         name,
@@ -43,7 +43,7 @@ def status_write(live: Object, report: ShareReport, now: str, manager: str) -> W
     )
 
 
-def _condition(verdict: Verdict, before: Mapping[str, Object], generation: int, now: str) -> Condition:
+def _condition(verdict: RefusalVerdict, before: Mapping[str, Object], generation: int, now: str) -> Condition:
     old = before.get(verdict.type, {})
     since = old.get("lastTransitionTime") if old.get("status") == verdict.status else None
     return Condition(
@@ -56,7 +56,7 @@ def _condition(verdict: Verdict, before: Mapping[str, Object], generation: int, 
     )
 
 
-def _notes(share: str, verdicts: tuple[Verdict, ...], before: Mapping[str, Object]) -> tuple[Note, ...]:
+def _notes(share: str, verdicts: tuple[RefusalVerdict, ...], before: Mapping[str, Object]) -> tuple[Note, ...]:
     """One event whenever the reason of Ready changes, or that of DaemonsCurrent while the share lives."""
     return tuple(
         Note(share, "Normal" if _as_wished(verdict) else "Warning", verdict.reason, "Reconcile", verdict.message)
@@ -65,12 +65,12 @@ def _notes(share: str, verdicts: tuple[Verdict, ...], before: Mapping[str, Objec
     )
 
 
-def _told(verdict: Verdict, before: Mapping[str, Object]) -> bool:
+def _told(verdict: RefusalVerdict, before: Mapping[str, Object]) -> bool:
     if verdict.type is ConditionType.DAEMONS_CURRENT:
         began_well = verdict.type not in before and verdict.status == "True"
         return verdict.reason is not ShareReason.RELEASING and not began_well
     return verdict.type is ConditionType.READY
 
 
-def _as_wished(verdict: Verdict) -> bool:
+def _as_wished(verdict: RefusalVerdict) -> bool:
     return verdict.status == "True" or verdict.reason in AS_WISHED

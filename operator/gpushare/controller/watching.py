@@ -14,9 +14,9 @@ from typing import Any
 import kopf
 
 from gpushare.api import names
+from gpushare.controller.fleet_cache import WATCHED, FleetCache
 from gpushare.controller.mps_pods import MPS_LABELS
-from gpushare.controller.settings import Settings
-from gpushare.controller.world import WATCHED, World
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import PODS, Resource
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -24,7 +24,7 @@ TOKEN_MINUTES = 10
 """A mounted token is renewed by the kubelet; it is read again this often."""
 
 
-async def watch(world: World, settings: Settings) -> None:
+async def watch(world: FleetCache, settings: OperatorSettings) -> None:
     """Runs until SIGTERM or SIGINT (kopf takes both over), or raises what ended it."""
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else a line for each heartbeat of each node
     await kopf.operator(
@@ -36,7 +36,7 @@ async def watch(world: World, settings: Settings) -> None:
     )
 
 
-def _registry(world: World) -> kopf.OperatorRegistry:
+def _registry(world: FleetCache) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(_login)
     for resource in WATCHED:
@@ -46,7 +46,7 @@ def _registry(world: World) -> kopf.OperatorRegistry:
     return registry
 
 
-def _handler(world: World, resource: Resource) -> Any:
+def _handler(world: FleetCache, resource: Resource) -> Any:
     async def changed(event: Any, **_: Any) -> None:
         if event["type"] == "DELETED":
             world.deleted(resource, event["object"])

@@ -8,7 +8,7 @@ from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube.client import CLAIM_TEMPLATES, Object, Resource
 
 
-class Stage(IntEnum):
+class WriteStage(IntEnum):
     """Writes of one stage go out together; the next stage follows once they are answered.
 
     A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
@@ -41,7 +41,7 @@ class Note:
 class Write:
     """`shares`: those whose later writes make no sense when this one failed. `uid`: the only object to be deleted."""
 
-    stage: Stage
+    stage: WriteStage
     verb: Literal["apply", "merge", "delete"]
     resource: Resource
     name: str

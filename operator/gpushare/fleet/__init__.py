@@ -1,6 +1,6 @@
 """Which GPU belongs to which share, and what to tell of it: pure decisions on a snapshot of shares and nodes."""
 
-from gpushare.fleet.model import MpsPod, NodeView, Plan, ShareReport, Snapshot, Template, Verdict
+from gpushare.fleet.model import FleetPlan, MpsPod, NodeView, RefusalVerdict, ShareReport, Snapshot, Template
 from gpushare.fleet.plan import plan
 
-__all__ = ["MpsPod", "NodeView", "Plan", "ShareReport", "Snapshot", "Template", "Verdict", "plan"]
+__all__ = ["MpsPod", "NodeView", "FleetPlan", "ShareReport", "Snapshot", "Template", "RefusalVerdict", "plan"]

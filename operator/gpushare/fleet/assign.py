@@ -12,8 +12,8 @@ from functools import partial
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import device_name
+from gpushare.fleet.gpu_record import GpuRecord, places
 from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.place import Place, places
 from gpushare.fleet.refusals import WISH, Candidate, first_refusal
 from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.waiting import deadline, since, stamp
@@ -37,7 +37,7 @@ def selects(share: GpuShare, node: NodeView) -> bool:
     return share.spec.node_selector.matches(dict(node.labels))
 
 
-def owners(snapshot: Snapshot, fleet: Mapping[str, list[Place]]) -> Owners:
+def owners(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]]) -> Owners:
     """The owner of each GPU that has one; `fleet` holds the places of each node."""
     given: dict[tuple[str, str], str] = {}
     for share in wanting(snapshot):
@@ -50,7 +50,7 @@ def owners(snapshot: Snapshot, fleet: Mapping[str, list[Place]]) -> Owners:
 
 
 def assignments(
-    snapshot: Snapshot, fleet: Mapping[str, list[Place]], given: Owners, rollouts: Mapping[str, Rollout]
+    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], given: Owners, rollouts: Mapping[str, Rollout]
 ) -> dict[str, tuple[Assignment, ...]]:
     """What each node's spec.assignments should be. A node of which nothing is known is left out."""
     shares = {share.name: share for share in snapshot.shares}
@@ -69,7 +69,7 @@ def assignments(
     return result
 
 
-def fleet_places(snapshot: Snapshot) -> dict[str, list[Place]]:
+def fleet_places(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
     by_claims = {share.name for share in snapshot.shares if share.by_claims}
 
     def claimed(node: str, uuid: str, holder: str | None) -> bool:
@@ -83,7 +83,7 @@ def fleet_places(snapshot: Snapshot) -> dict[str, list[Place]]:
     }
 
 
-def _choose(share: GpuShare, found: list[Place], given: Owners, nvidia_dra: bool) -> list[Place]:
+def _choose(share: GpuShare, found: list[GpuRecord], given: Owners, nvidia_dra: bool) -> list[GpuRecord]:
     """The GPUs of one node that `share` gets: what it holds first, then free ones by index, up to perNode."""
     mine = [place for place in found if place.holder == share.name and _still_wanted(share, place)]
     chosen = sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
@@ -95,19 +95,19 @@ def _choose(share: GpuShare, found: list[Place], given: Owners, nvidia_dra: bool
     return chosen
 
 
-def _keep_first(place: Place) -> tuple[bool, bool, int, str]:
+def _keep_first(place: GpuRecord) -> tuple[bool, bool, int, str]:
     """Shrinking gives up what is on its way out already, then what nobody holds, then the highest index."""
     return place.draining, not (place.slots or place.claimed), place.index, place.uuid
 
 
-def _still_wanted(share: GpuShare, place: Place) -> bool:
+def _still_wanted(share: GpuShare, place: GpuRecord) -> bool:
     if place.gpu is None:
         return not place.node.has_news or place.daemon is not None or bool(place.slots)
     candidate = Candidate(share, place.node, place.gpu, share.name, False, 0)
     return first_refusal(candidate, WISH) is None
 
 
-def _kept(place: Place, owner: str, rollout: Rollout) -> Assignment:
+def _kept(place: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
     node = place.node.name
     begun = rollout.waiting.get(node)
     return Assignment(
@@ -119,7 +119,7 @@ def _kept(place: Place, owner: str, rollout: Rollout) -> Assignment:
     )
 
 
-def _leaving(place: Place, holder: GpuShare | None, now: datetime) -> Assignment | None:
+def _leaving(place: GpuRecord, holder: GpuShare | None, now: datetime) -> Assignment | None:
     if place.holder is None or _may_leave(place):
         return None
     begun = since(place.assignment, draining=True, now=now)
@@ -133,7 +133,7 @@ def _leaving(place: Place, holder: GpuShare | None, now: datetime) -> Assignment
     )
 
 
-def _may_leave(place: Place) -> bool:
+def _may_leave(place: GpuRecord) -> bool:
     """No container can hold a slot any more, as the node itself tells."""
     if place.slots or place.claimed:
         return False

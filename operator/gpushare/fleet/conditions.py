@@ -10,9 +10,9 @@ from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, Shar
 from gpushare.api.gpunode import Limits
 from gpushare.fleet.current import daemons_current
 from gpushare.fleet.exceeded import exceeded
-from gpushare.fleet.model import Verdict
-from gpushare.fleet.place import Place
-from gpushare.fleet.standing import Standing, limits
+from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.model import RefusalVerdict
+from gpushare.fleet.share_summary import ShareSummary, limits
 from gpushare.fleet.waiting import for_whom
 
 NAMES_TOLD = 3
@@ -37,7 +37,7 @@ SEVERITY = (
 """Worst first: of several daemons that are not ready, this one's message is carried."""
 
 
-def verdicts(standing: Standing) -> tuple[Verdict, ...]:
+def verdicts(standing: ShareSummary) -> tuple[RefusalVerdict, ...]:
     """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, in this order.
 
     Ready does not depend on the last: an outdated daemon serves as well as before.
@@ -46,7 +46,7 @@ def verdicts(standing: Standing) -> tuple[Verdict, ...]:
     return (ready(standing, parts), *parts, daemons_current(standing))
 
 
-def gpus_assigned(standing: Standing) -> Verdict:
+def gpus_assigned(standing: ShareSummary) -> RefusalVerdict:
     if standing.undeliverable:
         message = f'delivery "ResourceClaim": {standing.undeliverable}; use delivery "DevicePlugin"'
         return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.DELIVERY_UNSUPPORTED, message)
@@ -66,7 +66,7 @@ def gpus_assigned(standing: Standing) -> Verdict:
     return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.GPUS_UNAVAILABLE, message)
 
 
-def daemons_ready(standing: Standing) -> Verdict:
+def daemons_ready(standing: ShareSummary) -> RefusalVerdict:
     kept = standing.kept
     if not kept:
         return _verdict(
@@ -84,7 +84,7 @@ def daemons_ready(standing: Standing) -> Verdict:
     return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
 
 
-def limits_enforced(standing: Standing) -> Verdict:
+def limits_enforced(standing: ShareSummary) -> RefusalVerdict:
     if not standing.kept:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
@@ -101,18 +101,18 @@ def limits_enforced(standing: Standing) -> Verdict:
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
 
 
-def ready(standing: Standing, parts: tuple[Verdict, ...]) -> Verdict:
+def ready(standing: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVerdict:
     if standing.share.deleting:
         return _going(standing)
     for part in parts:
         # A client above its grant is the share's owner's concern; the share itself works as it was asked to.
         if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED:
-            return Verdict(ConditionType.READY, "False", part.reason, part.message)
+            return RefusalVerdict(ConditionType.READY, "False", part.reason, part.message)
     assigned = parts[0]
-    return Verdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
+    return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
 
 
-def _going(standing: Standing) -> Verdict:
+def _going(standing: ShareSummary) -> RefusalVerdict:
     occupied = [place for place in standing.held if place.slots]
     if occupied:
         slots = sum(len(place.slots) for place in occupied)
@@ -134,7 +134,7 @@ def _going(standing: Standing) -> Verdict:
     return _verdict(ConditionType.READY, False, ShareReason.RELEASING, message)
 
 
-def _problems(standing: Standing) -> list[str]:
+def _problems(standing: ShareSummary) -> list[str]:
     """One sentence per reason; what perNode leaves out is as wished and no problem."""
     groups: dict[GpuReason, list[str]] = {}
     for refusal in standing.refused:
@@ -143,12 +143,12 @@ def _problems(standing: Standing) -> list[str]:
     return [f"{len(messages)} {reason}: {messages[0]}" for reason, messages in sorted(groups.items())]
 
 
-def _leaving(standing: Standing) -> list[str]:
+def _leaving(standing: ShareSummary) -> list[str]:
     leaving = [*standing.draining, *standing.releasing]
     return [f"{_on_nodes(leaving)} {_are(leaving)} leaving once idle"] if leaving else []
 
 
-def _nothing_matches(standing: Standing) -> str:
+def _nothing_matches(standing: ShareSummary) -> str:
     if standing.mismatched:
         count = _count(len(standing.mismatched), "GPU")
         return f"{count} on the selected nodes, but none of the wanted product: {standing.mismatched[0].message}"
@@ -158,7 +158,7 @@ def _nothing_matches(standing: Standing) -> str:
     return "spec.nodeSelector matches no node with GPUs"
 
 
-def _daemon_line(place: Place) -> str:
+def _daemon_line(place: GpuRecord) -> str:
     daemon = place.daemon
     if place.gpu is not None and place.gpu.lost:
         return f"{place}: GpuLost: NVML does not reach it any more; see the node's kernel log for its Xid"
@@ -170,7 +170,7 @@ def _daemon_line(place: Place) -> str:
     return f"{line}: look at its MPS pod (label gpushare.dev/share={daemon.share})"
 
 
-def _severity(place: Place) -> int:
+def _severity(place: GpuRecord) -> int:
     if place.daemon is None:
         return len(SEVERITY)
     try:
@@ -184,19 +184,19 @@ def _limits(value: Limits) -> str:
     return f"{value.threads}% of the SMs and {value.memory_mib}Mi per process{below}"
 
 
-def _verdict(kind: ConditionType, holds: bool, reason: ShareReason, message: str) -> Verdict:
-    return Verdict(kind, "True" if holds else "False", reason, message[:MESSAGE_LENGTH])
+def _verdict(kind: ConditionType, holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:
+    return RefusalVerdict(kind, "True" if holds else "False", reason, message[:MESSAGE_LENGTH])
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _are(places: list[Place]) -> str:
+def _are(places: list[GpuRecord]) -> str:
     return "is" if len(places) == 1 else "are"
 
 
-def _on_nodes(places: list[Place]) -> str:
+def _on_nodes(places: list[GpuRecord]) -> str:
     return f"{_count(len(places), 'GPU')} of {_nodes(sorted({place.node.name for place in places}))}"
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from gpushare.api.conditions import ConditionType, ShareReason
-from gpushare.fleet.model import Verdict
-from gpushare.fleet.rollout import Rollout, Seat, Step
-from gpushare.fleet.standing import Standing
+from gpushare.fleet.model import RefusalVerdict
+from gpushare.fleet.rollout import NodeRollout, Rollout, Step
+from gpushare.fleet.share_summary import ShareSummary
 from gpushare.fleet.waiting import for_whom, stamp
 
 SEATS_TOLD = 3
@@ -13,7 +13,7 @@ MESSAGE_LENGTH = 2048
 """Bound of the API on a condition's message."""
 
 
-def daemons_current(standing: Standing) -> Verdict:
+def daemons_current(standing: ShareSummary) -> RefusalVerdict:
     if standing.share.deleting:
         message = "the share is being deleted: its MPS pods are not replaced any more"
         return _verdict(False, ShareReason.RELEASING, message)
@@ -32,11 +32,11 @@ def daemons_current(standing: Standing) -> Verdict:
     return _verdict(False, ShareReason.WAITING_FOR_CLIENTS, f"{head}; {_told(outdated, _waits)}")
 
 
-def _begun(seat: Seat, rollout: Rollout) -> bool:
+def _begun(seat: NodeRollout, rollout: Rollout) -> bool:
     return seat.node.name in rollout.paused or seat.pod in rollout.replaced
 
 
-def _stopped(seat: Seat, outdated: int) -> str:
+def _stopped(seat: NodeRollout, outdated: int) -> str:
     pod = seat.pod.name if seat.pod else ""
     rest = f"the {outdated} older ones stay as they are; " if outdated else ""
     return (
@@ -45,12 +45,12 @@ def _stopped(seat: Seat, outdated: int) -> str:
     )
 
 
-def _told(seats: list[Seat], line: Callable[[Seat], str]) -> str:
+def _told(seats: list[NodeRollout], line: Callable[[NodeRollout], str]) -> str:
     more = f"; and {len(seats) - SEATS_TOLD} more nodes" if len(seats) > SEATS_TOLD else ""
     return "; ".join(line(seat) for seat in seats[:SEATS_TOLD]) + more
 
 
-def _under_way(seat: Seat) -> str:
+def _under_way(seat: NodeRollout) -> str:
     if seat.step is Step.COMING:
         return f"node {seat.node.name}: {seat.why}"
     if seat.step is Step.GOING:
@@ -58,7 +58,7 @@ def _under_way(seat: Seat) -> str:
     return f"node {seat.node.name}: it takes no new pods until its MPS pod is replaced"
 
 
-def _waits(seat: Seat) -> str:
+def _waits(seat: NodeRollout) -> str:
     node = seat.node.name
     if seat.step is Step.OUT_OF_REACH:
         return f"node {node} is not Ready, or its agent tells nothing"
@@ -68,5 +68,5 @@ def _waits(seat: Seat) -> str:
     return f"node {node} waits since {stamp(seat.since)}, {end}, for {for_whom(seat.places)} to end"
 
 
-def _verdict(holds: bool, reason: ShareReason, message: str) -> Verdict:
-    return Verdict(ConditionType.DAEMONS_CURRENT, "True" if holds else "False", reason, message[:MESSAGE_LENGTH])
+def _verdict(holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:
+    return RefusalVerdict(ConditionType.DAEMONS_CURRENT, "True" if holds else "False", reason, message[:MESSAGE_LENGTH])

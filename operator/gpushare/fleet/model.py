@@ -87,7 +87,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RefusalVerdict:
     """A condition without its times."""
 
     type: ConditionType
@@ -101,11 +101,11 @@ class ShareReport:
     """A share's status; `counts` carries everything but the conditions, `verdicts` carry those without times."""
 
     counts: GpuShareStatus
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RefusalVerdict, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FleetPlan:
     """How the fleet should be. What is not named here is left as it is.
 
     `assignments`: by node, sorted by uuid; a node that is missing has no news and is not to be written.

@@ -36,7 +36,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class ClaimDevice:
     """A GPU as its node's ResourceSlice offers it. `closed`: why it takes no new claim; empty where it does."""
 
     node: str
@@ -80,7 +80,7 @@ class Claim:
 class Demand:
     """What there is to have of shares delivered by claims, and who has or wants it."""
 
-    devices: tuple[Device, ...] = ()
+    devices: tuple[ClaimDevice, ...] = ()
     claims: tuple[Claim, ...] = ()
 
 
@@ -95,7 +95,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    device: Device
+    device: ClaimDevice
     lacking: Mapping[str, tuple[int, int]]
     """By capacity: (needed, left)."""
 
@@ -131,7 +131,7 @@ def consumption(claims: Iterable[Claim]) -> dict[tuple[str, str], dict[str, int]
 
 
 def explain(
-    claim: Claim, devices: Sequence[Device], used: Mapping[tuple[str, str], Mapping[str, int]]
+    claim: Claim, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]
 ) -> Pending | None:
     """None: by capacity it fits on some GPU."""
     offered = [device for device in devices if device.share == claim.share]
@@ -173,7 +173,7 @@ def claim_counts(share: GpuShare, demand: Demand, told: Iterable[Pending]) -> Cl
     )
 
 
-def _total(name: str, devices: Collection[Device], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
+def _total(name: str, devices: Collection[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
     taken = sum(amounts.get(name, 0) for amounts in used.values())
     whole = sum(device.capacity[name].value for device in devices if name in device.capacity)
     if name == names.CAPACITY_MEMORY:
@@ -181,7 +181,7 @@ def _total(name: str, devices: Collection[Device], used: Mapping[tuple[str, str]
     return f"{taken}/{whole}%"
 
 
-def _gap(claim: Claim, device: Device, used: Mapping[str, int]) -> _Gap:
+def _gap(claim: Claim, device: ClaimDevice, used: Mapping[str, int]) -> _Gap:
     lacking = {}
     for name, capacity in device.capacity.items():
         need, left = capacity.consumed_by(claim.asked.get(name)), capacity.value - used.get(name, 0)

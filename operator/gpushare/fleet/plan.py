@@ -12,22 +12,22 @@ from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
 from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_places, owners
 from gpushare.fleet.conditions import verdicts
-from gpushare.fleet.model import NodeView, Plan, ShareReport, Snapshot
+from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
 from gpushare.fleet.pending import Pending, claim_counts, due, pending
-from gpushare.fleet.place import Place
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
-from gpushare.fleet.standing import Standing, counts, standings
+from gpushare.fleet.share_summary import ShareSummary, counts, standings
 from gpushare.fleet.waiting import deadline, since
 
 Planned = Mapping[str, tuple[Assignment, ...]]
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(snapshot: Snapshot) -> FleetPlan:
     fleet, given, rolling, planned = _decide(snapshot)
     labels = _labels(snapshot, fleet, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
     unplaced = pending(snapshot.demand, snapshot.now)
-    return Plan(
+    return FleetPlan(
         assignments=planned,
         labels=labels,
         daemon_sets=in_use,
@@ -42,13 +42,13 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def standing_of(snapshot: Snapshot, share: str) -> Standing:
+def standing_of(snapshot: Snapshot, share: str) -> ShareSummary:
     """GPU by GPU, how a share would stand by the plan of this snapshot, which must hold it."""
     fleet, given, rolling, planned = _decide(snapshot)
     return standings(snapshot, fleet, given, planned, rolling)[share]
 
 
-def _decide(snapshot: Snapshot) -> tuple[dict[str, list[Place]], Owners, Mapping[str, Rollout], Planned]:
+def _decide(snapshot: Snapshot) -> tuple[dict[str, list[GpuRecord]], Owners, Mapping[str, Rollout], Planned]:
     fleet = fleet_places(snapshot)
     given = owners(snapshot, fleet)
     rolling = rollouts(snapshot, fleet, given)
@@ -68,7 +68,7 @@ def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout
                 yield end
 
 
-def _labels(snapshot: Snapshot, fleet: Mapping[str, list[Place]], planned: Planned) -> dict[str, frozenset[str]]:
+def _labels(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], planned: Planned) -> dict[str, frozenset[str]]:
     """A node carries a share's label, and so its MPS pod, until it has let go of the last GPU of that share."""
     existing = {share.name for share in snapshot.shares}
     result = {}
@@ -95,13 +95,13 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 
 def _reports(
     snapshot: Snapshot,
-    fleet: Mapping[str, list[Place]],
+    fleet: Mapping[str, list[GpuRecord]],
     given: Owners,
     planned: Planned,
     rolling: Mapping[str, Rollout],
     unplaced: list[Pending],
 ) -> dict[str, ShareReport]:
-    def counted(standing: Standing) -> GpuShareStatus:
+    def counted(standing: ShareSummary) -> GpuShareStatus:
         return counts(standing, claim_counts(standing.share, snapshot.demand, unplaced))
 
     return {

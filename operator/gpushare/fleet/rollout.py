@@ -16,8 +16,8 @@ from enum import Enum, auto
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
+from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import MpsPod, NodeView, Snapshot, Template
-from gpushare.fleet.place import Place
 from gpushare.fleet.waiting import deadline, since
 
 SETTLE = timedelta(seconds=15)
@@ -46,13 +46,13 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class NodeRollout:
     """A share's MPS pod on one node, with the GPUs that it serves. `why`: for COMING and FAILED."""
 
     node: NodeView
     pod: MpsPod | None
-    places: tuple[Place, ...]
-    kept: tuple[Place, ...]
+    places: tuple[GpuRecord, ...]
+    kept: tuple[GpuRecord, ...]
     """Of `places`, those that stay with the share."""
     step: Step
     outdated: bool
@@ -80,7 +80,7 @@ class Seat:
 class Rollout:
     """What one share's MPS pods are to do. `paused`, `expired`: nodes."""
 
-    seats: tuple[Seat, ...] = ()
+    seats: tuple[NodeRollout, ...] = ()
     paused: frozenset[str] = frozenset()
     expired: frozenset[str] = frozenset()
     replaced: tuple[MpsPod, ...] = ()
@@ -92,7 +92,7 @@ class Rollout:
 
 
 def rollouts(
-    snapshot: Snapshot, fleet: Mapping[str, list[Place]], given: Mapping[tuple[str, str], str]
+    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], given: Mapping[tuple[str, str], str]
 ) -> dict[str, Rollout]:
     """By share; one that is being deleted, or has no DaemonSet yet, is left out."""
     result = {}
@@ -117,9 +117,9 @@ def _seats(
     share: GpuShare,
     template: Template,
     snapshot: Snapshot,
-    fleet: Mapping[str, list[Place]],
+    fleet: Mapping[str, list[GpuRecord]],
     given: Mapping[tuple[str, str], str],
-) -> Iterable[Seat]:
+) -> Iterable[NodeRollout]:
     pods = {pod.node: pod for pod in sorted(snapshot.pods, key=_latest_last) if pod.share == share.name}
     for node in sorted(snapshot.nodes, key=lambda node: node.name):
         kept = tuple(place for place in fleet[node.name] if given.get(place.key) == share.name)
@@ -138,17 +138,17 @@ def _seat(
     template: Template,
     node: NodeView,
     pod: MpsPod | None,
-    kept: tuple[Place, ...],
-    others: tuple[Place, ...],
+    kept: tuple[GpuRecord, ...],
+    others: tuple[GpuRecord, ...],
     now: datetime,
-) -> Seat:
+) -> NodeRollout:
     outdated = pod is not None and pod.template != template.digest
     begun = min(since(place.assignment, draining=False, now=now) for place in kept)
     step, why = _outdated_step(node, pod, kept) if outdated else _current_step(node, pod, kept, now)
-    return Seat(node, pod, (*kept, *others), kept, step, outdated, begun, deadline(share, begun), why)
+    return NodeRollout(node, pod, (*kept, *others), kept, step, outdated, begun, deadline(share, begun), why)
 
 
-def _outdated_step(node: NodeView, pod: MpsPod | None, kept: tuple[Place, ...]) -> tuple[Step, str]:
+def _outdated_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...]) -> tuple[Step, str]:
     if pod is not None and pod.deleting:
         return Step.GOING, ""
     if not node.ready or not node.has_news:
@@ -157,7 +157,7 @@ def _outdated_step(node: NodeView, pod: MpsPod | None, kept: tuple[Place, ...]) 
     return (Step.PAUSED if paused else Step.WAITING), ""
 
 
-def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[Place, ...], now: datetime) -> tuple[Step, str]:
+def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...], now: datetime) -> tuple[Step, str]:
     if not node.ready or not node.has_news:
         return Step.OUT_OF_REACH, ""
     if pod is None:
@@ -172,7 +172,7 @@ def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[Place, ...], n
     return Step.CURRENT, ""
 
 
-def _unverified(pod: MpsPod, kept: tuple[Place, ...]) -> str:
+def _unverified(pod: MpsPod, kept: tuple[GpuRecord, ...]) -> str:
     if not pod.running:
         return pod.trouble or "its container does not run yet"
     for place in kept:
@@ -184,7 +184,7 @@ def _unverified(pod: MpsPod, kept: tuple[Place, ...]) -> str:
     return ""
 
 
-def _decide(seats: tuple[Seat, ...], template: Template, now: datetime) -> Rollout:
+def _decide(seats: tuple[NodeRollout, ...], template: Template, now: datetime) -> Rollout:
     failed = any(seat.step is Step.FAILED for seat in seats)
     proceeding = [seat for seat in seats if seat.step is Step.PAUSED and _may_proceed(seat, now, failed)]
     active = sum(seat.step in (Step.COMING, Step.GOING) for seat in seats) + len(proceeding)
@@ -204,12 +204,12 @@ def _decide(seats: tuple[Seat, ...], template: Template, now: datetime) -> Rollo
     )
 
 
-def _may_proceed(seat: Seat, now: datetime, failed: bool) -> bool:
+def _may_proceed(seat: NodeRollout, now: datetime, failed: bool) -> bool:
     """A pod that came in before the free slots were withdrawn ends the attempt, unless maxWait is over."""
     return not failed and (seat.idle or _over(seat, now))
 
 
-def _turn(seat: Seat, now: datetime) -> int | None:
+def _turn(seat: NodeRollout, now: datetime) -> int | None:
     """Lower comes first; None: it waits for its clients."""
     if seat.step not in (Step.WAITING, Step.PAUSED):
         return None
@@ -220,29 +220,29 @@ def _turn(seat: Seat, now: datetime) -> int | None:
     return 2 if _over(seat, now) else None
 
 
-def _over(seat: Seat, now: datetime) -> bool:
+def _over(seat: NodeRollout, now: datetime) -> bool:
     return seat.deadline is not None and seat.deadline <= now
 
 
-def _at_once(seats: tuple[Seat, ...]) -> int:
+def _at_once(seats: tuple[NodeRollout, ...]) -> int:
     proven = any(seat.step is Step.CURRENT for seat in seats)
     return max(1, len(seats) // AT_ONCE_PARTS) if proven else 1
 
 
-def _confirmed(seat: Seat, now: datetime) -> bool:
+def _confirmed(seat: NodeRollout, now: datetime) -> bool:
     """Its node tells that no container can get in any more, and none holds a slot or all are being ended."""
     if not seat.node.observed or not all(_withdrawn(place) for place in seat.kept):
         return False
     return all(_left(place) or (_over(seat, now) and _ending(place)) for place in seat.places)
 
 
-def _withdrawn(place: Place) -> bool:
+def _withdrawn(place: GpuRecord) -> bool:
     return place.assignment is not None and place.assignment.paused
 
 
-def _ending(place: Place) -> bool:
+def _ending(place: GpuRecord) -> bool:
     return place.assignment is not None and place.assignment.end_clients
 
 
-def _left(place: Place) -> bool:
+def _left(place: GpuRecord) -> bool:
     return not place.slots and (place.daemon is None or place.daemon.drained)

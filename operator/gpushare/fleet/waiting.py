@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.place import Place
+from gpushare.fleet.gpu_record import GpuRecord
 
 NAMES_TOLD = 8
 
@@ -35,7 +35,7 @@ def deadline(share: GpuShare | None, begun: datetime) -> datetime | None:
     return None if seconds is None else begun + timedelta(seconds=seconds)
 
 
-def for_whom(places: Collection[Place]) -> str:
+def for_whom(places: Collection[GpuRecord]) -> str:
     """Such as `pods ml/a, ml/b`; `its container` where no pod is known by name."""
     pods = sorted({pod for place in places for pod in place.pods})
     if not pods:

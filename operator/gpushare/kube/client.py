@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 from kubernetes.aio import client, config
 
 Object = dict[str, Any]
@@ -38,6 +39,10 @@ class KubeError(Exception):
     @property
     def gone(self) -> bool:
         return self.status == HTTPStatus.GONE
+
+
+API_ERRORS = (KubeError, aiohttp.ClientError, TimeoutError, OSError)
+"""What a request can raise: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """One active replica: work that runs only while a Lease is held.
 
-Guarantees: `lead` starts the work once the Lease is ours, and raises LeaseLostError as soon as it could not be renewed
-for RENEW_SECONDS: 10 seconds before another replica may take it. When the work ends by itself the Lease is given back,
-so that the next replica need not wait for it to expire. Failures of the API server while waiting are retried for ever.
+Guarantees: `lead` starts the work once the Lease is ours, and raises LeaderElectionLostError as soon as it could not
+be renewed for RENEW_SECONDS: 10 seconds before another replica may take it. When the work ends by itself the Lease is
+given back, so that the next replica need not wait for it to expire. Failures of the API server while waiting are
+retried for ever.
 """
 
 import asyncio
@@ -13,14 +14,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
-from gpushare.kube.client import Kube, KubeError, Object, Resource
+from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
@@ -32,18 +32,16 @@ RENEW_SECONDS = 20
 RETRY_SECONDS = 5
 CALL_SECONDS = 3.0
 
-BROKEN = (KubeError, aiohttp.ClientError, TimeoutError, OSError)
-
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-class LeaseLostError(Exception):
+class LeaderElectionLostError(Exception):
     """Another replica may hold the Lease by now: stop writing at once."""
 
 
 async def lead(kube: Kube, *, namespace: str, name: str, identity: str, work: Work) -> None:
-    """Waits for the Lease, then runs `work` to its end. Raises LeaseLostError, or what `work` raises."""
+    """Waits for the Lease, then runs `work` to its end. Raises LeaderElectionLostError, or what `work` raises."""
     leading = asyncio.Event()
 
     async def started() -> None:
@@ -62,7 +60,7 @@ async def lead(kube: Kube, *, namespace: str, name: str, identity: str, work: Wo
         watchdog = asyncio.create_task(lock.expired(), name="lease watchdog")
         tasks.append(watchdog)
         if await _first(worker, elector, watchdog) is not worker:
-            raise LeaseLostError(f"lease {namespace}/{name} could not be renewed for {RENEW_SECONDS} s")
+            raise LeaderElectionLostError(f"lease {namespace}/{name} could not be renewed for {RENEW_SECONDS} s")
     finally:
         for task in tasks:
             task.cancel()
@@ -89,7 +87,7 @@ async def _give_back(kube: Kube, namespace: str, name: str, identity: str) -> No
             "spec": {"holderIdentity": None},
         }
         await kube.patch(LEASES, name, body, manager=identity, namespace=namespace)
-    except BROKEN as error:
+    except API_ERRORS as error:
         LOG.warning("lease %s/%s not given back: %s", namespace, name, error)
 
 
@@ -123,7 +121,7 @@ class _Lock(BaseLock):  # type: ignore[misc]
             refused = ApiException(status=error.status, reason=str(error))
             refused.body = json.dumps({"code": error.status})
             return False, refused
-        except BROKEN as error:
+        except API_ERRORS as error:
             return False, ApiException(status=0, reason=f"{type(error).__name__}: {error}")
         self._version = lease["metadata"]["resourceVersion"]
         return True, _record(lease.get("spec") or {})
@@ -147,7 +145,7 @@ class _Lock(BaseLock):  # type: ignore[misc]
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 await call
-        except BROKEN as error:
+        except API_ERRORS as error:
             LOG.warning("lease %s/%s not written: %s", self.namespace, self.name, error or type(error).__name__)
             return False
         self._written = asked

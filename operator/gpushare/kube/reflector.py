@@ -8,9 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import aiohttp
-
-from gpushare.kube.client import Kube, KubeError, Object, Resource
+from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 FIRST_BACKOFF = 0.5
@@ -42,7 +40,7 @@ class _Following:
                 backoff = FIRST_BACKOFF
                 while True:
                     version = await self._watch(version)
-            except (KubeError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            except (*API_ERRORS, ValueError) as error:
                 if not (isinstance(error, KubeError) and error.gone):
                     LOG.warning("watch of %s broke off, again in %.1f s: %s", self._resource.plural, backoff, error)
                 self._broke_off(error)

@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
-from gpushare.mps.observation import Answer, Link, Observation
+from gpushare.mps.observation import ControlAnswer, DaemonObservation, Link
 
 POLL_SECONDS = 2.0
 SOON_SECONDS = 0.2
@@ -50,10 +50,10 @@ class Decision:
     stopped: bool = False
 
 
-Step = Callable[[Observation], Decision | None]
+Step = Callable[[DaemonObservation], Decision | None]
 
 
-def decide(seen: Observation) -> Decision:
+def decide(seen: DaemonObservation) -> Decision:
     for step in _WINDING_UP if seen.wanted is None else _SERVING:
         decision = step(seen)
         if decision is not None:
@@ -61,13 +61,13 @@ def decide(seen: Observation) -> Decision:
     return Decision(DaemonReason.READY, seen.remark)
 
 
-def _left_to_other(seen: Observation) -> Decision | None:
+def _left_to_other(seen: DaemonObservation) -> Decision | None:
     if not seen.other_share:
         return None
     return Decision(DaemonReason.PENDING, f"the daemon of GpuShare {seen.other_share} still winds up on this GPU")
 
 
-def _started(seen: Observation) -> Decision | None:
+def _started(seen: DaemonObservation) -> Decision | None:
     if seen.daemon_pid is not None:
         return None
     why = f"the control daemon {seen.daemon_exit or 'does not run'}{_quoted(seen.log_line or seen.past.trouble)}"
@@ -79,29 +79,29 @@ def _started(seen: Observation) -> Decision | None:
     return Decision(reason, why, Action.START_DAEMON, SOON_SECONDS)
 
 
-def _answering(seen: Observation) -> Decision | None:
-    if seen.answer is Answer.GIVEN:
+def _answering(seen: DaemonObservation) -> Decision | None:
+    if seen.answer is ControlAnswer.GIVEN:
         return None
-    if seen.answer is Answer.FAILED:
+    if seen.answer is ControlAnswer.FAILED:
         return Decision(DaemonReason.DAEMON_FAILED, seen.answer_error)
     if seen.now - seen.past.daemon_since < START_SECONDS and seen.wanted is not None and seen.past.server is None:
         return Decision(DaemonReason.STARTING, "the control daemon does not answer yet", pause=SOON_SECONDS)
-    reason = DaemonReason.CONTROL_TIMEOUT if seen.answer is Answer.TIMED_OUT else DaemonReason.DAEMON_FAILED
+    reason = DaemonReason.CONTROL_TIMEOUT if seen.answer is ControlAnswer.TIMED_OUT else DaemonReason.DAEMON_FAILED
     since = seen.now if seen.past.unanswered_since is None else seen.past.unanswered_since
     wedged = seen.now - since >= WEDGED_SECONDS
     if wedged and not seen.on_gpu.error and seen.on_gpu.mps_clients == 0:
-        known = seen.past.server is not None and seen.answer is Answer.TIMED_OUT
+        known = seen.past.server is not None and seen.answer is ControlAnswer.TIMED_OUT
         return Decision(reason, seen.answer_error, Action.KILL_SERVER if known else Action.KILL_DAEMON)
     return Decision(reason, seen.answer_error)
 
 
-def _defaults_stand(seen: Observation) -> Decision | None:
+def _defaults_stand(seen: DaemonObservation) -> Decision | None:
     if seen.defaults_stand:
         return None
     return _write(seen, Action.WRITE_DEFAULTS, f"daemon shows {seen.past.defaults}", seen.past.defaults_written)
 
 
-def _has_server(seen: Observation) -> Decision | None:
+def _has_server(seen: DaemonObservation) -> Decision | None:
     if seen.server is not None:
         return None
     wait = seen.past.server_start_at - seen.now
@@ -116,7 +116,7 @@ def _has_server(seen: Observation) -> Decision | None:
     return Decision(DaemonReason.SERVER_NOT_ACTIVE, message, action, pause)
 
 
-def _active(seen: Observation) -> Decision | None:
+def _active(seen: DaemonObservation) -> Decision | None:
     server = seen.server
     if server is None or server.status == "ACTIVE":
         return None
@@ -129,7 +129,7 @@ def _active(seen: Observation) -> Decision | None:
     return _replace_idle(seen, DaemonReason.SERVER_NOT_ACTIVE, f"{message}{_quoted(seen.log_line)}")
 
 
-def _holds_gpu(seen: Observation) -> Decision | None:
+def _holds_gpu(seen: DaemonObservation) -> Decision | None:
     if seen.on_gpu.error:
         return Decision(DaemonReason.SERVER_NOT_ACTIVE, f"NVML cannot tell whose the GPU is: {seen.on_gpu.error}")
     if seen.server is None or seen.server.pid in seen.on_gpu.pids:
@@ -138,34 +138,34 @@ def _holds_gpu(seen: Observation) -> Decision | None:
     return _replace_idle(seen, DaemonReason.SERVER_LET_GO, message)
 
 
-def _server_limits_stand(seen: Observation) -> Decision | None:
+def _server_limits_stand(seen: DaemonObservation) -> Decision | None:
     if seen.in_force is not None:
         return None
     shown, written = f"server shows {seen.past.server_limits}", seen.past.server_limits_written
     return _write(seen, Action.WRITE_SERVER_LIMITS, shown, written)
 
 
-def _linked(seen: Observation) -> Decision | None:
+def _linked(seen: DaemonObservation) -> Decision | None:
     if seen.link is Link.CURRENT:
         return None
     message = "clients do not reach the daemon yet" + _quoted(seen.past.trouble)
     return Decision(DaemonReason.STARTING, message, Action.RENEW_LINK, POLL_SECONDS if seen.past.trouble else 0)
 
 
-def _gone(seen: Observation) -> Decision | None:
+def _gone(seen: DaemonObservation) -> Decision | None:
     if seen.daemon_pid is not None:
         return None
     action = None if seen.other_share else Action.CLEAN_UP
     return Decision(DaemonReason.STOPPING, "the daemon has ended", action, stopped=True)
 
 
-def _closed(seen: Observation) -> Decision | None:
+def _closed(seen: DaemonObservation) -> Decision | None:
     if seen.link is Link.ABSENT:
         return None
     return Decision(DaemonReason.STOPPING, "no new client is let in", Action.REMOVE_LINK, 0)
 
 
-def _unused(seen: Observation) -> Decision | None:
+def _unused(seen: DaemonObservation) -> Decision | None:
     if seen.clients is None:
         return Decision(DaemonReason.STOPPING, "it is not known whether clients are left")
     if not seen.clients:
@@ -173,11 +173,11 @@ def _unused(seen: Observation) -> Decision | None:
     return Decision(DaemonReason.STOPPING, f"waits for clients to end: PID {_told(seen.clients)}")
 
 
-def _quit(seen: Observation) -> Decision | None:
+def _quit(seen: DaemonObservation) -> Decision | None:
     return Decision(DaemonReason.STOPPING, "the daemon quits" + _quoted(seen.past.trouble), Action.QUIT, SOON_SECONDS)
 
 
-def _write(seen: Observation, action: Action, shown: str, written: Limits | None) -> Decision:
+def _write(seen: DaemonObservation, action: Action, shown: str, written: Limits | None) -> Decision:
     """Write limits; at once the first time, then at the pace of the polls, told as a failure."""
     if written != seen.wanted:
         return Decision(DaemonReason.LIMITS_NOT_IN_FORCE, "limits are being written", action, 0)
@@ -185,7 +185,7 @@ def _write(seen: Observation, action: Action, shown: str, written: Limits | None
     return Decision(DaemonReason.LIMITS_NOT_IN_FORCE, message, action, POLL_SECONDS)
 
 
-def _replace_idle(seen: Observation, reason: DaemonReason, message: str) -> Decision:
+def _replace_idle(seen: DaemonObservation, reason: DaemonReason, message: str) -> Decision:
     if seen.clients != ():
         whose = f": PID {_told(seen.clients)}" if seen.clients else ""
         return Decision(reason, f"{message}; its clients have to end before it is replaced{whose}")

@@ -14,8 +14,8 @@ from gpushare.mps.daemon_log import DaemonLog
 from gpushare.mps.daemon_process import DaemonProcess, command_name, is_mps
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.observation import Answer, Foreign, Link, Observation, OnGpu, Server
-from gpushare.mps.past import Past, Shown
+from gpushare.mps.observation import ControlAnswer, DaemonObservation, Foreign, GpuContexts, Link, Server
+from gpushare.mps.supervisor_state import Shown, SupervisorState
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuProcesses, Nvml, NvmlError
 
@@ -38,10 +38,10 @@ class Gatherer:
         self._nvml = nvml
         self._log = log
 
-    def look(self, wanted: Limits | None, past: Past, remark: str) -> Observation:
+    def look(self, wanted: Limits | None, past: SupervisorState, remark: str) -> DaemonObservation:
         """The observation carries the past on, with what this look added to it."""
         now, size = boot_clock(), self._log.size()
-        seen = Observation(now, wanted, past, self._other_share(now), remark=remark)
+        seen = DaemonObservation(now, wanted, past, self._other_share(now), remark=remark)
         seen = self._daemon(seen)
         if seen.daemon_pid is not None:
             seen = self._answered(seen)
@@ -50,7 +50,7 @@ class Gatherer:
             self._log.mark(size)
         return replace(seen, link=self._link(), log_line="" if healthy else self._log.telling_line())
 
-    def _daemon(self, seen: Observation) -> Observation:
+    def _daemon(self, seen: DaemonObservation) -> DaemonObservation:
         past = seen.past
         pid = self._process.pid
         if pid is None and past.daemon_ran:
@@ -63,9 +63,9 @@ class Gatherer:
             past = past.daemon_runs(seen.now)
         return replace(seen, past=past, daemon_pid=pid, daemon_exit=self._process.exit_status)
 
-    def _answered(self, seen: Observation) -> Observation:
+    def _answered(self, seen: DaemonObservation) -> DaemonObservation:
         """What the control daemon says, then what NVML says: a server that is ACTIVE now is on the GPU by then."""
-        past, on_gpu, answer, error = seen.past, OnGpu(), Answer.GIVEN, ""
+        past, on_gpu, answer, error = seen.past, GpuContexts(), ControlAnswer.GIVEN, ""
         server: Server | None = None
         clients: tuple[int, ...] | None = None
         contexts = 0
@@ -108,7 +108,7 @@ class Gatherer:
         line = self._log.telling_line()
         return f"{ended}: {line}" if line else ended
 
-    def _read_back(self, past: Past, now: float) -> Past:
+    def _read_back(self, past: SupervisorState, now: float) -> SupervisorState:
         """What was never written is not read: it is about to be written."""
         stale = now - past.read_at >= REREAD_SECONDS
         if past.defaults_written is not None and (past.defaults is None or stale):
@@ -118,17 +118,17 @@ class Gatherer:
             past = replace(past, server_limits=Shown(*self._control.server_limits(past.server)))
         return past
 
-    def _on_gpu(self, server: Server | None) -> OnGpu:
+    def _on_gpu(self, server: Server | None) -> GpuContexts:
         try:
             processes = self._nvml.processes(self._gpu.uuid)
         except NvmlError as error:
-            return OnGpu(error=str(error) or type(error).__name__)
+            return GpuContexts(error=str(error) or type(error).__name__)
         foreign = (
             Foreign(process.pid, command_name(process.pid))
             for process in processes.compute
             if (server is None or process.pid != server.pid) and not is_mps(process.pid)
         )
-        return OnGpu(_pids(processes), len(processes.mps_clients), tuple(foreign))
+        return GpuContexts(_pids(processes), len(processes.mps_clients), tuple(foreign))
 
     def _link(self) -> Link:
         if client_link.is_current(self._gpu):
@@ -146,11 +146,11 @@ def _pids(processes: GpuProcesses) -> frozenset[int]:
     return frozenset(process.pid for process in (*processes.compute, *processes.mps_clients))
 
 
-def _kind(error: ControlError) -> Answer:
+def _kind(error: ControlError) -> ControlAnswer:
     match error:
         case ControlTimeoutError():
-            return Answer.TIMED_OUT
+            return ControlAnswer.TIMED_OUT
         case NoDaemonError():
-            return Answer.NO_DAEMON
+            return ControlAnswer.NO_DAEMON
         case _:
-            return Answer.FAILED
+            return ControlAnswer.FAILED

@@ -22,8 +22,8 @@ from gpushare.mps.decision import POLL_SECONDS, Action, Decision, decide
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.gather import Gatherer
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.observation import Observation
-from gpushare.mps.past import Past
+from gpushare.mps.observation import DaemonObservation
+from gpushare.mps.supervisor_state import SupervisorState
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.nvml.types import Nvml
 
@@ -57,7 +57,7 @@ class GpuSupervisor:
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
         self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log)
-        self._past = Past()
+        self._past = SupervisorState()
         self._wanted: DaemonWanted | None = None
         self._told: DaemonState | None = None
 
@@ -106,7 +106,7 @@ class GpuSupervisor:
         gone = self._wanted is None or self._wanted.share != self._share
         return gone or self._leaving.is_set()
 
-    def _tell(self, seen: Observation, decision: Decision) -> None:
+    def _tell(self, seen: DaemonObservation, decision: Decision) -> None:
         if seen.other_share:
             return
         state = DaemonState(
@@ -139,7 +139,7 @@ class GpuSupervisor:
                 raise
         self._told = state
 
-    def _act(self, action: Action | None, seen: Observation) -> None:
+    def _act(self, action: Action | None, seen: DaemonObservation) -> None:
         """Carry out `action`; what hinders it is remembered, told at the next look, and tried again then."""
         if action is None:
             return
@@ -149,7 +149,7 @@ class GpuSupervisor:
             LOG.warning("GPU %s: %s failed: %s", self._gpu.uuid, action.name.lower().replace("_", " "), error)
             self._past = replace(self._past, trouble=str(error))
 
-    def _start_daemon(self, seen: Observation, past: Past) -> Past:
+    def _start_daemon(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
         try:
             self._process.start()
         except ControlError:
@@ -157,11 +157,11 @@ class GpuSupervisor:
             raise
         return replace(past, starts=past.starts + 1).daemon_runs(seen.now)
 
-    def _kill_daemon(self, _: Observation, past: Past) -> Past:
+    def _kill_daemon(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
         self._process.kill()
         return past
 
-    def _write_defaults(self, seen: Observation, past: Past) -> Past:
+    def _write_defaults(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
         if seen.wanted is None:
             return past
         self._past = replace(past, defaults=None, defaults_written=seen.wanted)
@@ -170,18 +170,18 @@ class GpuSupervisor:
         self._control.set_default_priority(seen.wanted.priority)
         return self._past
 
-    def _start_server(self, seen: Observation, past: Past) -> Past:
+    def _start_server(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
         self._past = past.server_attempted(seen.now)
         self._control.start_server()
         return self._past
 
-    def _kill_server(self, _: Observation, past: Past) -> Past:
+    def _kill_server(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
         if past.server is not None and kill_server(past.server):
             LOG.info("GPU %s: ended server %d", self._gpu.uuid, past.server)
             return replace(past.server_is(None), unanswered_since=past.unanswered_since)
         return past
 
-    def _write_server_limits(self, seen: Observation, past: Past) -> Past:
+    def _write_server_limits(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
         if seen.wanted is None or seen.server is None:
             return past
         self._past = replace(past, server_limits=None, server_limits_written=seen.wanted)
@@ -189,26 +189,26 @@ class GpuSupervisor:
         self._control.set_server_memory(seen.server.pid, seen.wanted.memory_mib)
         return self._past
 
-    def _renew_link(self, _: Observation, past: Past) -> Past:
+    def _renew_link(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
         client_link.renew(self._gpu)
         return past
 
-    def _remove_link(self, _: Observation, past: Past) -> Past:
+    def _remove_link(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
         client_link.remove(self._gpu)
         return past
 
-    def _quit(self, _: Observation, past: Past) -> Past:
+    def _quit(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
         self._control.quit()
         return past
 
-    def _clean_up(self, _: Observation, __: Past) -> Past:
+    def _clean_up(self, _: DaemonObservation, __: SupervisorState) -> SupervisorState:
         """An end that was wanted is no failure: a later daemon starts without a history."""
         client_link.remove(self._gpu)
         self._process.clean_up()
-        return Past()
+        return SupervisorState()
 
 
-_ACTIONS: dict[Action, Callable[[GpuSupervisor, Observation, Past], Past]] = {
+_ACTIONS: dict[Action, Callable[[GpuSupervisor, DaemonObservation, SupervisorState], SupervisorState]] = {
     Action.START_DAEMON: GpuSupervisor._start_daemon,
     Action.KILL_DAEMON: GpuSupervisor._kill_daemon,
     Action.WRITE_DEFAULTS: GpuSupervisor._write_defaults,

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gpushare.api.gpunode import Limits
-from gpushare.mps.past import Past, Shown
+from gpushare.mps.supervisor_state import Shown, SupervisorState
 
 
-class Answer(Enum):
+class ControlAnswer(Enum):
     """How the control daemon answered."""
 
     GIVEN = auto()
@@ -39,7 +39,7 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
-class OnGpu:
+class GpuContexts:
     """NVML's view. `error`: NVML could not be asked, and the rest says nothing."""
 
     pids: frozenset[int] = frozenset()
@@ -49,7 +49,7 @@ class OnGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class DaemonObservation:
     """One look. `now` and other times are CLOCK_BOOTTIME seconds.
 
     `wanted` None: the daemon is to end. `other_share`: the share whose living supervisor still has a daemon here.
@@ -58,16 +58,16 @@ class Observation:
 
     now: float
     wanted: Limits | None
-    past: Past = field(default_factory=Past)
+    past: SupervisorState = field(default_factory=SupervisorState)
     other_share: str = ""
     daemon_pid: int | None = None
     daemon_exit: str = ""
-    answer: Answer = Answer.GIVEN
+    answer: ControlAnswer = ControlAnswer.GIVEN
     answer_error: str = ""
     server: Server | None = None
     clients: tuple[int, ...] | None = None
     contexts: int = 0
-    on_gpu: OnGpu = field(default_factory=OnGpu)
+    on_gpu: GpuContexts = field(default_factory=GpuContexts)
     link: Link = Link.ABSENT
     log_line: str = ""
     remark: str = ""

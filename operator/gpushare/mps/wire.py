@@ -12,6 +12,9 @@ from gpushare.api.base import ApiModel
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
 
+FRESH_SECONDS = 10.0
+"""A supervisor and NVML are read every 2 s; a reading older than five intervals no longer counts."""
+
 
 class DaemonWanted(ApiModel):
     """daemon.json, written by the agent."""

@@ -4,8 +4,8 @@ import socket
 from collections.abc import Callable
 
 from gpushare.simulation.driver import Connection, Loop, State, now
-from gpushare.simulation.fate import UNKNOWN
-from gpushare.simulation.gpu import Gpu, Kind, Mode
+from gpushare.simulation.failure_outcome import UNKNOWN
+from gpushare.simulation.gpu import Kind, Mode, SimulatedGpu
 from gpushare.simulation.limits import MIB
 from gpushare.simulation.wire import Message
 
@@ -27,7 +27,7 @@ class AdminConnection(Connection):
             "xids": lambda _: {"xids": self.state.xids, "total": self.state.xids_total},
             "set_delays": self._set_delays,
         }
-        self._gpu: dict[str, Callable[[Gpu, Message], Message | None]] = {
+        self._gpu: dict[str, Callable[[SimulatedGpu, Message], Message | None]] = {
             "compute_mode": lambda gpu, _: {"mode": gpu.mode.value},
             "set_compute_mode": self._set_compute_mode,
             "processes": lambda gpu, _: processes(gpu),
@@ -80,11 +80,11 @@ class AdminConnection(Connection):
                 setattr(self.state.delays, name, float(message[name]))
         return {}
 
-    def _set_compute_mode(self, gpu: Gpu, message: Message) -> Message:
+    def _set_compute_mode(self, gpu: SimulatedGpu, message: Message) -> Message:
         gpu.mode = Mode(message["mode"])
         return {}
 
-    def _lose(self, gpu: Gpu, _: Message) -> Message:
+    def _lose(self, gpu: SimulatedGpu, _: Message) -> Message:
         """Assumed: every context on it fails with an unknown error, and Xid 79 is logged."""
         gpu.lost = True
         self.state.record_xid(gpu, 79, 0)
@@ -92,28 +92,28 @@ class AdminConnection(Connection):
             context.error, context.holding = UNKNOWN, False
         return {}
 
-    def _recover(self, gpu: Gpu, _: Message) -> Message:
+    def _recover(self, gpu: SimulatedGpu, _: Message) -> Message:
         gpu.lost = False
         return {}
 
-    def _wedge(self, gpu: Gpu, _: Message) -> Message:
+    def _wedge(self, gpu: SimulatedGpu, _: Message) -> Message:
         self.state.wedged.add(gpu.uuid)
         return {}
 
-    def _unwedge(self, gpu: Gpu, _: Message) -> Message:
+    def _unwedge(self, gpu: SimulatedGpu, _: Message) -> Message:
         self.state.wedged.discard(gpu.uuid)
         return {}
 
-    def _add_process(self, gpu: Gpu, message: Message) -> Message:
+    def _add_process(self, gpu: SimulatedGpu, message: Message) -> Message:
         gpu.add_foreign(int(message["pid"]), int(message["memory_mib"]))
         return {}
 
-    def _remove_process(self, gpu: Gpu, message: Message) -> Message:
+    def _remove_process(self, gpu: SimulatedGpu, message: Message) -> Message:
         gpu.remove_foreign(int(message["pid"]))
         return {}
 
 
-def processes(gpu: Gpu) -> Message:
+def processes(gpu: SimulatedGpu) -> Message:
     """[pid, MiB] of each process: MPS clients, and everything else. One entry for a process with several contexts."""
     listed: dict[str, dict[int, int]] = {"mps_clients": {}, "compute": {}}
     for context in gpu.holders():
@@ -122,7 +122,7 @@ def processes(gpu: Gpu) -> Message:
     return {name: [list(item) for item in group.items()] for name, group in listed.items()}
 
 
-def kernels(gpu: Gpu) -> Message:
+def kernels(gpu: SimulatedGpu) -> Message:
     """[pid, milliseconds left] of every process with a kernel in flight."""
     time = now()
     running = [(context.pid, context.remaining_ms(time)) for context in gpu.contexts.values()]

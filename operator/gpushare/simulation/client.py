@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from gpushare.simulation import fate, paths
+from gpushare.simulation import failure_outcome, paths
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's own default
@@ -24,18 +24,18 @@ NOT_INITIALIZED = 3
 INVALID_VALUE = 1
 NAMES = {
     INVALID_VALUE: "cudaErrorInvalidValue",
-    fate.OUT_OF_MEMORY: "cudaErrorMemoryAllocation",
+    failure_outcome.OUT_OF_MEMORY: "cudaErrorMemoryAllocation",
     NOT_INITIALIZED: "cudaErrorInitializationError",
-    fate.UNAVAILABLE: "cudaErrorDevicesUnavailable",
-    fate.NO_DEVICE: "cudaErrorNoDevice",
-    fate.ILLEGAL_ADDRESS: "cudaErrorIllegalAddress",
-    fate.ASSERT: "cudaErrorAssert",
-    fate.LAUNCH_FAILURE: "cudaErrorLaunchFailure",
-    fate.MPS_CONNECTION_FAILED: "cudaErrorMpsConnectionFailed",
-    fate.MPS_RPC_FAILURE: "cudaErrorMpsRpcFailure",
-    fate.MPS_SERVER_NOT_READY: "cudaErrorMpsServerNotReady",
-    fate.MPS_CLIENT_TERMINATED: "cudaErrorMpsClientTerminated",
-    fate.UNKNOWN: "cudaErrorUnknown",
+    failure_outcome.UNAVAILABLE: "cudaErrorDevicesUnavailable",
+    failure_outcome.NO_DEVICE: "cudaErrorNoDevice",
+    failure_outcome.ILLEGAL_ADDRESS: "cudaErrorIllegalAddress",
+    failure_outcome.ASSERT: "cudaErrorAssert",
+    failure_outcome.LAUNCH_FAILURE: "cudaErrorLaunchFailure",
+    failure_outcome.MPS_CONNECTION_FAILED: "cudaErrorMpsConnectionFailed",
+    failure_outcome.MPS_RPC_FAILURE: "cudaErrorMpsRpcFailure",
+    failure_outcome.MPS_SERVER_NOT_READY: "cudaErrorMpsServerNotReady",
+    failure_outcome.MPS_CLIENT_TERMINATED: "cudaErrorMpsClientTerminated",
+    failure_outcome.UNKNOWN: "cudaErrorUnknown",
 }
 FAULTS = ("illegal_address", "trap", "assert")
 _VARIABLES = {
@@ -104,11 +104,11 @@ class SimulatedContext:
     @classmethod
     def _create_under_mps(cls, base: str, session: Channel, environ: Mapping[str, str]) -> "SimulatedContext":
         hello = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
-        admitted = _ask(session, {"op": "hello", **hello}, fate.MPS_CONNECTION_FAILED)
+        admitted = _ask(session, {"op": "hello", **hello}, failure_outcome.MPS_CONNECTION_FAILED)
         try:
             device = Channel(connect(paths.device_node(base, admitted["minor"]), CONNECT_SECONDS), lambda _: None)
         except OSError:
-            raise CudaError(fate.NO_DEVICE) from None
+            raise CudaError(failure_outcome.NO_DEVICE) from None
         time.sleep(admitted["init_ms"] / 1000)
         shows_all = environ.get(_PARTITIONING) == "1" and "threads" not in hello
         request = {"op": "open", "ticket": admitted["ticket"]}
@@ -119,7 +119,7 @@ class SimulatedContext:
         cls, device: Channel, session: Channel | None, request: Message, visible_sms: int | None
     ) -> "SimulatedContext":
         try:
-            opened = _ask(device, request, fate.UNKNOWN)
+            opened = _ask(device, request, failure_outcome.UNKNOWN)
         except CudaError:
             device.close()
             raise
@@ -146,7 +146,7 @@ class SimulatedContext:
             self._device.receive_pending()
             self._device.send({"op": "launch", "ms": milliseconds})
         except Disconnected:
-            self._error = self._error or fate.UNKNOWN
+            self._error = self._error or failure_outcome.UNKNOWN
         self._check()
 
     def synchronize(self) -> None:
@@ -158,7 +158,7 @@ class SimulatedContext:
                 if select.select([self._device], [], [], left)[0]:
                     self._device.receive()
             except Disconnected:
-                self._error = self._error or fate.UNKNOWN
+                self._error = self._error or failure_outcome.UNKNOWN
             self._check()
 
     def fault(self, kind: str) -> None:
@@ -184,9 +184,9 @@ class SimulatedContext:
     def _ask(self, message: Message) -> Message:
         self._check()
         try:
-            answer = _ask(self._device, message, fate.UNKNOWN)
+            answer = _ask(self._device, message, failure_outcome.UNKNOWN)
         except CudaError as error:
-            if error.code != fate.OUT_OF_MEMORY:
+            if error.code != failure_outcome.OUT_OF_MEMORY:
                 self._error = error.code
             raise
         return answer
@@ -224,5 +224,5 @@ def _visible_device(base: str, visible: str | None) -> Channel:
         if channel is not chosen:
             channel.close()
     if chosen is None:
-        raise CudaError(fate.NO_DEVICE)
+        raise CudaError(failure_outcome.NO_DEVICE)
     return chosen

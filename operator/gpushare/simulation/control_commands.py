@@ -31,7 +31,7 @@ REFUSED_AFTER = {"terminate_client": "800\n"}
 
 
 @dataclass(slots=True)
-class Settings:
+class DaemonSettings:
     """What the daemon gives to the next server, and a server to its next clients. Memory in bytes by device."""
 
     threads: float = limits.DEFAULT_THREADS
@@ -49,7 +49,7 @@ class Settings:
 class Daemon(Protocol):
     """What the commands need of the control daemon."""
 
-    settings: Settings
+    settings: DaemonSettings
 
     @property
     def server_pid(self) -> int | None: ...
@@ -209,9 +209,9 @@ def _set_server_threads(daemon: Daemon, arguments: list[str]) -> str:
     return f"{settings.threads}\n"
 
 
-def _server_settings(daemon: Daemon) -> Settings:
+def _server_settings(daemon: Daemon) -> DaemonSettings:
     """The live server's own: its defaults at start and what was set for it since."""
-    return Settings(**daemon.ask_server({"op": "settings"}))
+    return DaemonSettings(**daemon.ask_server({"op": "settings"}))
 
 
 def _set_default_memory(daemon: Daemon, arguments: list[str]) -> str:
@@ -227,7 +227,7 @@ def _set_server_memory(daemon: Daemon, arguments: list[str]) -> str:
     return ""
 
 
-def _memory_of(settings: Settings, arguments: list[str]) -> str:
+def _memory_of(settings: DaemonSettings, arguments: list[str]) -> str:
     """By the very name it was set with: a limit set by UUID does not show under the index."""
     return limits.memory_text(settings.memory.get(arguments[0] if arguments else "0"))
 

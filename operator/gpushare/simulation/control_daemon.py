@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpushare.simulation.control_command import END_OF_ANSWER
-from gpushare.simulation.control_commands import Settings, answer
+from gpushare.simulation.control_commands import DaemonSettings, answer
 from gpushare.simulation.mps_log import MpsLog
 from gpushare.simulation.server_process import ServerGoneError, ServerProcess
 from gpushare.simulation.wire import LINE_LIMIT, encode, peer
@@ -40,7 +40,7 @@ class Visitor:
 class ControlDaemon:
     def __init__(self, pipe: str, log_directory: str | None, multiuser: bool) -> None:
         """`log_directory` None: everything goes to standard error."""
-        self.settings = Settings()
+        self.settings = DaemonSettings()
         self._pipe = pipe
         self._log_directory = log_directory
         self._multiuser = multiuser

@@ -8,7 +8,7 @@ import socket
 
 from gpushare.simulation.control_command import DEFAULT_PIPE_DIRECTORY
 from gpushare.simulation.control_daemon import ControlDaemon
-from gpushare.simulation.fate import NO_DEVICE
+from gpushare.simulation.failure_outcome import NO_DEVICE
 from gpushare.simulation.held_gpu import open_gpu
 from gpushare.simulation.wire import Disconnected
 

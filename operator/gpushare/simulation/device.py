@@ -5,15 +5,15 @@ import socket
 from collections.abc import Callable
 
 from gpushare.simulation.driver import Connection, Loop, State, now
-from gpushare.simulation.fate import MPS_CONNECTION_FAILED, Cause
-from gpushare.simulation.gpu import Context, Gpu, Kind, Refused
+from gpushare.simulation.failure_outcome import MPS_CONNECTION_FAILED, FailureCause
+from gpushare.simulation.gpu import Context, Kind, RefusedByDriver, SimulatedGpu
 from gpushare.simulation.wire import Message
 
 
 class Device:
     """One GPU's node: its connections, by their contexts, and the clients that servers have admitted."""
 
-    def __init__(self, loop: Loop, state: State, gpu: Gpu) -> None:
+    def __init__(self, loop: Loop, state: State, gpu: SimulatedGpu) -> None:
         self.loop = loop
         self.state = state
         self.gpu = gpu
@@ -24,7 +24,7 @@ class Device:
     def accept(self, sock: socket.socket) -> "DeviceConnection":
         return DeviceConnection(self, sock)
 
-    def fail(self, cause: Cause, culprit: Context) -> None:
+    def fail(self, cause: FailureCause, culprit: Context) -> None:
         """Let `cause` happen and tell everyone whom it concerns."""
         pids = {context.id: context.pid for context in self.gpu.contexts.values()}
         verdict = self.gpu.fail(cause, culprit, now())
@@ -76,7 +76,7 @@ class DeviceConnection(Connection):
             return {"error": self.context.error}
         try:
             return self._operations[message["op"]](message)
-        except Refused as refused:
+        except RefusedByDriver as refused:
             return {"error": refused.code}
 
     def gone(self) -> None:
@@ -85,9 +85,9 @@ class DeviceConnection(Connection):
         if self.context is None:
             return
         if self.context.kind is Kind.SERVER:
-            self.device.fail(Cause.SERVER_LOST, self.context)
+            self.device.fail(FailureCause.SERVER_LOST, self.context)
         elif not self.context.error:
-            self.device.fail(Cause.DEATH, self.context)
+            self.device.fail(FailureCause.DEATH, self.context)
         self._leave()
 
     def tell_server(self, message: Message) -> None:
@@ -128,11 +128,11 @@ class DeviceConnection(Connection):
     def _open_admitted(self, ticket: int) -> None:
         server = self.device.tickets.pop(ticket, None)
         if server is None or server.context is None:
-            raise Refused(MPS_CONNECTION_FAILED)
+            raise RefusedByDriver(MPS_CONNECTION_FAILED)
         promise = server.promises.pop(ticket)
         try:
             self.context = self.gpu.open_client(self.pid, server.context, promise["threads"], promise["limit"])
-        except Refused:
+        except RefusedByDriver:
             server.send({"event": "gone", "ticket": ticket, "pid": self.pid, "error": 0})
             raise
         self.server, self.ticket = server, ticket
@@ -160,7 +160,7 @@ class DeviceConnection(Connection):
         if client is None:
             return self._revoke(message)
         if client.context is not None and not client.context.error:
-            self.device.fail(Cause.TERMINATED, client.context)
+            self.device.fail(FailureCause.TERMINATED, client.context)
         return {}
 
     def _stick(self, _: Message) -> Message:
@@ -192,7 +192,7 @@ class DeviceConnection(Connection):
         return {"remaining_ms": self._alive().remaining_ms(now())}
 
     def _fault(self, message: Message) -> Message:
-        self.device.fail(Cause(message["kind"]), self._alive())
+        self.device.fail(FailureCause(message["kind"]), self._alive())
         return {}
 
     def _close(self, _: Message) -> Message:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpushare.simulation import paths
-from gpushare.simulation.gpu import Gpu
+from gpushare.simulation.gpu import SimulatedGpu
 from gpushare.simulation.wire import LINE_LIMIT, Disconnected, Lines, Message, encode, peer
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Delays:
 
 @dataclass(slots=True)
 class State:
-    gpus: list[Gpu]
+    gpus: list[SimulatedGpu]
     driver_version: str
     cuda_version: str
     delays: Delays = field(default_factory=Delays)
@@ -47,10 +47,10 @@ class State:
     xids_total: int = 0
     wedged: set[str] = field(default_factory=set)
 
-    def gpu(self, uuid: str) -> Gpu | None:
+    def gpu(self, uuid: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
 
-    def record_xid(self, gpu: Gpu, number: int, pid: int) -> None:
+    def record_xid(self, gpu: SimulatedGpu, number: int, pid: int) -> None:
         """The kernel log's line; it names the victim, not the culprit. Bounded."""
         log.info("NVRM: Xid (%s): %d, pid=%d", gpu.uuid, number, pid)
         self.xids.append({"uuid": gpu.uuid, "xid": number, "pid": pid})
@@ -58,10 +58,10 @@ class State:
         del self.xids[:-XIDS_KEPT]
 
 
-def make_gpus(node: str, count: int, product: str, sms: int, memory_mib: int) -> list[Gpu]:
+def make_gpus(node: str, count: int, product: str, sms: int, memory_mib: int) -> list[SimulatedGpu]:
     """GPUs whose UUIDs are the same after every start on the same node."""
     return [
-        Gpu(
+        SimulatedGpu(
             f"GPU-{uuids.uuid5(uuids.NAMESPACE_URL, f'gpushare:{node}:{index}')}",
             index,
             index,

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpushare.simulation import limits
-from gpushare.simulation.fate import LAUNCH_FAILURE, MPS_SERVER_NOT_READY, OUT_OF_MEMORY, UNAVAILABLE, Cause, Fate, fate
+from gpushare.simulation.failure_outcome import (
+    LAUNCH_FAILURE,
+    MPS_SERVER_NOT_READY,
+    OUT_OF_MEMORY,
+    UNAVAILABLE,
+    FailureCause,
+    FailureOutcome,
+    fate,
+)
 
 
 class Mode(StrEnum):
@@ -24,7 +32,7 @@ class Kind(StrEnum):
     CLIENT = "client"
 
 
-class Refused(Exception):
+class RefusedByDriver(Exception):
     """CUDA refuses with `code`."""
 
     def __init__(self, code: int) -> None:
@@ -68,7 +76,7 @@ class Context:
 
 
 @dataclass(slots=True)
-class Gpu:
+class SimulatedGpu:
     uuid: str
     index: int
     minor: int
@@ -95,41 +103,41 @@ class Gpu:
         return self.memory_mib * limits.MIB - sum(context.used for context in self.holders())
 
     def open_compute(self, pid: int) -> Context:
-        """A context without MPS. Refused(46) by the compute mode, Refused(2) when it does not fit."""
+        """A context without MPS. RefusedByDriver(46) by the compute mode, RefusedByDriver(2) when it does not fit."""
         self._check_mode(others=self.holders())
         return self._add(Context(self._next_id(), pid, Kind.COMPUTE, limits.PLAIN_CONTEXT_MIB, self.sms))
 
     def open_server(self, pid: int) -> Context:
-        """An MPS server's own context. Refused(46) beside another process on an exclusive GPU (assumed)."""
+        """An MPS server's own context. RefusedByDriver(46) beside another process on an exclusive GPU (assumed)."""
         self._check_mode(others=self.holders())
         return self._add(Context(self._next_id(), pid, Kind.SERVER, limits.SERVER_CONTEXT_MIB, self.sms))
 
     def open_client(self, pid: int, server: Context, threads: float, limit: int | None) -> Context:
         """An MPS client's context; a server that had let go takes hold again, if the GPU is free to take.
 
-        Refused: 2 where the context alone is above the limit, 46 by the compute mode, 807 after a fault whose clients
-        are not gone yet, 719 once by a poisoned server, which then lets go.
+        RefusedByDriver: 2 where the context alone is above the limit, 46 by the compute mode, 807 after a fault whose
+        clients are not gone yet, 719 once by a poisoned server, which then lets go.
         """
         if server.faulted:
-            raise Refused(MPS_SERVER_NOT_READY)
+            raise RefusedByDriver(MPS_SERVER_NOT_READY)
         if server.poisoned:
             server.poisoned = server.holding = False
-            raise Refused(LAUNCH_FAILURE)
+            raise RefusedByDriver(LAUNCH_FAILURE)
         self._check_mode(others=[] if server.holding else self.holders())
         context_mib = limits.context_mib(threads)
         if limit is not None and context_mib * limits.MIB > limit:
-            raise Refused(OUT_OF_MEMORY)
+            raise RefusedByDriver(OUT_OF_MEMORY)
         server.holding = True
         sms = limits.enforced_sms(self.sms, threads)
         return self._add(Context(self._next_id(), pid, Kind.CLIENT, context_mib, sms, server.id, limit))
 
     def _check_mode(self, others: list[Context]) -> None:
         if self.mode is Mode.PROHIBITED or (self.mode is Mode.EXCLUSIVE_PROCESS and others) or self.lost:
-            raise Refused(UNAVAILABLE)
+            raise RefusedByDriver(UNAVAILABLE)
 
     def _add(self, context: Context) -> Context:
         if context.used > self.free():
-            raise Refused(OUT_OF_MEMORY)
+            raise RefusedByDriver(OUT_OF_MEMORY)
         self.contexts[context.id] = context
         return context
 
@@ -149,9 +157,9 @@ class Gpu:
         return min(self.free(), context.limit - context.used)
 
     def allocate(self, context: Context, size: int) -> int:
-        """A handle; Refused(2) above the limit or the GPU's memory."""
+        """A handle; RefusedByDriver(2) above the limit or the GPU's memory."""
         if size > self.available(context):
-            raise Refused(OUT_OF_MEMORY)
+            raise RefusedByDriver(OUT_OF_MEMORY)
         handle = self._next_id()
         context.allocations[handle] = size
         return handle
@@ -161,7 +169,7 @@ class Gpu:
         start = max(now, context.busy_until)
         context.busy_until = start + milliseconds / 1000 * self.sms / context.sms
 
-    def fail(self, cause: Cause, culprit: Context, now: float) -> Fate:
+    def fail(self, cause: FailureCause, culprit: Context, now: float) -> FailureOutcome:
         """Apply what `cause` does to everybody on this GPU, and say what it was."""
         server = culprit if culprit.kind is Kind.SERVER else self.contexts.get(culprit.server or 0)
         clients = [] if server is None else self.clients(server.id)

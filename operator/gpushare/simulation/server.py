@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpushare.simulation import limits
-from gpushare.simulation.fate import NO_DEVICE, UNAVAILABLE
+from gpushare.simulation.failure_outcome import NO_DEVICE, UNAVAILABLE
 from gpushare.simulation.held_gpu import open_gpu
 from gpushare.simulation.mps_log import MpsLog
 from gpushare.simulation.server_process import ENV_DESCRIPTOR, PACKET_LIMIT

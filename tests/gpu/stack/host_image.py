@@ -8,8 +8,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from gpushare.agent.gpus.driver import control_program_dir
 from gpushare.mps.control import PROGRAM
-from gpushare.node.driver import control_program_dir
 from localcluster.paths import REPOSITORY
 from tests.gpu.stack import oci_archive
 from tests.gpu.stack.host_tree import Tree, is_of_driver, of_this_machine

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
-from gpushare.node.driver import LIBRARIES
+from gpushare.agent.gpus.driver import LIBRARIES
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
 from tests.gpu.stack import libraries

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Reason, Refused
+from gpushare.admission.answer import Admitted, Denied, Reason
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
-from gpushare.admission.world import World
+from gpushare.admission.data import AdmissionData
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_SCHEDULERS_CLAIM
 from gpushare.api.quantity import MIB, parse_memory
@@ -28,9 +28,9 @@ def share(deleting: bool = False, **spec: Any) -> GpuShare:
     return GpuShare.model_validate({"metadata": metadata, "spec": wish})
 
 
-def world(one: GpuShare | None = None, **labels: str) -> World:
+def world(one: GpuShare | None = None, **labels: str) -> AdmissionData:
     known = one or share()
-    return World("shop", labels, {known.name: known}, [known.name], "gpushare-system")
+    return AdmissionData("shop", labels, {known.name: known}, [known.name], "gpushare-system")
 
 
 def claim(*requests: dict[str, Any], annotations: dict[str, str] | None = None, **devices: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def template(body: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {}, "spec": {"spec": body["spec"]}}
 
 
-def admitted(body: dict[str, Any], state: World | None = None) -> dict[str, Any]:
+def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[str, Any]:
     """After our patch."""
     answer = admit_claim(body, state or world())
     assert isinstance(answer, Admitted), answer
@@ -57,9 +57,9 @@ def admitted(body: dict[str, Any], state: World | None = None) -> dict[str, Any]
     return patched
 
 
-def refused(body: dict[str, Any], state: World | None = None) -> list[str]:
+def refused(body: dict[str, Any], state: AdmissionData | None = None) -> list[str]:
     answer = admit_claim(body, state or world())
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, Denied), answer
     return list(answer.problems)
 
 
@@ -107,7 +107,7 @@ def test_a_size_fills_in_what_is_missing(asked: dict[str, str] | None) -> None:
 
 def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> None:
     answer = check_claim(claim(exactly(SMALL)), world())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
     assert answer.reasons == {Reason.CHANGED_AFTERWARDS}
     assert answer.problems[0].startswith(f"{FIELD}.capacity: is missing: the claim was changed after")
 
@@ -228,7 +228,7 @@ def test_a_claim_that_cannot_be_granted_is_refused_by_field_value_and_bound(body
         ),
     ],
 )
-def test_the_share_must_take_claims_of_the_namespace(state: World, words: str) -> None:
+def test_the_share_must_take_claims_of_the_namespace(state: AdmissionData, words: str) -> None:
     (problem,) = refused(claim(exactly()), state)
     assert problem.startswith(f"{FIELD}.deviceClassName: ")
     assert words in problem
@@ -263,7 +263,7 @@ def test_what_is_admitted_is_within_the_share_and_a_size_is_exact(
     asked = {key: value for key, value in (("threads", threads), ("memory", memory)) if value is not None}
     body = claim(exactly(name, asked))
     answer = admit_claim(body, world())
-    if isinstance(answer, Refused):
+    if isinstance(answer, Denied):
         return
     patched = jsonpatch.apply_patch(copy.deepcopy(body), [change.operation() for change in answer.changes])
     found = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]

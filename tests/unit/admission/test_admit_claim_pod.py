@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpushare.admission.answer import Admitted
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.pods import admit_pod
-from gpushare.admission.world import World
 from tests.unit.admission.test_admit_claim import claim, exactly
 from tests.unit.admission.test_admit_pod import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
 
@@ -19,9 +19,9 @@ SPECS = {
 }
 
 
-def world() -> World:
+def world() -> AdmissionData:
     known = share(delivery="ResourceClaim")
-    return World("shop", {}, {known.name: known}, [known.name], "gpushare-system", SPECS)
+    return AdmissionData("shop", {}, {known.name: known}, [known.name], "gpushare-system", SPECS)
 
 
 def user(*claims: str, limits: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:

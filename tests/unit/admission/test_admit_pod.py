@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Reason, Refused
+from gpushare.admission.answer import Admitted, Denied, Reason
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
-from gpushare.admission.world import World
 from gpushare.api.gpushare import GpuShare
 
 ENVIRONMENT = {
@@ -42,9 +42,9 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
     return GpuShare.model_validate({"metadata": metadata, "spec": {"clients": clients, **spec}, "status": status})
 
 
-def world(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> World:
+def world(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
     known = {one.name: one for one in shares or (share(),)}
-    return World(namespace, labels or {}, known, list(known), "gpushare-system")
+    return AdmissionData(namespace, labels or {}, known, list(known), "gpushare-system")
 
 
 def container(limits: dict[str, Any] | None = SLOT, **fields: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, 
     return {"metadata": {"name": "client", "annotations": annotations}, "spec": {**body, **spec}}
 
 
-def admitted(body: dict[str, Any], state: World | None = None) -> dict[str, Any]:
+def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[str, Any]:
     """The pod after our patch."""
     answer = admit_pod(body, state or world())
     assert isinstance(answer, Admitted), answer
@@ -69,9 +69,9 @@ def admitted(body: dict[str, Any], state: World | None = None) -> dict[str, Any]
     return patched
 
 
-def refused(body: dict[str, Any], state: World | None = None) -> list[str]:
+def refused(body: dict[str, Any], state: AdmissionData | None = None) -> list[str]:
     answer = admit_pod(body, state or world())
-    assert isinstance(answer, Refused), answer
+    assert isinstance(answer, Denied), answer
     return list(answer.problems)
 
 
@@ -370,7 +370,7 @@ def test_all_problems_of_a_pod_are_told_at_once_and_each_once() -> None:
     bad = container({**SLOT, "nvidia.com/gpu": "1"}, env=[{"name": "CUDA_MPS_LOG_DIRECTORY", "value": "/x"}])
     annotations = {"gpushare.dev/threads": "12.5", "gpushare.dev/memory": "16GB"}
     answer = admit_pod(pod(bad, container(name="b"), annotations=annotations), world())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
     assert [problem.split(": ")[0] for problem in answer.problems] == [
         f"{LIMITS}[nvidia.com/gpu]",
         "metadata.annotations[gpushare.dev/threads]",
@@ -382,7 +382,7 @@ def test_all_problems_of_a_pod_are_told_at_once_and_each_once() -> None:
 
 
 def test_a_refusal_is_bounded() -> None:
-    message = Refused(tuple(f"problem {number}" for number in range(500)), frozenset()).message()
+    message = Denied(tuple(f"problem {number}" for number in range(500)), frozenset()).message()
     assert message.endswith("- problem 19\n- and 480 more")
 
 
@@ -406,7 +406,7 @@ def test_a_pod_that_lost_its_limit_on_the_way_is_refused() -> None:
         if variable["name"] != "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
     ]
     answer = check_pod(tampered, world())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
     assert answer.problems == (
         f"{ENV}[CUDA_MPS_PINNED_DEVICE_MEM_LIMIT]: is missing: the pod was changed after gpushare's mutating webhook,"
         " or never passed it; look for an admission webhook that takes it out, then create the pod again",
@@ -418,7 +418,7 @@ def test_a_pod_whose_limit_was_raised_on_the_way_is_refused() -> None:
     for variable in tampered["spec"]["containers"][0]["env"]:
         if variable["name"] == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE":
             variable["value"] = "100"
-    assert check_pod(tampered, world()) == Refused(
+    assert check_pod(tampered, world()) == Denied(
         (f'{ENV}[CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]: "100": {OURS}',), frozenset([Reason.ENVIRONMENT])
     )
 
@@ -427,7 +427,7 @@ def test_a_second_value_behind_ours_is_refused() -> None:
     tampered = admitted(pod())
     tampered["spec"]["containers"][0]["env"].append({"name": "GPUSHARE_THREADS", "value": "100"})
     sentence = f'{ENV}[GPUSHARE_THREADS]: "100": {OURS}'
-    assert check_pod(tampered, world()) == Refused((sentence,), frozenset([Reason.ENVIRONMENT]))
+    assert check_pod(tampered, world()) == Denied((sentence,), frozenset([Reason.ENVIRONMENT]))
 
 
 def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse() -> None:
@@ -508,7 +508,7 @@ def test_whatever_the_pod_the_second_pass_adds_nothing_and_others_are_untouched(
     before = copy.deepcopy(body)
     answer = admit_pod(body, world())
     assert body == before
-    if isinstance(answer, Refused):
+    if isinstance(answer, Denied):
         assert answer.problems
         return
     patched = admitted(body)

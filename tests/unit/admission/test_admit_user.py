@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Reason, Refused
+from gpushare.admission.answer import Admitted, Denied, Reason
 from gpushare.admission.pods import admit_pod, check_pod
 from gpushare.grant.user import way_to_root
 from tests.unit.admission.test_admit_claim_pod import user as claiming
@@ -82,7 +82,7 @@ def test_a_way_to_uid_0_is_refused_with_what_to_do(of_pod: Any, of_container: An
 
 def test_the_refusal_is_counted_as_one_about_the_user() -> None:
     answer = admit_pod(contexts({"runAsUser": 0}, None), world())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
     assert answer.reasons == {Reason.USER}
 
 
@@ -96,7 +96,7 @@ def test_a_pod_whose_user_namespace_the_api_server_dropped_is_refused_before_it_
     patched = admitted(contexts(of_pod, None, hostUsers=False))
     assert check_pod(patched, world()) == Admitted()
     del patched["spec"]["hostUsers"]
-    assert isinstance(check_pod(patched, world()), Refused)
+    assert isinstance(check_pod(patched, world()), Denied)
 
 
 def test_a_share_may_take_root() -> None:
@@ -115,7 +115,7 @@ def test_clients_by_a_claim_are_bound_alike() -> None:
     (client,) = admitted(pod(claiming("mine")), claim_world())["spec"]["containers"]
     assert client["securityContext"] == ADDED
     answer = admit_pod(pod(claiming("mine"), securityContext={"runAsUser": 0}), claim_world())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
 
 
 MAYBE = st.sampled_from([None, True, False])

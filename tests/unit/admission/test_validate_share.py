@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.answer import Admitted, Reason, Refused
+from gpushare.admission.answer import Admitted, Denied, Reason
 from gpushare.admission.shares import validate_share
 
 
@@ -72,12 +72,12 @@ DEFAULT = "spec.clients.memory.default"
     ],
 )
 def test_a_share_is_refused_for(share: dict[str, Any], sentence: str) -> None:
-    assert validate_share(share, None) == Refused((sentence,), frozenset([Reason.SHARE_SPEC]))
+    assert validate_share(share, None) == Denied((sentence,), frozenset([Reason.SHARE_SPEC]))
 
 
 def test_all_problems_are_told_at_once() -> None:
     answer = validate_share(memory(default="0.3", max="0.7"), None)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Denied)
     assert [problem.split(":")[0] for problem in answer.problems] == [DEFAULT, "spec.clients.memory.max"]
 
 
@@ -117,7 +117,7 @@ def test_more_contexts_than_older_drivers_take_warn() -> None:
 
 
 def test_an_update_is_judged_like_a_creation() -> None:
-    assert isinstance(validate_share(memory(default="0.3"), wish()), Refused)
+    assert isinstance(validate_share(memory(default="0.3"), wish()), Denied)
 
 
 def test_an_old_share_that_is_unsound_by_now_can_still_lose_its_finalizer() -> None:

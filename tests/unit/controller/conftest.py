@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, EVENTS, GPU_NODES, GPU_SHARES, NODES, KubeError, Object, Resource
 
 NAMESPACED = {DAEMON_SETS.plural, EVENTS.plural}
@@ -109,8 +109,8 @@ def _merged(known: Object, patch: Object) -> Object:
 
 
 @pytest.fixture
-def settings() -> Settings:
-    return Settings(namespace="gpushare-system", pod_name="operator-0", image="gpushare:test", simulation=True)
+def settings() -> OperatorSettings:
+    return OperatorSettings(namespace="gpushare-system", pod_name="operator-0", image="gpushare:test", simulation=True)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claim_differences import claim_writes
 from gpushare.controller.claim_objects import claim_templates, device_classes
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
 from gpushare.kube.reflector import Key, key_of
 
@@ -59,7 +59,7 @@ def claims() -> Claims:
     return claims
 
 
-def settle(claims: Claims, settings: Settings, *shares: GpuShare) -> int:
+def settle(claims: Claims, settings: OperatorSettings, *shares: GpuShare) -> int:
     """Rounds until nothing is written."""
     for rounds in range(10):
         writes = claim_writes(shares, claims, settings)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def settle(claims: Claims, settings: Settings, *shares: GpuShare) -> int:
 
 
 def test_a_share_gets_its_class_one_for_each_size_and_templates_in_every_namespace_of_users(
-    claims: Claims, settings: Settings
+    claims: Claims, settings: OperatorSettings
 ) -> None:
     assert settle(claims, settings, share()) == 1
     assert claims.names(DEVICE_CLASSES) == ["inference.gpushare.dev", "small.inference.gpushare.dev"]
@@ -102,7 +102,7 @@ def test_a_template_asks_for_exactly_its_size() -> None:
     ]
 
 
-def test_templates_follow_the_labels_of_namespaces(claims: Claims, settings: Settings) -> None:
+def test_templates_follow_the_labels_of_namespaces(claims: Claims, settings: OperatorSettings) -> None:
     chosen = share(allowedNamespaces={"matchLabels": {"team": "ml"}})
     settle(claims, settings, chosen)
     assert claims.names(CLAIM_TEMPLATES) == ["ml/small.inference"]
@@ -112,7 +112,7 @@ def test_templates_follow_the_labels_of_namespaces(claims: Claims, settings: Set
     assert claims.names(CLAIM_TEMPLATES) == ["web/small.inference"]
 
 
-def test_a_size_that_changes_or_goes_takes_its_template_along(claims: Claims, settings: Settings) -> None:
+def test_a_size_that_changes_or_goes_takes_its_template_along(claims: Claims, settings: OperatorSettings) -> None:
     settle(claims, settings, share())
     settle(claims, settings, share(sizes=[SMALL | {"threads": 20}]))
     template = claims.objects[CLAIM_TEMPLATES]["ml", "small.inference"]
@@ -123,7 +123,7 @@ def test_a_size_that_changes_or_goes_takes_its_template_along(claims: Claims, se
     assert claims.names(DEVICE_CLASSES) == ["inference.gpushare.dev"]
 
 
-def test_what_somebody_changes_or_takes_away_comes_back(claims: Claims, settings: Settings) -> None:
+def test_what_somebody_changes_or_takes_away_comes_back(claims: Claims, settings: OperatorSettings) -> None:
     settle(claims, settings, share())
     claims.objects[DEVICE_CLASSES]["", "inference.gpushare.dev"]["spec"] = {"selectors": []}
     del claims.objects[CLAIM_TEMPLATES]["ml", "small.inference"]
@@ -135,25 +135,25 @@ def test_what_somebody_changes_or_takes_away_comes_back(claims: Claims, settings
 @pytest.mark.parametrize(
     "left", [[share(deleting=True)], [], [share(delivery="DevicePlugin", sizes=[])]], ids=["deleting", "gone", "other"]
 )
-def test_everything_goes_with_the_share(claims: Claims, settings: Settings, left: list[GpuShare]) -> None:
+def test_everything_goes_with_the_share(claims: Claims, settings: OperatorSettings, left: list[GpuShare]) -> None:
     settle(claims, settings, share())
     settle(claims, settings, *left)
     assert claims.names(DEVICE_CLASSES) == claims.names(CLAIM_TEMPLATES) == []
 
 
-def test_a_share_made_again_by_the_same_name_gets_its_own(claims: Claims, settings: Settings) -> None:
+def test_a_share_made_again_by_the_same_name_gets_its_own(claims: Claims, settings: OperatorSettings) -> None:
     settle(claims, settings, share(uid="u1"))
     settle(claims, settings, share(uid="u2"))
     (owner,) = claims.objects[DEVICE_CLASSES]["", "inference.gpushare.dev"]["metadata"]["ownerReferences"]
     assert owner["uid"] == "u2"
 
 
-def test_nothing_is_written_while_it_is_unknown_what_there_is(claims: Claims, settings: Settings) -> None:
+def test_nothing_is_written_while_it_is_unknown_what_there_is(claims: Claims, settings: OperatorSettings) -> None:
     claims.known = False
     assert claim_writes([share()], claims, settings) == []  # type: ignore[arg-type]
 
 
-def test_thousands_of_namespaces_are_served_in_parts(claims: Claims, settings: Settings) -> None:
+def test_thousands_of_namespaces_are_served_in_parts(claims: Claims, settings: OperatorSettings) -> None:
     for number in range(450):
         claims.namespace(f"n{number}")
     assert settle(claims, settings, share()) == 3

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import RENDERED, daemon_set
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 
 
 def share(**clients: Any) -> GpuShare:
@@ -16,26 +16,26 @@ def share(**clients: Any) -> GpuShare:
 
 
 @pytest.fixture
-def pod(settings: Settings) -> dict[str, Any]:
+def pod(settings: OperatorSettings) -> dict[str, Any]:
     spec: dict[str, Any] = daemon_set(share(), settings)["spec"]["template"]["spec"]
     return spec
 
 
-def test_a_change_of_limits_never_changes_the_pods(settings: Settings) -> None:
+def test_a_change_of_limits_never_changes_the_pods(settings: OperatorSettings) -> None:
     changed = share(perGpu=8, threads={"default": 5, "max": 10}, memory={"default": "1Gi"}, priority="BelowNormal")
     assert daemon_set(changed, settings) == daemon_set(share(), settings)
 
 
-def test_an_upgrade_is_told_by_the_annotation(settings: Settings) -> None:
+def test_an_upgrade_is_told_by_the_annotation(settings: OperatorSettings) -> None:
     old, new = daemon_set(share(), settings), daemon_set(share(), replace(settings, image="gpushare:next"))
     assert old["metadata"]["annotations"][RENDERED] != new["metadata"]["annotations"][RENDERED]
 
 
-def test_pods_are_replaced_only_when_deleted(settings: Settings) -> None:
+def test_pods_are_replaced_only_when_deleted(settings: OperatorSettings) -> None:
     assert daemon_set(share(), settings)["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
-def test_nothing_owns_the_daemon_set_so_that_no_collector_ends_it(settings: Settings) -> None:
+def test_nothing_owns_the_daemon_set_so_that_no_collector_ends_it(settings: OperatorSettings) -> None:
     assert "ownerReferences" not in daemon_set(share(), settings)["metadata"]
 
 
@@ -56,7 +56,7 @@ def test_the_container_has_no_privilege(pod: dict[str, Any]) -> None:
     assert pod["enableServiceLinks"] is False
 
 
-def test_nothing_but_its_end_ends_it(pod: dict[str, Any], settings: Settings) -> None:
+def test_nothing_but_its_end_ends_it(pod: dict[str, Any], settings: OperatorSettings) -> None:
     (container,) = pod["containers"]
     assert "livenessProbe" not in container
     assert pod["priorityClassName"] == "system-node-critical"
@@ -71,7 +71,7 @@ def test_it_runs_where_its_share_has_gpus(pod: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_simulation_is_passed_on_only_where_it_is_on(settings: Settings, simulated: bool) -> None:
+def test_simulation_is_passed_on_only_where_it_is_on(settings: OperatorSettings, simulated: bool) -> None:
     rendered = daemon_set(share(), replace(settings, simulation=simulated))
     command = rendered["spec"]["template"]["spec"]["containers"][0]["command"]
     assert ("--simulation" in command) is simulated

@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.kube import lease
 from gpushare.kube.client import KubeError, Object, Resource
-from gpushare.kube.lease import LeaseLostError, lead
+from gpushare.kube.lease import LeaderElectionLostError, lead
 
 
 class LeaseKube:
@@ -91,7 +91,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
         finally:
             cancelled.set()
 
-    with pytest.raises(LeaseLostError, match="could not be renewed for 2 s"):
+    with pytest.raises(LeaderElectionLostError, match="could not be renewed for 2 s"):
         await asyncio.wait_for(replica(kube, "a", work), 10)
     assert cancelled.is_set()
 

@@ -10,7 +10,7 @@ from gpushare.controller import gather
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.mps_pods import mps_pod, template_of
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import Template
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, PODS
 
@@ -85,7 +85,7 @@ def test_a_template_counts_as_observed_once_the_controller_has_seen_its_generati
 class Rolling:
     """The share of the fake cluster, served by a pod that is made from another template than its DaemonSet."""
 
-    def __init__(self, kube: Any, settings: Settings) -> None:
+    def __init__(self, kube: Any, settings: OperatorSettings) -> None:
         self.kube, self.settings = kube, settings
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
         self.reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: self.now)
@@ -122,7 +122,7 @@ class Rolling:
 
 
 @pytest.fixture
-def rolling(kube: Any, settings: Settings) -> Rolling:
+def rolling(kube: Any, settings: OperatorSettings) -> Rolling:
     return Rolling(kube, settings)
 
 

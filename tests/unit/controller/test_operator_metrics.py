@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from gpushare.controller import gather
 from gpushare.controller.metrics import FAMILIES, FleetSnapshot, OperatorMeters, samples
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import GPU_SHARES, RESOURCE_CLAIMS
 from tests.unit.controller.test_claim_views import CLAIM
 
@@ -27,7 +27,7 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: Settings, registry: CollectorRegistry) -> Reconciler:
+async def reconciler(kube: Any, settings: OperatorSettings, registry: CollectorRegistry) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(registry))
     await gather.relist(kube, reconciler.world, settings)
     return reconciler

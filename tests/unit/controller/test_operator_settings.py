@@ -2,14 +2,14 @@
 
 import pytest
 
-from gpushare.controller.settings import Settings, SettingsError, from_environment
+from gpushare.controller.settings import OperatorSettings, SettingsError, from_environment
 
 NEEDED = {"GPUSHARE_NAMESPACE": "ns", "GPUSHARE_POD_NAME": "pod", "GPUSHARE_IMAGE": "image"}
 
 
 def test_what_is_not_set_or_empty_has_its_default() -> None:
     settings = from_environment(NEEDED | {"GPUSHARE_MPS_CPU": ""}, simulation=False)
-    assert settings == Settings(namespace="ns", pod_name="pod", image="image")
+    assert settings == OperatorSettings(namespace="ns", pod_name="pod", image="image")
 
 
 def test_what_is_set_is_taken() -> None:

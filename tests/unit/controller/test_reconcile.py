@@ -10,7 +10,7 @@ from gpushare.api.names import FINALIZER
 from gpushare.controller import gather
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
@@ -19,13 +19,13 @@ LABEL = "share.gpushare.dev/a"
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: Settings) -> Reconciler:
+async def reconciler(kube: Any, settings: OperatorSettings) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
     await gather.relist(kube, reconciler.world, settings)
     return reconciler
 
 
-async def restarted(kube: Any, settings: Settings) -> Reconciler:
+async def restarted(kube: Any, settings: OperatorSettings) -> Reconciler:
     fresh = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
     await gather.relist(kube, fresh.world, settings)
     return fresh
@@ -94,7 +94,7 @@ async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Re
 
 
 async def test_a_restarted_operator_writes_nothing_that_differs(
-    kube: Any, reconciler: Reconciler, settings: Settings
+    kube: Any, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
     await reconciler.once()
     kube.writes.clear()

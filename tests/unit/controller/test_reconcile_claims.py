@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from gpushare.controller import gather
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.settings import Settings
+from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -27,7 +27,7 @@ SIZE = {"name": "small", "threads": 10, "memory": "8Gi"}
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: Settings) -> AsyncIterator[Reconciler]:
+async def reconciler(kube: Any, settings: OperatorSettings) -> AsyncIterator[Reconciler]:
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "spec": {**live["spec"], "delivery": "ResourceClaim", "sizes": [SIZE]}})
     kube.put(NAMESPACES, {"metadata": {"name": "ml"}})

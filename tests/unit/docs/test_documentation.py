@@ -8,8 +8,8 @@ import yaml
 
 from gpushare.admission.answer import Admitted
 from gpushare.admission.claims import admit_claim
+from gpushare.admission.data import AdmissionData
 from gpushare.admission.shares import validate_share
-from gpushare.admission.world import World
 from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
@@ -58,7 +58,7 @@ def test_what_the_page_of_claims_shows_is_admitted() -> None:
     assert shown.keys() == {"GpuShare", "Pod", "ResourceClaimTemplate", "ResourceQuota"}
     assert validate_share(shown["GpuShare"], None) == Admitted()
     share = GpuShare.model_validate(shown["GpuShare"])
-    world = World("team-a", {}, {share.name: share}, [share.name], "gpushare-system")
+    world = AdmissionData("team-a", {}, {share.name: share}, [share.name], "gpushare-system")
     assert admit_claim(shown["ResourceClaimTemplate"], world) == Admitted()
     (size,) = {entry["resourceClaimTemplateName"] for entry in shown["Pod"]["spec"]["resourceClaims"]}
     templates = {template["metadata"]["name"]: template for template in claim_templates(share, "team-a")}

@@ -8,7 +8,7 @@ import pytest
 from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Holder, Limits
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import FINALIZER
-from gpushare.fleet import NodeView, Plan, Snapshot, Verdict, plan
+from gpushare.fleet import FleetPlan, NodeView, RefusalVerdict, Snapshot, plan
 
 LIMITS = Limits(threads=50, memory_mib=16384)
 
@@ -111,13 +111,13 @@ class Make:
         return Assignment(uuid=f"GPU-{node}-{index}", share=share, draining=draining, waiting_since=since)
 
     @staticmethod
-    def plan(*parts: GpuShare | NodeView, dra: frozenset[str] = frozenset()) -> Plan:
+    def plan(*parts: GpuShare | NodeView, dra: frozenset[str] = frozenset()) -> FleetPlan:
         shares = tuple(part for part in parts if isinstance(part, GpuShare))
         nodes = tuple(part for part in parts if isinstance(part, NodeView))
         return plan(Snapshot(shares, nodes, dra))
 
     @staticmethod
-    def told(decided: Plan, share: str = "a") -> dict[str, Verdict]:
+    def told(decided: FleetPlan, share: str = "a") -> dict[str, RefusalVerdict]:
         return {str(verdict.type): verdict for verdict in decided.reports[share].verdicts}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet import NodeView, Plan, Snapshot, plan
+from gpushare.fleet import FleetPlan, NodeView, Snapshot, plan
 
 NAMES = ("a", "b", "c")
 
@@ -53,7 +53,7 @@ def _node(draw: st.DrawFn, make: Any, name: str) -> NodeView:
     return node
 
 
-def carried_out(snapshot: Snapshot, decided: Plan) -> Snapshot:
+def carried_out(snapshot: Snapshot, decided: FleetPlan) -> Snapshot:
     """The fleet after the plan was written, before any agent has moved."""
     nodes = []
     for node in snapshot.nodes:
@@ -75,7 +75,7 @@ def _assigned(gpu_node: GpuNode, assignments: tuple[Assignment, ...]) -> GpuNode
     return gpu_node.model_copy(update={"metadata": metadata, "spec": spec})
 
 
-def _with_finalizer(share: GpuShare, decided: Plan) -> GpuShare:
+def _with_finalizer(share: GpuShare, decided: FleetPlan) -> GpuShare:
     if share.name not in decided.finalizers:
         return share
     metadata = share.metadata.model_copy(update={"finalizers": ["gpushare.dev/drain"]})
@@ -109,7 +109,7 @@ def _assigned_now(snapshot: Snapshot) -> set[str]:
     return {item.uuid for node in nodes for item in node.spec.assignments or ()}
 
 
-def _uuids(decided: Plan) -> set[str]:
+def _uuids(decided: FleetPlan) -> set[str]:
     return {item.uuid for items in decided.assignments.values() for item in items}
 
 

@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.pending import Capacity, Claim, Demand, Device, Held, claim_counts, due, explain, pending
+from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held, claim_counts, due, explain, pending
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(minutes=1)
 GIB = 2**30
 
 
-def device(index: int = 0, share: str = "a", threads: int = 100, memory: int = 100, closed: str = "") -> Device:
+def device(index: int = 0, share: str = "a", threads: int = 100, memory: int = 100, closed: str = "") -> ClaimDevice:
     capacity = {
         "threads": Capacity(threads, default=25, least=1),
         "memory": Capacity(memory * GIB, default=16 * GIB, least=GIB // 2, step=2**20),
         "clients": Capacity(4, default=1),
     }
-    return Device("n1", f"gpu-{index}", share, capacity, closed)
+    return ClaimDevice("n1", f"gpu-{index}", share, capacity, closed)
 
 
 def held(index: int = 0, threads: int = 0, memory: int = 0, clients: int = 1) -> Held:
@@ -32,8 +32,8 @@ def claim(name: str = "ml/x", *held: Held, created: datetime = LONG_AGO, **asked
     return Claim(name, f"uid-{name}", "a", created, asked, held)
 
 
-def told(*parts: Device | Claim) -> list[str]:
-    devices = tuple(part for part in parts if isinstance(part, Device))
+def told(*parts: ClaimDevice | Claim) -> list[str]:
+    devices = tuple(part for part in parts if isinstance(part, ClaimDevice))
     claims = tuple(part for part in parts if isinstance(part, Claim))
     return [item.message for item in pending(Demand(devices, claims), NOW)]
 
@@ -82,7 +82,7 @@ def test_a_full_table_of_clients_is_told() -> None:
         ([device(0, closed="Draining")], "takes a client now; GPU gpu-0 of node n1: Draining"),
     ],
 )
-def test_where_no_gpu_takes_clients_that_is_said(devices: list[Device], words: str) -> None:
+def test_where_no_gpu_takes_clients_that_is_said(devices: list[ClaimDevice], words: str) -> None:
     (message,) = told(*devices, claim())
     assert words in message
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment
-from gpushare.fleet import MpsPod, NodeView, Plan, Snapshot, Template, plan
+from gpushare.fleet import FleetPlan, MpsPod, NodeView, Snapshot, Template, plan
 from gpushare.fleet.model import EPOCH
 
 NOW = EPOCH + timedelta(days=1)
@@ -65,7 +65,7 @@ class Fleet:
         templates = {"a": Template("new", self.observed)}
         return Snapshot((self.make.share(**spec),), nodes, pods=pods, templates=templates, now=NOW)
 
-    def plan(self, **spec: Any) -> Plan:
+    def plan(self, **spec: Any) -> FleetPlan:
         return plan(self.snapshot(**spec))
 
     def condition(self, **spec: Any) -> tuple[str, str, str]:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from gpushare.api.conditions import DaemonReason as Reason
 from gpushare.api.gpunode import Limits
 from gpushare.mps.decision import POLL_SECONDS, START_SECONDS, WEDGED_SECONDS, Action, decide
-from gpushare.mps.observation import Answer, Foreign, Link, Observation, OnGpu, Server
-from gpushare.mps.past import Past, Shown
+from gpushare.mps.observation import ControlAnswer, DaemonObservation, Foreign, GpuContexts, Link, Server
+from gpushare.mps.supervisor_state import Shown, SupervisorState
 
 NOW = 10_000.0
 WANTED = Limits(threads=50, memory_mib=16385, priority=1)
-PAST = Past(
+PAST = SupervisorState(
     daemon_ran=True,
     starts=1,
     daemon_since=NOW - 1000,
@@ -25,23 +25,23 @@ PAST = Past(
     server_limits=Shown(50.0, 16384),
     server_limits_written=WANTED,
 )
-HEALTHY = Observation(
+HEALTHY = DaemonObservation(
     now=NOW,
     wanted=WANTED,
     past=PAST,
     daemon_pid=405,
     server=Server(501, "ACTIVE"),
-    on_gpu=OnGpu(frozenset({501, 590}), mps_clients=1),
+    on_gpu=GpuContexts(frozenset({501, 590}), mps_clients=1),
     link=Link.CURRENT,
 )
-FOREIGN = OnGpu(frozenset({630}), foreign=(Foreign(630, "python3"),))
+FOREIGN = GpuContexts(frozenset({630}), foreign=(Foreign(630, "python3"),))
 
 
-def healthy(past: Mapping[str, object] | None = None, **changes: object) -> Observation:
+def healthy(past: Mapping[str, object] | None = None, **changes: object) -> DaemonObservation:
     return replace(HEALTHY, past=replace(PAST, **(past or {})), **changes)  # type: ignore[arg-type]
 
 
-def leaving(past: Mapping[str, object] | None = None, **changes: object) -> Observation:
+def leaving(past: Mapping[str, object] | None = None, **changes: object) -> DaemonObservation:
     return healthy(past, **{"wanted": None, "link": Link.ABSENT, "clients": (), **changes})
 
 
@@ -65,28 +65,28 @@ SERVING = {
         None,
     ),
     "a young daemon may be silent": (
-        healthy({"daemon_since": NOW - START_SECONDS + 1, "server": None}, answer=Answer.NO_DAEMON),
+        healthy({"daemon_since": NOW - START_SECONDS + 1, "server": None}, answer=ControlAnswer.NO_DAEMON),
         Reason.STARTING,
         None,
     ),
-    "one that hangs is told": (healthy(answer=Answer.TIMED_OUT), Reason.CONTROL_TIMEOUT, None),
+    "one that hangs is told": (healthy(answer=ControlAnswer.TIMED_OUT), Reason.CONTROL_TIMEOUT, None),
     "one that hangs for long without clients loses its server": (
-        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu()),
+        healthy(LONG_SILENT, answer=ControlAnswer.TIMED_OUT, on_gpu=GpuContexts()),
         Reason.CONTROL_TIMEOUT,
         Action.KILL_SERVER,
     ),
     "one that hangs for long with clients keeps it": (
-        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu(mps_clients=1)),
+        healthy(LONG_SILENT, answer=ControlAnswer.TIMED_OUT, on_gpu=GpuContexts(mps_clients=1)),
         Reason.CONTROL_TIMEOUT,
         None,
     ),
     "one that hangs while NVML cannot tell keeps it": (
-        healthy(LONG_SILENT, answer=Answer.TIMED_OUT, on_gpu=OnGpu(error="Unknown Error")),
+        healthy(LONG_SILENT, answer=ControlAnswer.TIMED_OUT, on_gpu=GpuContexts(error="Unknown Error")),
         Reason.CONTROL_TIMEOUT,
         None,
     ),
     "a daemon that lost its socket is ended when idle": (
-        healthy(LONG_SILENT, answer=Answer.NO_DAEMON, on_gpu=OnGpu()),
+        healthy(LONG_SILENT, answer=ControlAnswer.NO_DAEMON, on_gpu=GpuContexts()),
         Reason.DAEMON_FAILED,
         Action.KILL_DAEMON,
     ),
@@ -132,14 +132,14 @@ SERVING = {
         None,
     ),
     "a server that let go is replaced": (
-        healthy(on_gpu=OnGpu(), clients=()),
+        healthy(on_gpu=GpuContexts(), clients=()),
         Reason.SERVER_LET_GO,
         Action.KILL_SERVER,
     ),
-    "unless it has clients": (healthy(on_gpu=OnGpu(), clients=(590,)), Reason.SERVER_LET_GO, None),
-    "or nobody knows": (healthy(on_gpu=OnGpu(), clients=None), Reason.SERVER_LET_GO, None),
+    "unless it has clients": (healthy(on_gpu=GpuContexts(), clients=(590,)), Reason.SERVER_LET_GO, None),
+    "or nobody knows": (healthy(on_gpu=GpuContexts(), clients=None), Reason.SERVER_LET_GO, None),
     "without NVML nothing is ready": (
-        healthy(on_gpu=OnGpu(error="GPU is lost")),
+        healthy(on_gpu=GpuContexts(error="GPU is lost")),
         Reason.SERVER_NOT_ACTIVE,
         None,
     ),
@@ -152,7 +152,7 @@ SERVING = {
 }
 LEAVING = {
     "the way in is closed first": (leaving(link=Link.CURRENT, clients=(590,)), Action.REMOVE_LINK),
-    "a stale one too": (leaving(link=Link.STALE, answer=Answer.TIMED_OUT), Action.REMOVE_LINK),
+    "a stale one too": (leaving(link=Link.STALE, answer=ControlAnswer.TIMED_OUT), Action.REMOVE_LINK),
     "clients are waited for": (leaving(clients=(590,)), None),
     "unknown clients are waited for": (leaving(clients=None), None),
     "an idle daemon quits": (leaving(), Action.QUIT),
@@ -162,14 +162,14 @@ LEAVING = {
 
 
 @pytest.mark.parametrize(("seen", "reason", "action"), SERVING.values(), ids=SERVING)
-def test_serving(seen: Observation, reason: Reason, action: Action | None) -> None:
+def test_serving(seen: DaemonObservation, reason: Reason, action: Action | None) -> None:
     decision = decide(seen)
     assert (decision.reason, decision.action) == (reason, action)
     assert not decision.stopped
 
 
 @pytest.mark.parametrize(("seen", "action"), LEAVING.values(), ids=LEAVING)
-def test_leaving(seen: Observation, action: Action | None) -> None:
+def test_leaving(seen: DaemonObservation, action: Action | None) -> None:
     decision = decide(seen)
     assert (decision.reason, decision.action) == (Reason.STOPPING, action)
     assert decision.stopped == (seen.daemon_pid is None)
@@ -192,11 +192,11 @@ def test_limits_that_do_not_take_are_written_at_the_pace_of_the_polls() -> None:
 
 
 observations = st.builds(
-    Observation,
+    DaemonObservation,
     now=st.just(NOW),
     wanted=st.sampled_from([WANTED, None]),
     past=st.builds(
-        Past,
+        SupervisorState,
         daemon_since=st.sampled_from([NOW, NOW - 1000]),
         unanswered_since=st.sampled_from([None, NOW, NOW - 100]),
         server=st.sampled_from([None, 501]),
@@ -205,19 +205,19 @@ observations = st.builds(
         server_limits=st.sampled_from([None, Shown(50.0, 16384), Shown(100.0, None)]),
     ),
     daemon_pid=st.sampled_from([None, 405]),
-    answer=st.sampled_from(Answer),
+    answer=st.sampled_from(ControlAnswer),
     server=st.sampled_from([None, Server(501, "ACTIVE"), Server(501, "FAULT")]),
     clients=st.sampled_from([None, (), (590,)]),
-    on_gpu=st.sampled_from([OnGpu(), FOREIGN, OnGpu(frozenset({501, 590}), 1), OnGpu(error="lost")]),
+    on_gpu=st.sampled_from([GpuContexts(), FOREIGN, GpuContexts(frozenset({501, 590}), 1), GpuContexts(error="lost")]),
     link=st.sampled_from(Link),
 )
 
 
 @given(observations)
-def test_nothing_that_may_have_clients_is_killed_and_ready_means_all_was_seen(seen: Observation) -> None:
+def test_nothing_that_may_have_clients_is_killed_and_ready_means_all_was_seen(seen: DaemonObservation) -> None:
     decision = decide(seen)
     if decision.action in (Action.KILL_SERVER, Action.KILL_DAEMON):
-        assert seen.on_gpu.mps_clients == 0 if seen.answer is not Answer.GIVEN else seen.clients == ()
+        assert seen.on_gpu.mps_clients == 0 if seen.answer is not ControlAnswer.GIVEN else seen.clients == ()
     if decision.action is Action.QUIT:
         assert seen.clients == ()
         assert seen.link is Link.ABSENT

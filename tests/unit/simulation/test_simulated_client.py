@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare.simulation.client import CudaError, SimulatedContext
-from gpushare.simulation.fate import MPS_RPC_FAILURE
+from gpushare.simulation.failure_outcome import MPS_RPC_FAILURE
 from gpushare.simulation.wire import Channel, encode
 
 OPENED = {"uuid": "GPU-1", "product": "NVIDIA H200", "sms": 132, "sms_enforced": 132}

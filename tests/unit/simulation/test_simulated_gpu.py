@@ -2,19 +2,19 @@
 
 import pytest
 
-from gpushare.simulation.fate import Cause
-from gpushare.simulation.gpu import Gpu, Mode, Refused
+from gpushare.simulation.failure_outcome import FailureCause
+from gpushare.simulation.gpu import Mode, RefusedByDriver, SimulatedGpu
 
 GIB = 1 << 30
 
 
 @pytest.fixture
 def gpu():
-    return Gpu("GPU-1", 0, 0, "NVIDIA H200", sms=132, memory_mib=143155)
+    return SimulatedGpu("GPU-1", 0, 0, "NVIDIA H200", sms=132, memory_mib=143155)
 
 
 def refusal(call, *arguments):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedByDriver) as caught:
         call(*arguments)
     return caught.value.code
 
@@ -38,7 +38,7 @@ def test_a_server_that_let_go_cannot_take_hold_of_an_exclusive_gpu_that_a_stray_
     gpu.mode = Mode.EXCLUSIVE_PROCESS
     server = gpu.open_server(10)
     client = gpu.open_client(11, server, 25, None)
-    gpu.fail(Cause.ILLEGAL_ADDRESS, client, now=0)
+    gpu.fail(FailureCause.ILLEGAL_ADDRESS, client, now=0)
     assert refusal(gpu.open_compute, 12) == 46
     gpu.close(client)
     gpu.open_compute(12)
@@ -49,7 +49,7 @@ def test_a_failed_context_keeps_its_memory_until_its_process_ends_and_then_the_s
     client = gpu.open_client(11, gpu.open_server(10), 25, None)
     gpu.allocate(client, GIB)
     before = gpu.free()
-    gpu.fail(Cause.ILLEGAL_ADDRESS, client, now=0)
+    gpu.fail(FailureCause.ILLEGAL_ADDRESS, client, now=0)
     assert gpu.free() == before
     gpu.close(client)
     assert gpu.free() == gpu.memory_mib << 20
@@ -59,7 +59,7 @@ def test_a_fault_stays_on_its_own_server_and_leaves_programs_without_mps(gpu):
     one, other = gpu.open_server(10), gpu.open_server(20)
     culprit, elsewhere = gpu.open_client(11, one, 25, None), gpu.open_client(21, other, 25, None)
     plain = gpu.open_compute(30)
-    gpu.fail(Cause.TRAP, culprit, now=0)
+    gpu.fail(FailureCause.TRAP, culprit, now=0)
     assert (culprit.error, elsewhere.error, plain.error) == (719, 0, 0)
     assert (one.faulted, other.faulted) == (True, False)
 

@@ -24,7 +24,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Report:
     """`data` is what JSON shows; `code` is the exit status."""
 
     data: dict[str, Any]
@@ -32,7 +32,7 @@ class Answer:
     code: int = 0
 
 
-def show(answer: Answer, output: str, console: Console) -> int:
+def show(answer: Report, output: str, console: Console) -> int:
     """`output`: table or json. Returns the exit status."""
     if output == "json":
         console.out(json.dumps(answer.data, indent=2), highlight=False)

@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
-
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu, GpuNode
-from gpushare.cli.kubectl.answer import Answer, Section
+from gpushare.cli.kubectl.answer import Report, Section
 from gpushare.controller.gather import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS, POLICIES, Kube, KubeError, Object
+from gpushare.kube.client import (
+    API_ERRORS,
+    GPU_NODES,
+    GPU_SHARES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POLICIES,
+    Kube,
+    KubeError,
+    Object,
+)
 
 OLDEST_KUBERNETES = (1, 32)
 OLDEST_CONTAINERD = (1, 7, 2)
@@ -41,7 +50,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     level: Level
     what: str
     told: str
@@ -68,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="?", metavar="NODE", help="this node alone; default: all nodes with GPUs")
 
 
-async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+async def run(kube: Kube, args: argparse.Namespace) -> Report:
     namespace = await kube.find(NAMESPACES, args.system_namespace)
     labels = (namespace or {"metadata": {}})["metadata"].get("labels") or {}
     gpu_nodes = [GpuNode.model_validate(item) for item in (await kube.list_all(GPU_NODES))["items"]]
@@ -88,7 +97,7 @@ async def run(kube: Kube, args: argparse.Namespace) -> Answer:
 async def _probe_webhook(kube: Kube) -> str | None:
     try:
         await kube.create(GPU_SHARES, PROBE, dry_run=True)
-    except (KubeError, aiohttp.ClientError, TimeoutError) as error:
+    except API_ERRORS as error:
         return str(error)
     return None
 
@@ -100,92 +109,92 @@ async def _policies(kube: Kube) -> tuple[str, ...] | None:
         return None
 
 
-def check(facts: Facts, node: str | None) -> Answer:
+def check(facts: Facts, node: str | None) -> Report:
     found = [*_cluster(facts), *_nodes(facts, node)]
     data: list[dict[str, Any]] = [{"level": it.level.value, "what": it.what, "message": it.told} for it in found]
     rows = [(it.level.value, it.what, it.told) for it in found]
     code = 1 if any(it.level is Level.FAIL for it in found) else 0
-    return Answer({"checks": data}, [Section("Checks", ("", "WHAT", "TOLD"), rows)], code)
+    return Report({"checks": data}, [Section("Checks", ("", "WHAT", "TOLD"), rows)], code)
 
 
-def _cluster(facts: Facts) -> Iterator[Finding]:
+def _cluster(facts: Facts) -> Iterator[CheckResult]:
     old = _numbers(facts.version)[:2] < OLDEST_KUBERNETES
-    yield Finding(Level.FAIL if old else Level.OK, "Kubernetes", f"{facts.version}; 1.32 or newer is needed")
+    yield CheckResult(Level.FAIL if old else Level.OK, "Kubernetes", f"{facts.version}; 1.32 or newer is needed")
     told = "can be used" if _numbers(facts.version)[:2] >= CLAIMS_SINCE else "needs Kubernetes 1.36 or newer"
-    yield Finding(Level.OK, "ResourceClaims", f"delivery ResourceClaim {told}")
+    yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {told}")
     for part in PARTS:
         yield _part(part, facts.pods)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
     if facts.enforced not in ("", "privileged"):
         told = f'gpushare\'s namespace enforces "{facts.enforced}": agents and MPS pods need "privileged" there'
-        yield Finding(Level.FAIL, "Pod Security", told)
+        yield CheckResult(Level.FAIL, "Pod Security", told)
 
 
-def _part(part: str, pods: Iterable[Object]) -> Finding:
+def _part(part: str, pods: Iterable[Object]) -> CheckResult:
     own = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == part]
     ready = sum(_is_true(pod, "Ready") for pod in own)
     level = Level.FAIL if ready == 0 else Level.WARN if ready < len(own) else Level.OK
-    return Finding(level, part, f"{ready} of {len(own)} pods ready")
+    return CheckResult(level, part, f"{ready} of {len(own)} pods ready")
 
 
-def _webhook(answer: str | None) -> Finding:
+def _webhook(answer: str | None) -> CheckResult:
     if answer is None:
-        return Finding(Level.WARN, "admission", "a wrong GpuShare was let through: the webhook was not asked")
+        return CheckResult(Level.WARN, "admission", "a wrong GpuShare was let through: the webhook was not asked")
     if FAILED_CALL in answer:
-        return Finding(Level.FAIL, "admission", f"the API server does not reach the webhook: {answer}")
+        return CheckResult(Level.FAIL, "admission", f"the API server does not reach the webhook: {answer}")
     if "spec.gpus.products" in answer:
-        return Finding(Level.OK, "admission", "the webhook judges GpuShares")
-    return Finding(Level.WARN, "admission", f"could not be tried: {answer}")
+        return CheckResult(Level.OK, "admission", "the webhook judges GpuShares")
+    return CheckResult(Level.WARN, "admission", f"could not be tried: {answer}")
 
 
-def _policy(found: tuple[str, ...] | None) -> Finding:
+def _policy(found: tuple[str, ...] | None) -> CheckResult:
     if found is None:
-        return Finding(Level.WARN, "policies", "not known: you may not list ValidatingAdmissionPolicies")
+        return CheckResult(Level.WARN, "policies", "not known: you may not list ValidatingAdmissionPolicies")
     ours = [name for name in found if name.startswith("gpushare-")]
     if not ours:
-        return Finding(Level.WARN, "policies", "none of gpushare's: what its parts may do is bounded by RBAC alone")
-    return Finding(Level.OK, "policies", f"{len(ours)} of gpushare's")
+        return CheckResult(Level.WARN, "policies", "none of gpushare's: what its parts may do is bounded by RBAC alone")
+    return CheckResult(Level.OK, "policies", f"{len(ours)} of gpushare's")
 
 
-def _nodes(facts: Facts, wanted: str | None) -> Iterator[Finding]:
+def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:
     known = {node["metadata"]["name"]: node for node in facts.nodes}
     if wanted is not None and wanted not in known:
-        yield Finding(Level.FAIL, f"node {wanted}", "there is no such node")
+        yield CheckResult(Level.FAIL, f"node {wanted}", "there is no such node")
     for name, node in known.items():
         gpu_node = facts.gpu_nodes.get(name)
         has_gpus = gpu_node is not None or node["metadata"].get("labels", {}).get("nvidia.com/gpu.present") == "true"
         if (wanted is None and has_gpus) or name == wanted:
             problems = list(_node(name, node, gpu_node))
-            yield from problems or [Finding(Level.OK, f"node {name}", _fit(gpu_node))]
+            yield from problems or [CheckResult(Level.OK, f"node {name}", _fit(gpu_node))]
 
 
-def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[Finding]:
+def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckResult]:
     where = f"node {name}"
     if not _is_true(node, "Ready"):
-        yield Finding(Level.FAIL, where, "is not Ready")
+        yield CheckResult(Level.FAIL, where, "is not Ready")
     runtime = node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
     if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
-        yield Finding(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
+        yield CheckResult(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
     served = [key for key, amount in (node.get("status", {}).get("allocatable") or {}).items()
               if key.startswith(NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
     if served:
         told = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
-        yield Finding(Level.WARN, where, told + "nvidia.com/gpu.deploy.device-plugin=false to change that")
+        yield CheckResult(Level.WARN, where, told + "nvidia.com/gpu.deploy.device-plugin=false to change that")
     if gpu_node is None:
-        yield Finding(Level.FAIL, where, "no agent tells of it: is the agent's pod there, and its driver?")
+        yield CheckResult(Level.FAIL, where, "no agent tells of it: is the agent's pod there, and its driver?")
         return
     for condition in gpu_node.status.conditions:
         if condition.type.endswith("Reachable") and condition.status != "True":
-            yield Finding(Level.FAIL, where, f"{condition.reason}: {condition.message}")
+            yield CheckResult(Level.FAIL, where, f"{condition.reason}: {condition.message}")
     for gpu in gpu_node.status.gpus:
         if gpu.lost:
-            yield Finding(Level.FAIL, where, f"GPU {gpu.uuid} is lost")
+            yield CheckResult(Level.FAIL, where, f"GPU {gpu.uuid} is lost")
         elif gpu.mig_enabled:
-            yield Finding(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
+            yield CheckResult(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
         elif _in_foreign_mode(gpu, gpu_node.status.compute_modes):
             told = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, set by somebody else"
-            yield Finding(Level.WARN, where, f"{told}: nvidia-smi -c DEFAULT frees it")
+            yield CheckResult(Level.WARN, where, f"{told}: nvidia-smi -c DEFAULT frees it")
 
 
 def _in_foreign_mode(gpu: Gpu, modes: ComputeModes) -> bool:

@@ -9,15 +9,14 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 
-import aiohttp
 from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 from rich.console import Console
 
 from gpushare.cli.kubectl import check, plan, status, top
-from gpushare.cli.kubectl.answer import Answer, show
-from gpushare.controller.world import UnreadableError
-from gpushare.kube.client import Kube, KubeError, connect
+from gpushare.cli.kubectl.answer import Report, show
+from gpushare.controller.fleet_cache import UnreadableError
+from gpushare.kube.client import API_ERRORS, Kube, connect
 
 COMMANDS = {
     "status": (status, "shares, GPUs and what is not as it should be"),
@@ -25,7 +24,7 @@ COMMANDS = {
     "plan": (plan, "which GPUs a GpuShare in a file would take, and which are refused and why"),
     "check": (check, "whether the cluster, or a node, is fit for shares"),
 }
-API_FAILURES = (KubeError, ConfigException, aiohttp.ClientError, TimeoutError, OSError)
+API_FAILURES = (ConfigException, *API_ERRORS)
 UNREADABLE = (plan.PlanError, UnreadableError, ValidationError)
 
 
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return show(answer, args.output, Console(soft_wrap=args.output == "json"))
 
 
-async def _ask(command: Callable[[Kube, argparse.Namespace], Awaitable[Answer]], args: argparse.Namespace) -> Answer:
+async def _ask(command: Callable[[Kube, argparse.Namespace], Awaitable[Report]], args: argparse.Namespace) -> Report:
     kube = await connect(f"kubectl-gpushare/{version('gpushare')}")
     try:
         return await command(kube, args)

@@ -16,16 +16,16 @@ import yaml
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
-from gpushare.cli.kubectl.answer import Answer, Row, Section
+from gpushare.cli.kubectl.answer import Report, Row, Section
+from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.gather import no_claims, nvidia_dra_nodes
-from gpushare.controller.world import World
 from gpushare.fleet import Snapshot
 from gpushare.fleet.assign import fleet_places
 from gpushare.fleet.conditions import verdicts
-from gpushare.fleet.place import Place
+from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.plan import standing_of
 from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
-from gpushare.fleet.standing import Standing
+from gpushare.fleet.share_summary import ShareSummary
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
 
 MANAGER = "kubectl-gpushare"
@@ -36,7 +36,7 @@ class PlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class ShareOutcome:
     """What the plan means for one GPU. `what`: taken, kept or given back; `note`: how far its memory would go."""
 
     node: str
@@ -57,14 +57,14 @@ def _text(name: str) -> str:
         raise argparse.ArgumentTypeError(f"cannot read {name}: {error.strerror}") from None
 
 
-async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+async def run(kube: Kube, args: argparse.Namespace) -> Report:
     """Raises PlanError."""
     wanted = read(args.file)
     try:
         accepted = await _dry_run(kube, wanted)
     except KubeError as error:
         raise PlanError(f"the API server refuses it: {error}") from None
-    world = World(lambda: None)
+    world = FleetCache(lambda: None)
     for resource in (GPU_SHARES, GPU_NODES, NODES):
         answer = await kube.list_all(resource)
         world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
@@ -97,7 +97,7 @@ def read(text: str) -> Object:
     return {key: share[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in share}
 
 
-def plan(live: Snapshot, share: GpuShare) -> Answer:
+def plan(live: Snapshot, share: GpuShare) -> Report:
     """`share`: as the API server would store it."""
     before = {place.key for found in fleet_places(live).values() for place in found if place.holder == share.name}
     others = tuple(other for other in live.shares if other.name != share.name)
@@ -107,7 +107,7 @@ def plan(live: Snapshot, share: GpuShare) -> Answer:
         *(_fate(place, "given back once idle", "") for place in (*standing.draining, *standing.releasing)),
     ]
     slots = len(standing.kept) * share.spec.clients.per_gpu
-    return Answer(
+    return Report(
         {
             "share": share.name,
             "gpus": [_data(fate) for fate in fates],
@@ -124,11 +124,11 @@ def plan(live: Snapshot, share: GpuShare) -> Answer:
     )
 
 
-def _fate(place: Place, what: str, note: str) -> Fate:
-    return Fate(place.node.name, place.uuid, place.gpu.product if place.gpu else "", what, note)
+def _fate(place: GpuRecord, what: str, note: str) -> ShareOutcome:
+    return ShareOutcome(place.node.name, place.uuid, place.gpu.product if place.gpu else "", what, note)
 
 
-def _part(share: GpuShare, place: Place) -> str:
+def _part(share: GpuShare, place: GpuRecord) -> str:
     """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit.
 
     Of a share delivered by claims, how much of it can be claimed.
@@ -143,7 +143,7 @@ def _promised(share: GpuShare) -> int:
     return share.spec.clients.per_gpu * share.memory_default_mib
 
 
-def _summary(share: GpuShare, standing: Standing, slots: int) -> list[Row]:
+def _summary(share: GpuShare, standing: ShareSummary, slots: int) -> list[Row]:
     clients = share.spec.clients
     threads = clients.per_gpu * clients.threads.default
     assigned = verdicts(standing)[1]
@@ -165,11 +165,11 @@ def _summary(share: GpuShare, standing: Standing, slots: int) -> list[Row]:
     ]
 
 
-def _data(fate: Fate) -> dict[str, Any]:
+def _data(fate: ShareOutcome) -> dict[str, Any]:
     return {"node": fate.node, "uuid": fate.uuid, "product": fate.product, "what": fate.what}
 
 
-def _row(fate: Fate) -> Row:
+def _row(fate: ShareOutcome) -> Row:
     return fate.node, fate.uuid, fate.product, fate.what, fate.note
 
 

@@ -7,7 +7,7 @@ from gpushare.api.conditions import ConditionType, EventReason
 from gpushare.api.gpunode import DaemonStatus, Finding, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.cli.kubectl.answer import Answer, Row, Section
+from gpushare.cli.kubectl.answer import Report, Row, Section
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube
 
 
@@ -15,16 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """None of its own."""
 
 
-async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+async def run(kube: Kube, args: argparse.Namespace) -> Report:
     shares = [GpuShare.model_validate(item) for item in (await kube.list_all(GPU_SHARES))["items"]]
     nodes = [GpuNode.model_validate(item) for item in (await kube.list_all(GPU_NODES))["items"]]
     return status(shares, nodes)
 
 
-def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Answer:
+def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:
     names = ("NAME", "GPUS", "SLOTS HELD", "THREADS", "MEMORY", "READY", "REASON")
     gpus = ("NODE", "GPU", "PRODUCT", "SHARE", "STATE", "SLOTS HELD")
-    return Answer(
+    return Report(
         {"shares": [share.wire() for share in shares], "nodes": [node.wire() for node in nodes]},
         [
             Section(

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpushare.agent.status.metrics import CONTAINER, GRANTED, PROCESSES, PROCESSES_GRANTED, THREADS, USED
 from gpushare.api.quantity import MIB
-from gpushare.cli.kubectl.answer import Answer, Row, Section
-from gpushare.kube.client import PODS, Kube, KubeError, Object
-from gpushare.node.metrics import CONTAINER, GRANTED, PROCESSES, PROCESSES_GRANTED, THREADS, USED
+from gpushare.cli.kubectl.answer import Report, Row, Section
+from gpushare.kube.client import API_ERRORS, PODS, Kube, Object
 
 AT_ONCE = 16
 """Agents asked at a time."""
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", help="clients of this GpuShare alone")
 
 
-async def run(kube: Kube, args: argparse.Namespace) -> Answer:
+async def run(kube: Kube, args: argparse.Namespace) -> Report:
     agents = (await kube.list_all(PODS, args.system_namespace, labelSelector=AGENTS)).get("items") or []
     slots = asyncio.Semaphore(AT_ONCE)
     scrapes = await asyncio.gather(*(_scrape(kube, agent, slots) for agent in agents))
@@ -57,11 +56,11 @@ async def _scrape(kube: Kube, pod: Object, slots: asyncio.Semaphore) -> Scrape:
         try:
             port = ports[0]["containerPort"]
             return Scrape(node, await kube.proxied(pod["metadata"]["namespace"], name, port, "metrics"))
-        except (KubeError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except API_ERRORS as error:
             return Scrape(node, "", f"its agent was not reached: {error}")
 
 
-def top(scrapes: Iterable[Scrape], namespace: str | None, share: str | None) -> Answer:
+def top(scrapes: Iterable[Scrape], namespace: str | None, share: str | None) -> Report:
     """`namespace`, `share`: only these; None: all."""
     found = [client for scrape in scrapes for client in _clients(scrape)]
     wanted = [
@@ -72,7 +71,7 @@ def top(scrapes: Iterable[Scrape], namespace: str | None, share: str | None) -> 
     wanted.sort(key=lambda client: -client["memoryUsedMiB"])
     silent = [(scrape.node, scrape.problem) for scrape in scrapes if scrape.problem]
     columns = ("NAMESPACE", "POD", "CONTAINER", "NODE", "SHARE", "GPU", "MEMORY", "OF", "PROCESSES", "THREADS")
-    return Answer(
+    return Report(
         {"clients": wanted, "unreachable": [{"node": node, "problem": problem} for node, problem in silent]},
         [
             Section("Clients", columns, [_row(client) for client in wanted], "none uses a GPU now"),

@@ -1,0 +1,1 @@
+"""Blocking calls with a time limit, and periodic loops."""

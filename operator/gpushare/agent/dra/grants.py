@@ -1,0 +1,66 @@
+"""From a part of a GPU that was allocated to the grant of the container that uses it. Pure."""
+
+from dataclasses import replace
+
+from gpushare.agent.dra.allocation import Allocation, ClaimRefused, Part
+from gpushare.agent.dra.users import containers, environment, users
+from gpushare.api.gpushare import GpuShare, RootUser
+from gpushare.api.quantity import format_mib
+from gpushare.grant.environment import grant_from_environment
+from gpushare.grant.model import Grant, default_grant
+from gpushare.grant.user import way_to_root
+from gpushare.kube.client import Object
+
+
+def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Grant:
+    """What `part` allows. A slot's annotations, which admission made variables of, may only lower it. ClaimRefused."""
+    clients = share.spec.clients
+    if part.threads > clients.threads.max:
+        raise ClaimRefused(_above(claim, share, f"{part.threads} percent of threads", f"{clients.threads.max} percent"))
+    if part.memory_mib > share.memory_max_mib:
+        bound = format_mib(share.memory_max_mib)
+        raise ClaimRefused(_above(claim, share, f"{format_mib(part.memory_mib)} of memory", bound))
+    if clients.root_user is RootUser.FORBID:
+        _check_users(claim, part, share, pod)
+    grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib)
+    if not claim.for_slots:
+        return grant
+    for container in users(pod, claim.name, part.request):
+        wanted = grant_from_environment(environment(pod, container))
+        if wanted is not None and wanted.share == share.name:
+            lower = (min(wanted.threads, grant.threads), min(wanted.memory_mib, grant.memory_mib))
+            grant = replace(grant, threads=lower[0], memory_mib=lower[1])
+    return grant
+
+
+def check_share(claim: Allocation, share: GpuShare, namespace_labels: dict[str, str]) -> None:
+    """That this share may serve the claim at all. ClaimRefused."""
+    if not share.by_claims:
+        raise ClaimRefused(
+            f'{claim} has a GPU of GpuShare "{share.name}", which is delivered by DevicePlugin: delete the pod, so '
+            "that the scheduler places it again"
+        )
+    if not share.spec.allowed_namespaces.matches(namespace_labels):
+        raise ClaimRefused(
+            f'{claim}: GpuShare "{share.name}" does not allow namespace {claim.namespace} (spec.allowedNamespaces)'
+        )
+
+
+def _check_users(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> None:
+    """Admission sees to it, but lets pods with claims pass while it is away."""
+    using = users(pod, claim.name, part.request)
+    for container in containers(pod):
+        way = way_to_root(pod["spec"], container) if container["name"] in using else ""
+        if way:
+            raise ClaimRefused(
+                f"{claim}: container {container['name']} could be UID 0 of the node, whom the MPS daemon obeys: {way}; "
+                f'name another user, set spec.hostUsers to false, or let GpuShare "{share.name}" take root '
+                "(clients.rootUser: Allow)"
+            )
+
+
+def _above(claim: Allocation, share: GpuShare, what: str, bound: str) -> str:
+    return (
+        f'{claim} was allocated {what}, and GpuShare "{share.name}" allows {bound} now: claim less, or have the '
+        "share's max raised"
+    )

@@ -1,0 +1,190 @@
+"""The DRA driver's gRPC services towards the kubelet, as thin answers around `ClaimHooks`.
+
+One socket serves the plugin registration, both versions of the plugin interface, whose messages are alike, and the
+devices' health in both of its versions. A claim that cannot be served fails alone, with its sentence.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from gpushare.agent.dra.allocation import ClaimRefused
+from gpushare.agent.dra.specs import PreparedClaim, cdi_devices
+from gpushare.agent.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from gpushare.agent.proto import drahealth_v1_pb2 as health_v1
+from gpushare.agent.proto import drahealth_v1_pb2_grpc as health_v1_grpc
+from gpushare.agent.proto import drahealth_v1alpha1_pb2 as health_v1alpha1
+from gpushare.agent.proto import drahealth_v1alpha1_pb2_grpc as health_v1alpha1_grpc
+from gpushare.agent.proto import pluginregistration_v1_pb2 as registration
+from gpushare.agent.proto import pluginregistration_v1_pb2_grpc as registration_grpc
+from gpushare.api import names
+
+LOG = logging.getLogger(__name__)
+
+SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""As the kubelet names them; it takes the newest that it knows."""
+HEALTH_SECONDS = 10.0
+"""Told this often: after 30 s without a word the kubelet takes a device's health for unknown."""
+MESSAGE = 1024
+
+
+class ClaimHooks(Protocol):
+    """What the services ask."""
+
+    async def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
+        """Idempotent. May wait a while for a GPU to be ready: the kubelet starts other pods meanwhile. ClaimRefused."""
+        ...
+
+    def unprepare(self, uid: str) -> None:
+        """Idempotent; also of a claim that is not known. OSError: something is left of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """Of a device as the ResourceSlice names it; `trouble`: empty where it is well."""
+
+    pool: str
+    device: str
+    trouble: str = ""
+
+
+class Health:
+    """What is told of the devices; streams wake up when it changes."""
+
+    def __init__(self) -> None:
+        self.devices: tuple[DeviceHealth, ...] = ()
+        self._changed = asyncio.Event()
+
+    def tell(self, devices: Iterable[DeviceHealth]) -> None:
+        told = tuple(devices)
+        if told != self.devices:
+            self.devices = told
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def reports(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
+        """At once, at every change, and every ten seconds."""
+        while True:
+            changed = self._changed
+            yield self.devices
+            try:
+                async with asyncio.timeout(HEALTH_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+
+class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc]
+    """Tells the kubelet what the socket serves."""
+
+    def __init__(self, endpoint: Path) -> None:
+        """`endpoint`: the socket as the kubelet sees it."""
+        self._endpoint = endpoint
+
+    async def GetInfo(self, request: Any, context: Any) -> Any:
+        return registration.PluginInfo(
+            type="DRAPlugin", name=names.DRA_DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
+        )
+
+    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:
+        if not request.plugin_registered:
+            LOG.error("the kubelet refuses the DRA plugin: %s", request.error or "it gives no reason")
+        return registration.RegistrationStatusResponse()
+
+
+class _Plugin:
+    """`messages`: of the version that is served."""
+
+    messages: Any
+
+    def __init__(self, hooks: ClaimHooks) -> None:
+        self._hooks = hooks
+
+    async def NodePrepareResources(self, request: Any, context: Any) -> Any:
+        answers = await asyncio.gather(*(self._prepare(claim) for claim in request.claims))
+        return self.messages.NodePrepareResourcesResponse(claims=dict(answers))
+
+    async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
+        return self.messages.NodeUnprepareResourcesResponse(
+            claims={claim.uid: self._unprepare(claim) for claim in request.claims}
+        )
+
+    async def _prepare(self, claim: Any) -> tuple[str, Any]:
+        answer = self.messages.NodePrepareResourceResponse
+        try:
+            prepared = await self._hooks.prepare(claim.namespace, claim.name, claim.uid)
+        except (ClaimRefused, OSError) as error:
+            return claim.uid, answer(error=str(error))
+        return claim.uid, answer(devices=[self._device(item) for item in _devices(prepared)])
+
+    def _unprepare(self, claim: Any) -> Any:
+        try:
+            self._hooks.unprepare(claim.uid)
+        except OSError as error:
+            return self.messages.NodeUnprepareResourceResponse(error=str(error))
+        return self.messages.NodeUnprepareResourceResponse()
+
+    def _device(self, fields: Mapping[str, Any]) -> Any:
+        known = self.messages.Device.DESCRIPTOR.fields_by_name
+        return self.messages.Device(**{name: value for name, value in fields.items() if name in known and value})
+
+
+class PluginV1(_Plugin, dra_v1_pb2_grpc.DRAPluginServicer):  # type: ignore[misc]
+    messages = dra_v1_pb2
+
+
+class PluginV1beta1(_Plugin, dra_v1beta1_pb2_grpc.DRAPluginServicer):  # type: ignore[misc]
+    messages = dra_v1beta1_pb2
+
+
+class _HealthService:
+    messages: Any
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for devices in self._health.reports():
+            yield self.messages.NodeWatchResourcesResponse(devices=[self._device(item) for item in devices])
+
+    def _device(self, item: DeviceHealth) -> Any:
+        return self.messages.DeviceHealth(
+            device=self.messages.DeviceIdentifier(pool_name=item.pool, device_name=item.device),
+            health=self.messages.UNHEALTHY if item.trouble else self.messages.HEALTHY,
+            last_updated_time=int(time.time()),
+            message=item.trouble[:MESSAGE],
+        )
+
+
+class HealthV1(_HealthService, health_v1_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+    messages = health_v1
+
+
+class HealthV1alpha1(_HealthService, health_v1alpha1_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+    messages = health_v1alpha1
+
+
+def serve(server: grpc.aio.Server, endpoint: Registration, hooks: ClaimHooks, health: Health) -> None:
+    registration_grpc.add_RegistrationServicer_to_server(endpoint, server)
+    dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(PluginV1(hooks), server)
+    dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(PluginV1beta1(hooks), server)
+    health_v1_grpc.add_DRAResourceHealthServicer_to_server(HealthV1(health), server)
+    health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(HealthV1alpha1(health), server)
+
+
+def _devices(prepared: PreparedClaim) -> Iterable[dict[str, Any]]:
+    for part in prepared.parts:
+        yield {
+            "request_names": [part.request],
+            "pool_name": part.pool,
+            "device_name": part.device,
+            "cdi_device_ids": cdi_devices(prepared.uid, part),
+            "share_id": part.share_id,
+        }

@@ -1,0 +1,129 @@
+"""What this node offers to ResourceClaims: one ResourceSlice with a device for each GPU. Pure.
+
+Many claims share a device (KEP-5075); what they take is counted by the scheduler, in percent of threads, bytes of
+memory and clients. A GPU that takes no client for now is tainted NoSchedule and stays: a taint of NoExecute, or a
+device that vanishes, would cost running clients their pods.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from gpushare.agent.gpus.inventory import DriverVersions
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
+from gpushare.fleet.refusals import claimable_mib
+from gpushare.grant.model import LEAST_MEMORY_MIB
+from gpushare.kube.client import Object
+from gpushare.nvml.types import GpuInfo
+
+PREPARED = f"{names.GROUP}/prepared"
+"""Annotation that changes whenever a claim was prepared, which makes the scheduler look at waiting pods again.
+
+The scheduler (Kubernetes 1.37, GatherAllocatedState) counts the capacity of a claim that it is just writing twice. A
+claim that would fit is then refused, and nothing that happens afterwards would bring it back for five minutes.
+"""
+
+
+def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared: int = 0) -> Object:
+    """Owned by the Node, so that it goes with it. `prepared`: how many claims were, see `PREPARED`."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            "name": names.slice_name(node),
+            "ownerReferences": [owner],
+            "annotations": {PREPARED: str(prepared)},
+        },
+        "spec": {
+            "driver": names.DRA_DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": sorted(devices, key=lambda device: str(device["name"])),
+        },
+    }
+
+
+def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed: str = "") -> Object | None:
+    """A GPU with what claims may take of it. `closed`: why it takes none now. None: not one client fits on it."""
+    clients = share.spec.clients
+    memory, default = claimable_mib(share, info.memory_mib), share.memory_default_mib
+    if default > memory:
+        return None
+    threads = clients.threads
+    found: Object = {
+        "name": names.device_name(info.uuid),
+        "attributes": _attributes(info, share, driver),
+        "capacity": {
+            names.CAPACITY_THREADS: _ranged(100 * threads.overcommit, threads.default, 1, threads.max, str),
+            names.CAPACITY_MEMORY: _ranged(
+                memory, default, LEAST_MEMORY_MIB, min(share.memory_max_mib, memory), format_mib
+            ),
+            names.CAPACITY_CLIENTS: {
+                "value": str(clients.per_gpu),
+                "requestPolicy": {"default": "1", "validValues": ["1"]},
+            },
+        },
+        "allowMultipleAllocations": True,
+    }
+    return tainted(found, closed) if closed else found
+
+
+def tainted(device: Object, why: str) -> Object:
+    return {**device, "taints": [{"key": names.TAINT_NOT_READY, "value": why, "effect": "NoSchedule"}]}
+
+
+def same(wanted: Object, present: Object) -> bool:
+    """Whether the API server's own additions, such as the time of a taint, are all that differs."""
+    devices = [_without_times(device) for device in present["spec"].get("devices") or ()]
+    return bool({**present["spec"], "devices": devices} == wanted["spec"]) and _told(present) == _told(wanted)
+
+
+def closed_devices(resource_slice: Object | None) -> frozenset[str] | None:
+    """Names of the devices that the scheduler may give nobody; None: there is no slice, so nothing is to be had."""
+    if resource_slice is None:
+        return None
+    devices = resource_slice["spec"].get("devices") or ()
+    return frozenset(device["name"] for device in devices if device.get("taints"))
+
+
+def _attributes(info: GpuInfo, share: GpuShare, driver: DriverVersions | None) -> Object:
+    """MPS is part of the driver and has its version."""
+    found: Object = {
+        names.ATTRIBUTE_SHARE: {"string": share.name},
+        names.ATTRIBUTE_UUID: {"string": info.uuid},
+        "productName": {"string": info.product[:64]},
+        "multiprocessors": {"int": info.sms},
+        "index": {"int": info.index},
+    }
+    if info.numa_node is not None:
+        found["numaNode"] = {"int": info.numa_node}
+    versions = {"cudaComputeCapability": info.compute_capability}
+    if driver is not None:
+        versions |= {"driverVersion": driver.version, "cudaDriverVersion": driver.cuda_version}
+    return found | {name: {"version": text} for name, raw in versions.items() if (text := _semantic(raw))}
+
+
+def _ranged(value: int, default: int, least: int, most: int, quantity: Callable[[int], str]) -> Object:
+    """Requests round up to whole units of what `quantity` writes."""
+    valid = {"min": quantity(least), "max": quantity(most), "step": quantity(1)}
+    return {"value": quantity(value), "requestPolicy": {"default": quantity(default), "validRange": valid}}
+
+
+def _semantic(version: str) -> str:
+    """Such as 580.159.4 of 580.159.04, as the API wants it (semver.org); empty where there are no numbers."""
+    numbers = [str(int(part)) for part in re.findall(r"[0-9]+", version)[:3]]
+    return ".".join([*numbers, "0", "0"][:3]) if numbers else ""
+
+
+def _told(resource_slice: Object) -> str | None:
+    told: str | None = (resource_slice["metadata"].get("annotations") or {}).get(PREPARED)
+    return told
+
+
+def _without_times(device: Object) -> Object:
+    taints = [
+        {key: value for key, value in taint.items() if key != "timeAdded"} for taint in device.get("taints") or ()
+    ]
+    return {**device, "taints": taints} if taints else device

@@ -1,0 +1,77 @@
+"""Which containers of a pod use which claim. Pure: the pod as the API has it, claims by the names they have there."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from gpushare.agent.dra.allocation import Allocation, ClaimRefused
+from gpushare.kube.client import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`claim`: the ResourceClaim's name; `request`: which of its requests, empty for all of them."""
+
+    container: str
+    claim: str
+    request: str = ""
+
+    def of(self, claim: str, request: str) -> bool:
+        return self.claim == claim and self.request in ("", request)
+
+
+def uses(pod: Object) -> Iterator[Use]:
+    """In the order of the containers, init containers first; those whose claim is not known yet are left out."""
+    names, for_slots = _claim_names(pod), (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    mapped = [item for item in for_slots.get("requestMappings") or () if for_slots.get("resourceClaimName")]
+    for container in containers(pod):
+        for item in (container.get("resources") or {}).get("claims") or ():
+            if item["name"] in names:
+                yield Use(container["name"], names[item["name"]], item.get("request") or "")
+        for item in mapped:
+            if item["containerName"] == container["name"]:
+                yield Use(container["name"], for_slots["resourceClaimName"], item["requestName"])
+
+
+def containers(pod: Object) -> list[Object]:
+    spec = pod.get("spec") or {}
+    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+
+
+def users(pod: Object, claim: str, request: str) -> list[str]:
+    return [use.container for use in uses(pod) if use.of(claim, request)]
+
+
+def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
+    """One container for each part, and one part for each container: a process reaches one GPU. ClaimRefused.
+
+    `others`: names of the pod's claims that are prepared already, of ours as this one.
+    """
+    found = list(uses(pod))
+    for part in claim.parts:
+        several = [use.container for use in found if use.of(claim.name, part.request)]
+        if len(several) > 1:
+            listed = ", ".join(several)
+            raise ClaimRefused(
+                f"{claim} is used by containers {listed}: a claim is one container's; write one for each"
+            )
+    mine = {use.container for use in found if use.claim == claim.name}
+    for use in found:
+        if use.container in mine and use.claim != claim.name and use.claim in others:
+            raise ClaimRefused(
+                f"container {use.container} uses {claim} and ResourceClaim {claim.namespace}/{use.claim}: "
+                "it reaches one GPU by one claim; keep one of them"
+            )
+
+
+def environment(pod: Object, container: str) -> dict[str, str]:
+    """The variables that the pod's spec gives the container by value."""
+    found = next((item for item in containers(pod) if item["name"] == container), {})
+    return {item["name"]: item.get("value") or "" for item in found.get("env") or ()}
+
+
+def _claim_names(pod: Object) -> dict[str, str]:
+    """By the name within the pod's spec."""
+    listed = (pod.get("spec") or {}).get("resourceClaims") or ()
+    names = {item["name"]: item["resourceClaimName"] for item in listed if item.get("resourceClaimName")}
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    return names | {item["name"]: item["resourceClaimName"] for item in made if item.get("resourceClaimName")}

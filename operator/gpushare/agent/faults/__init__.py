@@ -1,0 +1,1 @@
+"""Reports of GPU faults, and of what happened while no agent ran."""

@@ -1,0 +1,91 @@
+"""The gate: a GPU's CDI spec exists exactly while its daemon is verified.
+
+Without it the container runtime refuses every start that names the device and the kubelet tries again, so nothing
+starts on a GPU whose limits are not in force, not even a restarted container. Specs are replaced atomically.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.api import names
+from gpushare.api.gpunode import Uuid
+from gpushare.mps.files import write_text
+
+CDI_VERSION = "0.6.0"
+"""Old enough for containerd 1.7 and CRI-O 1.28; hostPath of device nodes needs 0.5.0."""
+
+PREFIX = names.CDI_KIND.replace("/", "-") + "-"
+SUFFIX = ".json"
+MODES = ("Auto", "Always", "Never")
+
+
+def used(mode: str, container_runtime: str) -> bool:
+    """Whether edits travel by CDI. `container_runtime` is the node's own word, such as containerd://2.4.2.
+
+    containerd 1.x has CDI switched off by default and then drops the devices without a word.
+    """
+    if mode != "Auto":
+        return mode == "Always"
+    name, _, version = container_runtime.partition("://")
+    if name == "containerd":
+        major = version.lstrip("v").split(".")[0]
+        return major.isdecimal() and int(major) >= 2
+    return name == "cri-o"
+
+
+def spec(uuid: Uuid, edits: ContainerEdits) -> dict[str, Any]:
+    """One GPU as a CDI spec (CNCF container-device-interface, SPEC.md)."""
+    return {
+        "cdiVersion": CDI_VERSION,
+        "kind": names.CDI_KIND,
+        "devices": [
+            {
+                "name": uuid,
+                "containerEdits": {
+                    "env": [f"{key}={value}" for key, value in edits.env.items()],
+                    "deviceNodes": [
+                        {"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions}
+                        for node in edits.devices
+                    ],
+                    "mounts": [
+                        {
+                            "hostPath": mount.host_path,
+                            "containerPath": mount.container_path,
+                            "options": ["ro" if mount.read_only else "rw", "nosuid", "nodev", "bind"],
+                        }
+                        for mount in edits.mounts
+                    ],
+                },
+            }
+        ],
+    }
+
+
+class Gate:
+    """The specs in one CDI directory; nothing is written when nothing differs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def uuids(self) -> set[Uuid]:
+        """GPUs whose gate is open, also those that an earlier agent left."""
+        if not self._directory.is_dir():
+            return set()
+        found = (entry.name for entry in self._directory.iterdir())
+        return {name[len(PREFIX) : -len(SUFFIX)] for name in found if name.startswith(PREFIX) and name.endswith(SUFFIX)}
+
+    def open(self, uuid: Uuid, wanted: dict[str, Any]) -> None:
+        path = self._path(uuid)
+        text = json.dumps(wanted, indent=1)
+        if path.is_file() and path.read_text() == text:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_text(path, text, mode=0o644)
+
+    def close(self, uuid: Uuid) -> None:
+        self._path(uuid).unlink(missing_ok=True)
+
+    def _path(self, uuid: Uuid) -> Path:
+        return self._directory / f"{PREFIX}{uuid}{SUFFIX}"

@@ -1,0 +1,119 @@
+"""What containers get of this node's GPUs, simulated or real, from the driver as it was last found.
+
+What a client container and an MPS pod get of a GPU. Pure: paths in, edits out.
+
+A client gets one GPU's device node and the `control` socket of its daemon, nothing that can change a limit; an MPS pod
+gets every GPU of the node, since device nodes are fixed when a container is created.
+"""
+
+import logging
+import platform
+from collections.abc import Iterable, Mapping
+
+from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from gpushare.agent.gpus import devices as delivery
+from gpushare.agent.gpus.driver import CONTROL_DEVICES, SERVER_DEVICES, DriverFiles, find
+from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.settings import AgentSettings
+from gpushare.api import names
+from gpushare.api.gpunode import Uuid
+
+LOG = logging.getLogger(__name__)
+
+DRIVER_BIN = "/opt/gpushare/driver/bin"
+"""Where an MPS pod finds nvidia-cuda-mps-control and -server."""
+
+IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
+"""Where the loaders of Debian's and Red Hat's families look without being told: the spec knows no image."""
+
+CLIENT_ENV = {
+    names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
+    # Keeps NVIDIA's runtime, where it is the default one, from adding GPUs by itself.
+    "NVIDIA_VISIBLE_DEVICES": "void",
+}
+
+
+def client_edits(minor: int, client_dir: str, driver: DriverFiles) -> ContainerEdits:
+    """For a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
+    return ContainerEdits(
+        env=CLIENT_ENV,
+        mounts=(*_library_mounts(driver), Mount(client_dir, names.CLIENT_PIPE_DIR)),
+        devices=_devices(driver, (f"nvidia{minor}", *CONTROL_DEVICES)),
+    )
+
+
+def simulated_client_edits(minor: int, client_dir: str, simulation_dir: str) -> ContainerEdits:
+    """The same in a simulation, where the device node is a socket."""
+    device = f"{simulation_dir}/dev/nvidia{minor}"
+    return ContainerEdits(env=CLIENT_ENV, mounts=(Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR)))
+
+
+def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
+    """For the pods that run the daemons."""
+    executables = tuple(Mount(path, f"{DRIVER_BIN}/{name}") for name, path in driver.executables.items())
+    return ContainerEdits(
+        env={"NVIDIA_VISIBLE_DEVICES": "void"},
+        mounts=(*_library_mounts(driver), *executables),
+        devices=_devices(driver, (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)),
+    )
+
+
+def simulated_mps_edits(simulation_dir: str) -> ContainerEdits:
+    return ContainerEdits(mounts=(Mount(simulation_dir, simulation_dir, read_only=False),))
+
+
+def _library_mounts(driver: DriverFiles) -> tuple[Mount, ...]:
+    return tuple(
+        Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in driver.libraries.items()
+    )
+
+
+def _devices(driver: DriverFiles, nodes: Iterable[str]) -> tuple[DeviceNode, ...]:
+    return tuple(DeviceNode(f"{driver.devices}/{node}", f"/dev/{node}") for node in nodes)
+
+
+SCAN_SECONDS = 20.0
+
+
+class Devices:
+    """`by_cdi`: whether Allocate names CDI devices or carries the edits itself."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self.by_cdi = False
+        self._settings = settings
+        self._driver = DriverFiles({}, {})
+        self._lane = BlockingCaller("driver root", SCAN_SECONDS)
+
+    async def scan(self) -> None:
+        """Looks for the driver again: an upgrade changes its files' names."""
+        if self._settings.simulation_dir is not None:
+            return
+        try:
+            self._driver = await self._lane.call(find, self._settings.driver_root, self._settings.driver_mount)
+        except (OSError, HungError) as error:
+            LOG.warning("driver root %s cannot be read: %s", self._settings.driver_root, error)
+
+    def problem(self) -> str:
+        """Why no container could be given a GPU; empty when it could."""
+        if self._settings.simulation_dir is not None or self._driver.libraries:
+            return ""
+        return f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot"
+
+    def client(self, view: GpuView) -> ContainerEdits:
+        """The edits themselves, as the CDI spec carries them."""
+        client_dir = str(self._settings.root / view.info.uuid / "client")
+        if self._settings.simulation_dir is not None:
+            return delivery.simulated_client_edits(view.info.minor, client_dir, self._settings.simulation_dir)
+        return delivery.client_edits(view.info.minor, client_dir, self._driver)
+
+    def allocated(self, view: GpuView) -> ContainerEdits:
+        """What Allocate answers for a slot of the GPU."""
+        if self.by_cdi:
+            return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))
+        return self.client(view)
+
+    def mps(self, views: Mapping[Uuid, GpuView]) -> ContainerEdits:
+        if self._settings.simulation_dir is not None:
+            return delivery.simulated_mps_edits(self._settings.simulation_dir)
+        return delivery.mps_edits((view.info.minor for view in views.values()), self._driver)

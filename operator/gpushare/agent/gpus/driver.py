@@ -1,0 +1,161 @@
+"""Where the NVIDIA driver's libraries, executables and device nodes lie on this node.
+
+Guarantees: what is found exists below the driver root, symbolic links followed as the root itself would follow them.
+Does not check that libraries and kernel module are of one version: NVML does, and says so.
+"""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+LIBRARY_DIRS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/nvidia",
+    "/usr/lib",
+)
+"""Searched in this order; the first that has libcuda.so.1 is the driver's."""
+
+EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin")
+EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
+CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
+ELF = b"\x7fELF"
+SERVER_DEVICES = (*CONTROL_DEVICES, "nvidia-uvm-tools")
+
+LIBRARIES = (
+    "libcuda.so*",
+    "libcudadebugger.so*",
+    "libnvidia-ml.so*",
+    "libnvidia-ptxjitcompiler.so*",
+    "libnvidia-nvvm*.so*",
+    "libnvidia-gpucomp.so*",
+    "libnvidia-pkcs11*.so*",
+)
+"""What CUDA opens by name, besides itself: the JIT compilers, and NVML for programs that look."""
+
+LINK_HOPS = 40
+"""As many symbolic links as Linux itself follows."""
+
+Listing = Mapping[str, Mapping[str, str]]
+"""Directory -> {entry: the file that it leads to}, paths as seen inside the driver root."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFiles:
+    """`libraries` and `executables`: file name -> path on the host; `devices`: directory of the device nodes there."""
+
+    libraries: Mapping[str, str]
+    executables: Mapping[str, str]
+    devices: str = "/dev"
+
+
+def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
+    """The driver in what was listed; `root` is the driver root as the host names it.
+
+    Without a libcuda.so.1 the result has no libraries: the caller says so where it matters.
+    """
+    libraries: Mapping[str, str] = next(
+        (listing[folder] for folder in LIBRARY_DIRS if "libcuda.so.1" in listing.get(folder, {})), {}
+    )
+    executables = {
+        name: listing[folder][name]
+        for name in EXECUTABLES
+        for folder in reversed(EXECUTABLE_DIRS)
+        if name in listing.get(folder, {})
+    }
+    return DriverFiles(
+        libraries={
+            name: _on_host(root, path)
+            for name, path in sorted(libraries.items())
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in LIBRARIES)
+        },
+        executables={name: _on_host(root, path) for name, path in executables.items()},
+        devices=devices,
+    )
+
+
+def find(root: str, mount: Path) -> DriverFiles:
+    """Reads the driver root, which this process sees at `mount` and the host at `root`."""
+    listing = {folder: _entries(mount, folder, LIBRARIES) for folder in LIBRARY_DIRS}
+    listing |= {folder: _programs(mount, folder) for folder in EXECUTABLE_DIRS}
+    own_devices = root != "/" and (mount / "dev/nvidiactl").exists()
+    return choose(listing, root, devices=_on_host(root, "/dev") if own_devices else "/dev")
+
+
+def nvml_library(mount: Path) -> Path | None:
+    """libnvidia-ml.so.1 as this process can open it, or None where the root has no driver."""
+    for folder in LIBRARY_DIRS:
+        path = resolve(mount, f"{folder}/libnvidia-ml.so.1")
+        if path is not None:
+            return mount / path.lstrip("/")
+    return None
+
+
+def control_program_dir(mount: Path) -> Path | None:
+    """Where this process can run nvidia-cuda-mps-control from, or None where the root has none."""
+    for folder in EXECUTABLE_DIRS:
+        path = resolve(mount, f"{folder}/{EXECUTABLES[0]}")
+        if path is not None and _is_program(mount / path.lstrip("/")):
+            return (mount / path.lstrip("/")).parent
+    return None
+
+
+def resolve(mount: Path, path: str) -> str | None:
+    """The file that an absolute `path` inside the root leads to, or None when there is none.
+
+    An absolute link starts again at the root, and `..` cannot leave it: as if this process had changed its root there.
+    """
+    pending = list(reversed(PurePosixPath(path).parts[1:]))
+    reached: list[str] = []
+    hops = 0
+    while pending:
+        part = pending.pop()
+        if part == "..":
+            reached = reached[:-1]
+            continue
+        here = mount.joinpath(*reached, part)
+        if not here.is_symlink():
+            reached.append(part)
+            continue
+        hops += 1
+        if hops > LINK_HOPS:
+            return None
+        target = here.readlink().as_posix()
+        if target.startswith("/"):
+            reached = []
+        pending += reversed([piece for piece in PurePosixPath(target).parts if piece != "/"])
+    return "/" + "/".join(reached) if mount.joinpath(*reached).exists() else None
+
+
+def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, str]:
+    real = resolve(mount, folder)
+    if real is None:
+        return {}
+    found = {}
+    for entry in (mount / real.lstrip("/")).iterdir():
+        if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns):
+            path = resolve(mount, f"{folder}/{entry.name}")
+            if path is not None:
+                found[entry.name] = path
+    return found
+
+
+def _programs(mount: Path, folder: str) -> dict[str, str]:
+    """Without scripts: some installers wrap the driver's programs, and a wrapper names paths that no container has."""
+    found = _entries(mount, folder, EXECUTABLES)
+    return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ELF)) == ELF
+    except OSError:
+        return False
+
+
+def _on_host(root: str, path: str) -> str:
+    return path if root == "/" else root.rstrip("/") + path

@@ -1,0 +1,1 @@
+"""The kubelet's device plugin API: what is offered, allocated and held."""

@@ -1,0 +1,129 @@
+"""Who holds which slot, by one reading of the kubelet. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+
+Slots = frozenset[int]
+ShareGpu = tuple[ShareName, Uuid]
+Slot = tuple[ShareName, Uuid, int]
+Holdings = Mapping[ShareGpu, Slots]
+ContainerName = tuple[str, str, str]
+"""(namespace, pod, container)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """One device id of any resource that one container holds, from its pod's admission to its end."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletView:
+    """One reading of PodResources, begun at `started`.
+
+    `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
+    and can name more (see `turns`). `absent`: when their pods, as namespace/name, held nothing yet; not known of those
+    of the first reading.
+    """
+
+    started: float
+    allocatable: Holdings
+    held: Holdings
+    holders: Mapping[Slot, frozenset[ContainerName]] = field(default_factory=dict)
+    absent: Mapping[str, float] = field(default_factory=dict)
+
+    def holding(self, share: ShareName, uuid: Uuid) -> Slots:
+        return self.held.get((share, uuid), frozenset())
+
+    def pods(self) -> dict[ShareGpu, frozenset[str]]:
+        """Whose the slots of each share and GPU are, as namespace/name."""
+        found: dict[ShareGpu, frozenset[str]] = {}
+        for (share, uuid, _), containers in self.holders.items():
+            found[share, uuid] = found.get((share, uuid), frozenset()) | _pods(containers)
+        return found
+
+    def places(self) -> dict[ContainerName, ShareGpu]:
+        """Where each container's slot is; each has one."""
+        return {
+            container: (share, uuid)
+            for (share, uuid, _), containers in self.holders.items()
+            for container in containers
+        }
+
+    def containers(self) -> Counter[ShareName]:
+        """How many slots of each share the containers hold: one that two of them hold counts twice."""
+        found: Counter[ShareName] = Counter()
+        for (share, _, _), containers in self.holders.items():
+            found[share] += len(containers)
+        return found
+
+
+def view(
+    started: float,
+    allocatable: Collection[tuple[str, str]],
+    held: Iterable[HeldDevice],
+    before: KubeletView | None = None,
+) -> KubeletView:
+    """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over. `before`: the
+    reading before this one.
+    """
+    holders: dict[Slot, set[ContainerName]] = {}
+    for device in held:
+        slot = _slot(device.resource, device.id)
+        if slot is not None:
+            holders.setdefault(slot, set()).add((device.namespace, device.pod, device.container))
+    return KubeletView(
+        started,
+        by_gpu(allocatable),
+        _grouped(holders),
+        {slot: frozenset(containers) for slot, containers in holders.items()},
+        _absent(_pods(set().union(*holders.values())), before) if before else {},
+    )
+
+
+def _pods(containers: Iterable[ContainerName]) -> frozenset[str]:
+    return frozenset(f"{namespace}/{pod}" for namespace, pod, _ in containers)
+
+
+def _absent(pods: Collection[str], before: KubeletView) -> dict[str, float]:
+    listed = _pods(before.places())
+    new = {pod: before.started for pod in pods if pod not in listed}
+    return new | {pod: at for pod, at in before.absent.items() if pod in pods}
+
+
+def united(listed: Holdings, promised: Holdings) -> dict[ShareGpu, Slots]:
+    """Every slot held, whether the kubelet lists it already or was only just given it."""
+    nothing: Slots = frozenset()
+    return {key: listed.get(key, nothing) | promised.get(key, nothing) for key in listed.keys() | promised.keys()}
+
+
+def by_gpu(devices: Iterable[tuple[str, str]]) -> dict[ShareGpu, Slots]:
+    """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
+    slots = (_slot(resource, device_id) for resource, device_id in devices)
+    return _grouped(slot for slot in slots if slot is not None)
+
+
+def _grouped(slots: Iterable[Slot]) -> dict[ShareGpu, Slots]:
+    grouped: dict[ShareGpu, set[int]] = {}
+    for share, uuid, slot in slots:
+        grouped.setdefault((share, uuid), set()).add(slot)
+    return {place: frozenset(numbers) for place, numbers in grouped.items()}
+
+
+def _slot(resource: str, device_id: str) -> Slot | None:
+    share = names.share_of_resource(resource)
+    if share is None:
+        return None
+    try:
+        return share, *names.parse_slot_id(device_id)
+    except ValueError:
+        return None

@@ -1,0 +1,63 @@
+"""What the kubelet says about devices: which exist and which containers hold them.
+
+Each question is a connection of its own: the kubelet makes a new socket whenever it starts, and a kept connection would
+wait out gRPC's back-off first.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.kubelet.registration import FRESH
+from gpushare.agent.proto import podresources_v1_pb2 as messages
+from gpushare.agent.proto import podresources_v1_pb2_grpc as services
+
+SECONDS = 5.0
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""The kubelet's own bound for its clients; gRPC's default is 4 MiB."""
+CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *FRESH]
+
+
+class PodResourcesError(Exception):
+    """The kubelet did not answer. The text names the socket, the question and gRPC's reason."""
+
+
+class PodResources:
+    """The kubelet's PodResources service, such as /var/lib/kubelet/pod-resources/kubelet.sock."""
+
+    def __init__(self, socket: Path, seconds: float = SECONDS) -> None:
+        """`seconds` bounds each question."""
+        self._socket = socket
+        self._seconds = seconds
+
+    async def held(self) -> list[HeldDevice]:
+        """Devices of every resource held by containers of this node. PodResourcesError: no answer."""
+        answer = await self._ask(
+            "List", lambda stub, limit: stub.List(messages.ListPodResourcesRequest(), timeout=limit)
+        )
+        return [
+            HeldDevice(pod.namespace, pod.name, container.name, devices.resource_name, device_id)
+            for pod in answer.pod_resources
+            for container in pod.containers
+            for devices in container.devices
+            for device_id in devices.device_ids
+        ]
+
+    async def allocatable(self) -> set[tuple[str, str]]:
+        """(resource, device id) of every healthy device that the kubelet knows. PodResourcesError: no answer."""
+        request = messages.AllocatableResourcesRequest()
+        answer = await self._ask(
+            "GetAllocatableResources", lambda stub, limit: stub.GetAllocatableResources(request, timeout=limit)
+        )
+        return {(devices.resource_name, device_id) for devices in answer.devices for device_id in devices.device_ids}
+
+    async def _ask(self, question: str, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
+        async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS) as channel:
+            try:
+                return await call(services.PodResourcesListerStub(channel), self._seconds)
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+                raise PodResourcesError(f"{question} at {self._socket} failed: {reason}") from error

@@ -1,0 +1,228 @@
+"""Taking GPUs, keeping their limits, giving them back: the writing half of what `assignments` plans.
+
+Everything that touches the driver runs beside the tick, one action per GPU at a time, so a hanging GPU holds up nothing
+but itself. Each action is safe to repeat and is repeated until it succeeds; `notes` tells what it waits for.
+
+Giving a GPU back: when its daemon has ended, and what is undone then, in which order.
+
+Idempotent by what is on disk: `stop` in daemon.json is written first and that file goes last, so an agent that dies at
+any point goes on where the last one was.
+"""
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpushare.agent.aio.blocking import HungError
+from gpushare.agent.gpus import compute_mode
+from gpushare.agent.gpus.cdi import Gate
+from gpushare.agent.gpus.inventory import GpuView, Inventory
+from gpushare.agent.reconcile import daemon_files as daemons
+from gpushare.agent.reconcile import lifecycle as release
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.daemon_files import DaemonFiles
+from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.api.gpunode import ComputeMode, ComputeModes, ForeignHolder, Uuid
+from gpushare.mps.layout import GpuDir, gpu_dir
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.nvml.types import NvmlError
+
+LOG = logging.getLogger(__name__)
+
+SILENT_SECONDS = 15.0
+"""A supervisor that wrote nothing for so long does not run: it writes every 2 s, also while it waits for clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopEvidence:
+    """`stop_age`: seconds since daemon.json said stop; `now` is CLOCK_BOOTTIME."""
+
+    state: DaemonState | None
+    stop_age: float
+    control_alive: bool
+    server_shown: bool
+    """NVML shows the server's context."""
+    now: float
+
+
+def waits_for(evidence: StopEvidence) -> str | None:
+    """What the release still waits for, as a sentence; None once nothing of the daemon is left."""
+    state = evidence.state
+    if state is not None and state.stopped:
+        return None
+    silent_for = evidence.stop_age if state is None else min(evidence.stop_age, evidence.now - state.heartbeat)
+    if silent_for < SILENT_SECONDS:
+        return "waiting for the MPS pod to end the daemon"
+    if evidence.control_alive or evidence.server_shown:
+        return "the MPS pod is silent but its daemon still runs: end that pod on this node"
+    return None
+
+
+def remove(directory: GpuDir) -> None:
+    """Removes a GPU's directory, daemon.json last. OSError: try again."""
+    if not directory.path.is_dir():
+        return
+    for entry in directory.path.iterdir():
+        if entry == directory.wanted:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
+    directory.wanted.unlink(missing_ok=True)
+    directory.path.rmdir()
+
+
+RETRY_SECONDS = 3.0
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        root: Path,
+        inventory: Inventory,
+        gate: Gate,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+        foreign: Callable[[], Sequence[ForeignHolder]],
+        proc: Path = Path("/proc"),
+        modes: ComputeModes = ComputeModes.MANAGE,
+    ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold
+        whole GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign
+        it.
+        """
+        self.notes: dict[Uuid, str] = {}
+        self._root = root
+        self._inventory = inventory
+        self._gate = gate
+        self._clock = clock
+        self._changed = changed
+        self._foreign = foreign
+        self._proc = proc
+        self._manages_modes = modes is ComputeModes.MANAGE
+        self._actions: dict[Uuid, asyncio.Task[None]] = {}
+        self._retry_at: dict[Uuid, float] = {}
+
+    def advance(self, decision: GpuDecision, item: DaemonFiles | None) -> None:
+        """Does the next thing for one GPU, or starts it. Never waits for the driver."""
+        planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
+        match planned.stage, item:
+            case GpuStage.TAKE, None:
+                self._take(planned, view)
+            case GpuStage.STOP, DaemonFiles():
+                self._stop(item, view)
+            case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), DaemonFiles()):
+                self._note_leaving(decision)
+                self._keep(planned, item, view)
+
+    def forget(self, present: set[Uuid]) -> None:
+        """Drops notes of GPUs that no plan names any more."""
+        self.notes = {uuid: note for uuid, note in self.notes.items() if uuid in present}
+
+    async def close(self) -> None:
+        for task in self._actions.values():
+            task.cancel()
+        await asyncio.gather(*self._actions.values(), return_exceptions=True)
+
+    def _take(self, planned: GpuPlan, view: GpuView | None) -> None:
+        if planned.limits is None:
+            self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
+        elif view is None or view.lost:
+            self.notes[planned.uuid] = "NVML does not reach this GPU"
+        elif holders := self._foreign():
+            holder = holders[0]
+            self.notes[planned.uuid] = f"pod {holder.namespace}/{holder.pod} of this node holds {holder.resource}"
+        else:
+            wanted = DaemonWanted(uuid=planned.uuid, share=planned.share, limits=planned.limits)
+            self._act(planned.uuid, "taking the GPU", lambda: self._take_now(wanted))
+
+    async def _take_now(self, wanted: DaemonWanted) -> None:
+        directory = gpu_dir(self._root, wanted.uuid)
+        daemons.prepare(directory)
+        if self._manages_modes:
+            await compute_mode.take(self._inventory, wanted.uuid, directory)
+        daemons.write_wanted(directory, wanted)
+        LOG.info("GPU %s is taken for GpuShare %s", wanted.uuid, wanted.share)
+
+    def _keep(self, planned: GpuPlan, item: DaemonFiles, view: GpuView | None) -> None:
+        if planned.limits is not None and planned.limits != item.wanted.limits:
+            daemons.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
+            LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
+        if view is None or view.lost or not self._manages_modes:
+            return
+        if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
+            self._act(
+                planned.uuid,
+                "setting the compute mode",
+                lambda: compute_mode.take(self._inventory, planned.uuid, item.directory),
+            )
+
+    def _note_leaving(self, decision: GpuDecision) -> None:
+        uuid = decision.plan.uuid
+        if decision.plan.stage is not GpuStage.LEAVE:
+            self.notes.pop(uuid, None)
+            return
+        slots = ", ".join(str(slot) for slot in sorted(decision.held))
+        waits = (
+            f"containers hold its slots {slots}" if slots else "the kubelet has not confirmed that its slots are free"
+        )
+        self.notes[uuid] = f"released by the operator, but {waits}"
+
+    def _stop(self, item: DaemonFiles, view: GpuView | None) -> None:
+        uuid = item.wanted.uuid
+        if not item.wanted.stop:
+            daemons.write_wanted(item.directory, item.wanted.model_copy(update={"stop": True}))
+            LOG.info("GPU %s: the daemon of GpuShare %s is told to end", uuid, item.wanted.share)
+            return
+        server = item.state.server_pid if item.state else None
+        shown = view is not None and server in {process.pid for process in view.processes.compute}
+        waits = release.waits_for(
+            release.StopEvidence(
+                state=item.state,
+                stop_age=time.time() - item.written_at,
+                control_alive=self._is_control(item.state.control_pid if item.state else None),
+                server_shown=shown and not (view is not None and view.lost),
+                now=self._clock(),
+            )
+        )
+        if waits is not None:
+            self.notes[uuid] = waits
+        else:
+            self._act(uuid, "giving the GPU back", lambda: self._give_back(item))
+
+    async def _give_back(self, item: DaemonFiles) -> None:
+        await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
+        self._gate.close(item.wanted.uuid)
+        release.remove(item.directory)
+        LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)
+
+    def _is_control(self, pid: int | None) -> bool:
+        """Whether that process is a control daemon: a PID alone may be somebody else's by now."""
+        try:
+            return pid is not None and b"nvidia-cuda-mps-control" in (self._proc / str(pid) / "cmdline").read_bytes()
+        except OSError:
+            return False
+
+    def _act(self, uuid: Uuid, doing: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if uuid in self._actions or self._clock() < self._retry_at.get(uuid, 0.0):
+            return
+
+        async def run() -> None:
+            try:
+                await action()
+                self.notes.pop(uuid, None)
+            except (NvmlError, HungError, OSError) as error:
+                LOG.warning("%s %s failed, trying again: %s", doing, uuid, error)
+                self.notes[uuid] = f"{doing} failed: {error}"
+                self._retry_at[uuid] = self._clock() + RETRY_SECONDS
+            finally:
+                del self._actions[uuid]
+                self._changed()
+
+        self._actions[uuid] = asyncio.create_task(run())

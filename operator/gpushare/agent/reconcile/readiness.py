@@ -1,0 +1,137 @@
+"""Whether one GPU's daemon may serve clients. Pure: an ordered chain, the first failing check is told.
+
+A verdict rests on what is fresh alone: the supervisor's heartbeat, and a look by NVML that is younger than the server
+it must show. ACTIVE alone proves nothing: after a fatal fault a server stays ACTIVE although it let the GPU go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode, ComputeModes
+from gpushare.mps.wire import FRESH_SECONDS, DaemonState, DaemonWanted
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessInput:
+    """All that a verdict is taken from. `now` and times are CLOCK_BOOTTIME seconds of this boot."""
+
+    wanted: DaemonWanted
+    state: DaemonState | None
+    view: GpuView | None
+    client_control: bool
+    """Whether client/control exists."""
+    server_since: float
+    """When this agent first read the present server_pid."""
+    now: float
+    modes: ComputeModes = ComputeModes.MANAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    reason: DaemonReason
+    message: str = ""
+
+    @property
+    def takes_clients(self) -> bool:
+        """Whether a container may start on the GPU now."""
+        return self.reason is DaemonReason.READY
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves: a full table is none of the running clients' concern."""
+        return self.takes_clients or self.reason is DaemonReason.CLIENT_TABLE_FULL
+
+
+def with_room(verdict: Readiness, contexts: int, ceiling: int, processes: int, free_slots: bool) -> Readiness:
+    """The verdict in view of the server's table of clients: no slot is promised that could not be used.
+
+    `contexts` of at most `ceiling` are taken; a client needs `processes`. Where no slot is free, nothing is promised.
+    """
+    if not verdict.takes_clients or not free_slots or contexts + processes <= ceiling:
+        return verdict
+    return Readiness(
+        DaemonReason.CLIENT_TABLE_FULL,
+        f"{contexts} of {ceiling} client contexts are taken and a client may need {processes}: running clients go on, "
+        "free slots are offered again once there is room",
+    )
+
+
+def judge(evidence: ReadinessInput) -> Readiness:
+    share, state, view = evidence.wanted.share, evidence.state, evidence.view
+    if evidence.wanted.stop:
+        return Readiness(DaemonReason.STOPPING, f"the GPU leaves GpuShare {share}; its daemon is told to end")
+    if view is None:
+        return Readiness(DaemonReason.DAEMON_FAILED, "NVML does not show this GPU")
+    if state is None or state.share != share:
+        return Readiness(DaemonReason.PENDING, f"the MPS pod of GpuShare {share} has not taken this GPU yet")
+    for check in _CHAIN:
+        verdict = check(evidence, state, view)
+        if verdict is not None:
+            return verdict
+    return Readiness(DaemonReason.READY)
+
+
+def _reachable(_: ReadinessInput, __: DaemonState, view: GpuView) -> Readiness | None:
+    if view.lost:
+        return Readiness(DaemonReason.GPU_LOST, "NVML no longer reaches the GPU: reset it or restart the node")
+    return None
+
+
+def _supervised(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readiness | None:
+    age = evidence.now - state.heartbeat
+    if not -1.0 <= age <= FRESH_SECONDS:
+        return Readiness(
+            DaemonReason.SUPERVISOR_SILENT, f"the MPS pod of GpuShare {state.share} writes no state any more"
+        )
+    if state.stopped:
+        return Readiness(
+            DaemonReason.PENDING, f"the MPS pod of GpuShare {state.share} ended this daemon before it went"
+        )
+    return None
+
+
+def _reported_ready(_: ReadinessInput, state: DaemonState, __: GpuView) -> Readiness | None:
+    return None if state.ready else Readiness(state.reason, state.message)
+
+
+def _exclusive(evidence: ReadinessInput, _: DaemonState, view: GpuView) -> Readiness | None:
+    if evidence.modes is ComputeModes.LEAVE or view.mode is ComputeMode.EXCLUSIVE_PROCESS:
+        return None
+    return Readiness(DaemonReason.STARTING, f"compute mode is {view.mode.value}, not yet ExclusiveProcess")
+
+
+def _limits(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readiness | None:
+    wanted, found = evidence.wanted.limits, state.in_force
+    if wanted == found:
+        return None
+    told = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
+    return Readiness(
+        DaemonReason.LIMITS_NOT_IN_FORCE,
+        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {told}",
+    )
+
+
+def _seen_by_nvml(evidence: ReadinessInput, state: DaemonState, view: GpuView) -> Readiness | None:
+    if state.server_pid is not None and state.server_pid in {process.pid for process in view.processes.compute}:
+        stale = evidence.now - view.seen_at > FRESH_SECONDS
+        return Readiness(DaemonReason.SERVER_NOT_ACTIVE, "NVML has stopped answering") if stale else None
+    if view.seen_at < evidence.server_since:
+        return Readiness(DaemonReason.STARTING, f"waiting for NVML to show server {state.server_pid}")
+    return Readiness(DaemonReason.SERVER_LET_GO, f"NVML shows no context of server {state.server_pid} on the GPU")
+
+
+def _linked(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness | None:
+    return None if evidence.client_control else Readiness(DaemonReason.STARTING, "client/control is not there yet")
+
+
+_CHAIN: tuple[Callable[[ReadinessInput, DaemonState, GpuView], Readiness | None], ...] = (
+    _reachable,
+    _supervised,
+    _reported_ready,
+    _exclusive,
+    _limits,
+    _seen_by_nvml,
+    _linked,
+)

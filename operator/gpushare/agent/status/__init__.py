@@ -1,0 +1,1 @@
+"""What the agent publishes: GpuNode.status and metrics."""

@@ -1,0 +1,124 @@
+"""What a node's agent counts and times while it works; what is as it is at a moment is in `metrics`.
+
+The device plugins' hooks are wrapped rather than changed: what is measured is what the kubelet waits for.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.kubelet.service import Hooks
+from gpushare.agent.status.metrics import FAMILIES, NodeSnapshot, samples
+from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.metrics.exported import Exported
+
+FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+PATIENT = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+
+
+def export(take: Callable[[], NodeSnapshot]) -> tuple[Exported, "NodeMeters"]:
+    """Everything that an agent exports. `take` is called in the event loop."""
+    exported = Exported("agent")
+    exported.snapshot(FAMILIES, take, samples)
+    return exported, NodeMeters(exported.registry)
+
+
+class NodeMeters:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._loops = Histogram(
+            "gpushare_loop_duration_seconds",
+            "One turn of a loop of the agent: tick, poll_gpus (NVML), poll_kubelet, observe, scan (driver), report.",
+            ["loop"],
+            buckets=FAST,
+            registry=registry,
+        )
+        self.allocate = Histogram(
+            "gpushare_allocate_duration_seconds",
+            "How long Allocate took to make a container's edits; the kubelet starts no other pod meanwhile.",
+            buckets=FAST,
+            registry=registry,
+        )
+        self.allocate_refused = Counter(
+            "gpushare_allocate_refused",
+            "Allocations refused since the share could not serve them any more.",
+            registry=registry,
+        )
+        self.ready = Histogram(
+            "gpushare_allocation_ready_seconds",
+            "From Allocate until the container's GPU was verified and had room for it (PreStartContainer).",
+            buckets=PATIENT,
+            registry=registry,
+        )
+        self.not_ready = Counter(
+            "gpushare_prestart_not_ready",
+            "Times that PreStartContainer found a container's GPU not ready; it looks twice a second, for 20 s.",
+            registry=registry,
+        )
+        self._ended = Counter(
+            "gpushare_clients_ended",
+            "CUDA client processes ended in order through their MPS daemon, by what asked for it.",
+            ["cause"],
+            registry=registry,
+        )
+        self._not_ended = Counter(
+            "gpushare_client_end_failures",
+            "Times that clients which were due could not be ended, by what asked for it.",
+            ["cause"],
+            registry=registry,
+        )
+
+        for cause in TerminationCause:
+            self._ended.labels(cause.value)
+            self._not_ended.labels(cause.value)
+
+    def turn(self, loop: str, seconds: float) -> None:
+        self._loops.labels(loop).observe(seconds)
+
+    def told(self, cause: TerminationCause, ended: int, trouble: bool) -> None:
+        """Takes what Endings tells of each try."""
+        self._ended.labels(cause.value).inc(ended)
+        if trouble:
+            self._not_ended.labels(cause.value).inc()
+
+
+class MeteredHooks:
+    """The same hooks, timed. `clock`: seconds, monotonic.
+
+    Of an allocation its time is kept until the container may start; one that never does is forgotten with the next one
+    of its id, so there is at most one entry for each id.
+    """
+
+    def __init__(self, hooks: Hooks, meters: NodeMeters, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hooks = hooks
+        self._meters = meters
+        self._clock = clock
+        self._allocated_at: dict[str, float] = {}
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        try:
+            with self._meters.allocate.time():
+                return self._hooks.edits(device_ids)
+        except LookupError:
+            self._meters.allocate_refused.inc()
+            raise
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        self._hooks.allocated(device_ids)
+        self._allocated_at.update(dict.fromkeys(device_ids, self._clock()))
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        try:
+            why = await self._hooks.not_ready(device_ids)
+        except LookupError:
+            self._meters.not_ready.inc()
+            raise
+        if why is not None:
+            self._meters.not_ready.inc()
+        else:
+            for device_id in device_ids:
+                # A container that starts again has no allocation of its own.
+                if (began := self._allocated_at.pop(device_id, None)) is not None:
+                    self._meters.ready.observe(self._clock() - began)
+        return why

@@ -1,0 +1,1 @@
+"""Ending CUDA clients through their MPS daemon: departures, `maxWait`, clients left by a fault."""

@@ -1,0 +1,124 @@
+"""What the operator knows of claims: classes and templates of ours, namespaces, and who was allocated which device.
+
+Followed only once there is a share that is delivered by ResourceClaim. Of the cluster's claims those that concern our
+devices are kept, without what nobody here reads.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from gpushare.api import names
+from gpushare.kube.client import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Kube,
+    Object,
+    Resource,
+)
+from gpushare.kube.reflector import Key, Reflector
+
+_OURS = {"labelSelector": names.LABEL_SHARE}
+_SELECTORS: dict[Resource, dict[str, str]] = {
+    DEVICE_CLASSES: _OURS,
+    CLAIM_TEMPLATES: _OURS,
+    NAMESPACES: {},
+    RESOURCE_CLAIMS: {},
+    RESOURCE_SLICES: {"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
+}
+_READ = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels")
+
+
+class ClaimCache:
+    """`changed` is called when anything followed changed."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._reflectors: dict[Resource, Reflector] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def followed(self) -> bool:
+        return bool(self._reflectors)
+
+    @property
+    def known(self) -> bool:
+        """Everything has been listed; False: nothing may be concluded from what is missing."""
+        return self.followed and all(reflector.synced.is_set() for reflector in self._reflectors.values())
+
+    def follow(self, kube: Kube) -> None:
+        """Begins to follow, once; ends with `close`."""
+        if self.followed:
+            return
+        for resource, selectors in _SELECTORS.items():
+            prune = _pruned_claim if resource == RESOURCE_CLAIMS else None
+            reflector = Reflector(kube, resource, self._changed, prune=prune, **selectors)
+            self._reflectors[resource] = reflector
+            self._tasks.append(asyncio.create_task(reflector.run(), name=f"follow {resource.plural}"))
+
+    def check(self) -> None:
+        """Raises what ended the following, if anything did: what is known would only grow old."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def all(self, resource: Resource) -> dict[Key, Object]:
+        """By (namespace, name)."""
+        reflector = self._reflectors.get(resource)
+        return {} if reflector is None else reflector.objects
+
+    def observe(self, resource: Resource, obj: Object) -> None:
+        """The answer to a write of ours, until its event comes."""
+        reflector = self._reflectors.get(resource)
+        if reflector is not None:
+            reflector.observe(obj)
+
+    def allocated(self) -> frozenset[tuple[str, str]] | None:
+        """(pool, device) of everything of ours that a claim has; None while that is not known."""
+        if not self.followed:
+            return frozenset()
+        if not self.known:
+            return None
+        return frozenset(
+            (result["pool"], result["device"])
+            for claim in self.all(RESOURCE_CLAIMS).values()
+            for result in allocation_results(claim)
+        )
+
+
+def allocation_results(claim: Object) -> list[Object]:
+    """What of our driver a claim was allocated; empty while it is pending."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or []
+    return [result for result in results if result.get("driver") == names.DRA_DRIVER]
+
+
+def requested_classes(claim: Object) -> list[str]:
+    """The DeviceClasses that a claim names, alternatives included."""
+    return [str(request.get("deviceClassName") or "") for request in requests_of(claim)]
+
+
+def requests_of(claim: Object) -> list[Object]:
+    """What a claim asks for, alternatives included, without the requests' names."""
+    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
+    return [choice for request in requests for choice in _choices(request)]
+
+
+def _choices(request: Object) -> list[Object]:
+    return [request["exactly"]] if request.get("exactly") else list(request.get("firstAvailable") or [])
+
+
+def _pruned_claim(claim: Object) -> Object | None:
+    """None: it is none of ours."""
+    if not allocation_results(claim) and not any(map(names.parse_device_class, requested_classes(claim))):
+        return None
+    metadata = {key: claim["metadata"][key] for key in _READ if key in claim["metadata"]}
+    status = {"allocation": (claim.get("status") or {}).get("allocation")}
+    return {"metadata": metadata, "spec": claim.get("spec") or {}, "status": status}

@@ -1,0 +1,80 @@
+"""One GPU as the fleet sees it: what its agent tells, whom it was assigned to, and who holds it.
+
+A share holds a GPU as long as the node lists its daemon or a container with a slot; only where neither is told, the
+assignment decides. What is told outranks what was written, since it is what runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu
+from gpushare.fleet.model import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """`gpu` is None where the agent does not describe it: no news of the node, or the GPU is gone."""
+
+    node: NodeView
+    uuid: str
+    gpu: Gpu | None
+    assignment: Assignment | None
+    daemon: DaemonStatus | None
+    slots: tuple[int, ...]
+    holder: str | None
+    pods: frozenset[str] = frozenset()
+    """Some of the holder's pods that hold these slots, as namespace/name."""
+    claimed: bool = False
+    """Some ResourceClaim has it, or may have, by the API; its node tells the same as slots once it knows the pod."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.node.name, self.uuid
+
+    @property
+    def index(self) -> int:
+        return self.gpu.index if self.gpu else -1
+
+    @property
+    def draining(self) -> bool:
+        return self.assignment is not None and self.assignment.draining and self.assignment.share == self.holder
+
+    def __str__(self) -> str:
+        return f"GPU {self.uuid} of node {self.node.name}"
+
+
+def places(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _, __: False) -> list[GpuRecord]:
+    """Every GPU that the node's GpuNode names anywhere, by NVML index, then uuid.
+
+    `claimed`: whether some claim has a GPU, by its uuid and its holder.
+    """
+    gpu_node = node.gpu_node
+    if gpu_node is None:
+        return []
+    gpus = {gpu.uuid: gpu for gpu in gpu_node.status.gpus}
+    assignments = {assignment.uuid: assignment for assignment in gpu_node.spec.assignments or ()}
+    daemons = {daemon.uuid: daemon for daemon in gpu_node.status.daemons}
+    held: dict[str, dict[str, set[int]]] = {}
+    pods: dict[tuple[str, str], set[str]] = {}
+    for entry in gpu_node.status.holders:
+        if entry.slots:
+            held.setdefault(entry.uuid, {}).setdefault(entry.share, set()).update(entry.slots)
+            pods.setdefault((entry.uuid, entry.share), set()).update(entry.pods)
+
+    found = []
+    for uuid in {*gpus, *assignments, *daemons, *held}:
+        daemon, assignment, slots = daemons.get(uuid), assignments.get(uuid), held.get(uuid, {})
+        holder = _holder(daemon, slots, assignment)
+        taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
+        named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
+        gpu = gpus.get(uuid)
+        found.append(GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
+    return sorted(found, key=lambda place: (place.index, place.uuid))
+
+
+def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment: Assignment | None) -> str | None:
+    if daemon is not None:
+        return daemon.share
+    if slots:
+        return min(slots)
+    return assignment.share if assignment is not None else None

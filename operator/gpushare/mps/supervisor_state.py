@@ -1,0 +1,131 @@
+"""What one GPU's supervisor remembers from look to look, and the two back-offs that follow from it. Pure."""
+
+from dataclasses import dataclass, replace
+
+from gpushare.api.gpunode import Limits
+from gpushare.mps.control import shown_mib
+
+LONGEST_BACKOFF_SECONDS = 60.0
+GOOD_SECONDS = 60.0
+"""A daemon that ran so long did start: its end begins a new count."""
+FIRST_SERVER_WAIT_SECONDS = 0.5
+LONGEST_SERVER_WAIT_SECONDS = 30.0
+_MOST_DOUBLINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Limits as the daemon reads them back: percent, MiB (floored, see `shown_mib`; None: no limit), priority.
+
+    A server shows no priority of its own: the daemon's default counts for its clients.
+    """
+
+    threads: float
+    memory_mib: int | None
+    priority: int | None = None
+
+    def agrees(self, wanted: Limits) -> bool:
+        return (
+            self.threads == wanted.threads
+            and self.memory_mib in (shown_mib(wanted.memory_mib), wanted.memory_mib)
+            and self.priority in (None, wanted.priority)
+        )
+
+    def __str__(self) -> str:
+        memory = "no memory limit" if self.memory_mib is None else f"{self.memory_mib} MiB"
+        priority = "" if self.priority is None else f", priority {self.priority}"
+        return f"{self.threads:g} %, {memory}{priority}"
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorState:
+    """Times are CLOCK_BOOTTIME seconds. Limits read back count for one daemon and one server.
+
+    `daemon_ran`: at the last look. `…_written`: the limits written last. `trouble`: what the last action ran into.
+    `last_failure`: how daemon or server ended last. `fault_since`: when the present server was first seen in FAULT;
+    `faulted`: PIDs of the clients that it listed then, which have lost their contexts.
+    """
+
+    daemon_ran: bool = False
+    starts: int = 0
+    failures: int = 0
+    daemon_since: float = 0.0
+    daemon_start_at: float = 0.0
+    unanswered_since: float | None = None
+    server: int | None = None
+    server_attempts: int = 0
+    server_start_at: float = 0.0
+    defaults: Shown | None = None
+    defaults_written: Limits | None = None
+    server_limits: Shown | None = None
+    server_limits_written: Limits | None = None
+    read_at: float = 0.0
+    trouble: str = ""
+    servers_lost: int = 0
+    last_failure: str = ""
+    faults: int = 0
+    last_fault: str = ""
+    fault_counted: bool = False
+    fault_since: float | None = None
+    faulted: tuple[int, ...] = ()
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.starts - 1)
+
+    def daemon_runs(self, now: float) -> "SupervisorState":
+        """A daemon was started or taken over."""
+        return replace(self, daemon_ran=True, daemon_since=now)
+
+    def daemon_ended(self, now: float, how: str = "") -> "SupervisorState":
+        """0, 1, 2, 4, … 60 s until the next start; the count begins anew after a good minute."""
+        failures = 1 if self.daemon_ran and now - self.daemon_since >= GOOD_SECONDS else self.failures + 1
+        wait = min(2.0 ** min(failures - 2, _MOST_DOUBLINGS), LONGEST_BACKOFF_SECONDS) if failures > 1 else 0.0
+        return SupervisorState(
+            starts=self.starts,
+            failures=failures,
+            daemon_start_at=now + wait,
+            trouble=self.trouble,
+            servers_lost=self.servers_lost,
+            faults=self.faults,
+            last_fault=self.last_fault,
+            last_failure=how or self.last_failure,
+        )
+
+    def unanswered(self, now: float) -> "SupervisorState":
+        return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
+
+    def server_is(self, pid: int | None) -> "SupervisorState":
+        """The server seen now; one that is new has yet to show its limits."""
+        past = replace(self, server=pid, unanswered_since=None)
+        if pid != self.server:
+            past = replace(past, server_limits=None, server_limits_written=None)
+            past = past._without_fault()
+        return past if pid is None else replace(past, server_attempts=0, server_start_at=0.0)
+
+    def server_lost(self, how: str) -> "SupervisorState":
+        """The server ended although nobody ended it."""
+        return replace(self, servers_lost=self.servers_lost + 1, last_failure=how)
+
+    def server_stands(
+        self, status: str, holds_gpu: bool, clients: tuple[int, ...] | None, now: float
+    ) -> "SupervisorState":
+        """A fault begins with FAULT, and is over once the server is ACTIVE and on the GPU again."""
+        if status == "FAULT":
+            since = now if self.fault_since is None else self.fault_since
+            return replace(self, fault_since=since, faulted=self.faulted if clients is None else clients)
+        return self._without_fault() if status == "ACTIVE" and holds_gpu else self
+
+    def _without_fault(self) -> "SupervisorState":
+        return replace(self, fault_since=None, fault_counted=False, faulted=())
+
+    def fault_told(self, message: str) -> "SupervisorState":
+        """A fault shows in FAULT, in a server that let the GPU go, or in both one after the other: it counts once."""
+        if self.fault_counted:
+            return self
+        return replace(self, faults=self.faults + 1, last_fault=message, fault_counted=True)
+
+    def server_attempted(self, now: float) -> "SupervisorState":
+        wait = FIRST_SERVER_WAIT_SECONDS * 2.0 ** min(self.server_attempts, _MOST_DOUBLINGS)
+        start_at = now + min(wait, LONGEST_SERVER_WAIT_SECONDS)
+        return replace(self, server_attempts=self.server_attempts + 1, server_start_at=start_at)

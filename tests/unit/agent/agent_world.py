@@ -1,0 +1,303 @@
+"""One node for the agent's core: an API, an NVML, a kubelet and an MPS pod that are a few lines each."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpushare.agent.agent import Agent
+from gpushare.agent.kubelet.allocation_lock import AllocationLock
+from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.kubelet.listing import OfferedDevice
+from gpushare.agent.kubelet.podresources import PodResourcesError
+from gpushare.agent.kubelet.preferred import preferred_slots
+from gpushare.agent.kubelet.service import DeviceService
+from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.agent.settings import AgentSettings
+from gpushare.agent.termination.terminate import ClientTerminator
+from gpushare.agent.usage.enforcement import ViolationEnforcer
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeModes
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
+from gpushare.kube.event_recorder import Event
+from gpushare.mps.clock import boot_clock
+from gpushare.mps.files import read_model, write_model
+from gpushare.mps.layout import gpu_dir
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.nvml.types import GpuProcess
+
+SHARE: Object = {
+    "metadata": {"name": "a", "uid": "s", "resourceVersion": "1"},
+    "spec": {"clients": {"perGpu": 4, "threads": {"default": 25, "max": 50}, "memory": {"default": "16Gi"}}},
+}
+
+
+class FakeKube:
+    """Objects by kind and name; watches tell what changes; server-side apply merges as far as we need it."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Resource, dict[str, Object]] = {
+            NODES: {
+                "n": {
+                    "metadata": {"name": "n", "uid": "node-1"},
+                    "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}},
+                }
+            },
+            GPU_SHARES: {"a": SHARE},
+            GPU_NODES: {},
+            PODS: {},
+        }
+        self.status_writes = 0
+        self._version = 1
+        self._watchers: list[tuple[Resource, asyncio.Queue[Object]]] = []
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        try:
+            return self.objects[resource][name]
+        except KeyError:
+            raise KubeError(404, "NotFound", name) from None
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
+        return {"items": list(self.objects[resource].values()), "metadata": {"resourceVersion": str(self._version)}}
+
+    async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
+        queue: asyncio.Queue[Object] = asyncio.Queue()
+        self._watchers.append((resource, queue))
+        while True:
+            yield await queue.get()
+
+    async def apply(self, resource: Resource, name: str, body: Object, *, manager: str, **kind: Any) -> Object:
+        if kind.get("subresource") == "status":
+            self.status_writes += 1
+            return self.put(resource, {**await self.get(resource, name), "status": body["status"]})
+        return self.put(resource, {"spec": {}, **body, "metadata": {**body["metadata"], "uid": f"u{self._version}"}})
+
+    def put(self, resource: Resource, obj: Object) -> Object:
+        self._version += 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        self.objects[resource][obj["metadata"]["name"]] = obj
+        self._tell(resource, "MODIFIED", obj)
+        return obj
+
+    def remove(self, resource: Resource, name: str) -> None:
+        self._tell(resource, "DELETED", self.objects[resource].pop(name))
+
+    def assign(self, *assignments: Object) -> None:
+        node = self.objects[GPU_NODES]["n"]
+        self.put(GPU_NODES, {**node, "spec": {"assignments": list(assignments)}})
+
+    def _tell(self, resource: Resource, kind: str, obj: Object) -> None:
+        for watched, queue in self._watchers:
+            if watched == resource:
+                queue.put_nowait({"type": kind, "object": obj})
+
+
+@dataclass
+class FakeKubelet:
+    """Believes each plugin at once; tests say what containers hold."""
+
+    started: set[str] = field(default_factory=set)
+    holders: set[tuple[str, str]] = field(default_factory=set)
+    hooks: dict[str, Any] = field(default_factory=dict)
+    services: dict[str, DeviceService] = field(default_factory=dict)
+    readings: int = 0
+    down: bool = False
+
+    async def held(self) -> list[HeldDevice]:
+        if self.down:
+            raise PodResourcesError("no kubelet")
+        self.readings += 1
+        return [HeldDevice("ns", "pod", "app", resource, device_id) for resource, device_id in sorted(self.holders)]
+
+    async def allocatable(self) -> set[tuple[str, str]]:
+        if self.down:
+            raise PodResourcesError("no kubelet")
+        return {(resource, item.id) for resource, items in self.listed.items() for item in items if item.healthy}
+
+    @property
+    def listed(self) -> dict[str, list[OfferedDevice]]:
+        """What it is told by the plugins that have started, of a resource once it was offered."""
+        return {resource: self.services[resource].devices for resource in self.started}
+
+    def ids(self, share: str = "a", healthy: bool = True) -> list[str]:
+        """Those of the share that may be allocated; else those that may not."""
+        return sorted(item.id for item in self.listed.get(f"gpushare.dev/{share}", []) if item.healthy is healthy)
+
+    def plugin(self, resource: str, hooks: Any) -> Any:
+        self.hooks[resource] = hooks
+        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock, AllocationLock(boot_clock))
+        return FakePlugin(self, resource)
+
+    async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
+        """Gives a container the slot; it is listed once a test says so in `holders`."""
+        one = messages.ContainerAllocateRequest(devices_ids=[device_id])
+        await self.services[resource].Allocate(messages.AllocateRequest(container_requests=[one]), None)
+
+
+class FakePlugin:
+    """A plugin without sockets: the real service, called directly."""
+
+    def __init__(self, kubelet: FakeKubelet, resource: str) -> None:
+        self._kubelet, self._resource = kubelet, resource
+        self._service = kubelet.services[resource]
+        self.promised, self.settle, self.offer = self._service.promised, self._service.settle, self._service.offer
+
+    def listed(self) -> bool:
+        return bool(self._service.devices)
+
+    async def start(self) -> None:
+        self._kubelet.started.add(self._resource)
+
+    async def stop(self) -> None:
+        self._kubelet.started.discard(self._resource)
+
+    async def leave(self) -> None:
+        pass
+
+
+class FakeDaemon:
+    """The control program of every GPU: knows each client that NVML lists."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self.asked: list[int] = []
+
+    def sound_servers(self) -> list[int]:
+        return [1000]
+
+    def clients(self, server: int) -> list[int]:
+        return [process.pid for listed in self._nvml.clients.values() for process in listed]
+
+    def terminate_client(self, server: int, pid: int) -> bool:
+        self.asked.append(pid)
+        return pid in self.clients(server)
+
+
+class FakeTeller:
+    def __init__(self) -> None:
+        self.told: list[Event] = []
+
+    def tell(self, news: Event) -> None:
+        self.told.append(news)
+
+    def over(self, regarding: Object, reason: Any, subject: str = "") -> None:
+        pass
+
+
+class World:
+    """One node. `mps` plays the MPS pods: whatever daemon.json wants is done at once while `supervised`."""
+
+    def __init__(self, tmp_path: Path, nvml: Any) -> None:
+        self.kube, self.kubelet, self.nvml = FakeKube(), FakeKubelet(), nvml
+        self.daemons, self.teller = FakeDaemon(nvml), FakeTeller()
+        self.root, self.cdi, self.proc = tmp_path / "run", tmp_path / "cdi", tmp_path / "proc"
+        self.root.mkdir()
+        self.proc.mkdir()
+        self.supervised = True
+        self.agent: Agent | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, modes: ComputeModes = ComputeModes.MANAGE) -> None:
+        settings = AgentSettings(
+            node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim", compute_modes=modes
+        )
+        endings = ClientTerminator(self.root, lambda _: self.daemons, self.proc)
+        enforcement = ViolationEnforcer("n", endings, lambda _: self.daemons, self.teller, boot_clock, self.proc)
+        kubelet = self.kubelet
+        self.agent = Agent(
+            settings,
+            self.kube,
+            self.nvml,
+            kubelet,
+            kubelet.plugin,
+            enforcement,
+            proc=self.proc,  # type: ignore[arg-type]
+        )
+        self._tasks.append(asyncio.create_task(self.agent.run()))
+
+    async def stop(self) -> None:
+        while self._tasks:
+            task = self._tasks.pop()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def mps(self) -> None:
+        while True:
+            for path in self.root.glob("GPU-*/daemon.json"):
+                wanted = read_model(path, DaemonWanted).value
+                if self.supervised and wanted is not None:
+                    self._supervise(wanted)
+            await asyncio.sleep(0.02)
+
+    def _supervise(self, wanted: DaemonWanted) -> None:
+        directory, pid = gpu_dir(self.root, wanted.uuid), 1000 + int(wanted.uuid[-1])
+        if wanted.stop:
+            self.nvml.servers.pop(wanted.uuid, None)
+        else:
+            self.nvml.servers.setdefault(wanted.uuid, pid)
+            directory.client_control.touch()
+        state = DaemonState(
+            uuid=wanted.uuid,
+            share=wanted.share,
+            heartbeat=time.clock_gettime(time.CLOCK_BOOTTIME),
+            reason=DaemonReason.STOPPING if wanted.stop else DaemonReason.READY,
+            server_pid=None if wanted.stop else pid,
+            in_force=None if wanted.stop else wanted.limits,
+            stopped=wanted.stop,
+        )
+        with contextlib.suppress(OSError):
+            write_model(directory.state, state)
+
+    def client(self, pid: int, memory_mib: int, pod: Object) -> None:
+        """A process of the pod's only container that uses GPU-0 through MPS."""
+        self.process(pid, pod["metadata"]["uid"], "ab" * 32)
+        self.nvml.clients["GPU-0"] = [GpuProcess(pid, memory_mib)]
+
+    def process(self, pid: int, pod_uid: str, container_id: str) -> None:
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + ["100", "0"]))
+        (directory / "cgroup").write_text(f"0::/kubepods/pod{pod_uid}/{container_id}\n")
+
+    def gates(self) -> list[str]:
+        return sorted(path.name for path in self.cdi.glob("*.json"))
+
+    def status(self) -> Object:
+        status: Object = self.kube.objects[GPU_NODES].get("n", {}).get("status", {})
+        return status
+
+    def daemon(self) -> Object:
+        daemons = self.status().get("daemons") or [{}]
+        first: Object = daemons[0]
+        return first
+
+    async def until(self, condition: Callable[[], object], seconds: float = 8.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            assert time.monotonic() < deadline, f"not within {seconds} s; status: {json.dumps(self.status())}"
+            await asyncio.sleep(0.02)
+
+    async def read(self) -> None:
+        """The agent has begun and ended a reading of the kubelet."""
+        before = self.kubelet.readings
+        await self.until(lambda: self.kubelet.readings >= before + 2)
+
+    async def serving(self) -> None:
+        """GPU-0 is assigned to share a and offered."""
+        await self.until(lambda: self.status().get("gpus"))
+        self.kube.assign({"uuid": "GPU-0", "share": "a"})
+        await self.until(lambda: len(self.kubelet.ids()) == 4)
+
+
+def read_wanted(world: World) -> DaemonWanted:
+    wanted = read_model(gpu_dir(world.root, "GPU-0").wanted, DaemonWanted).value
+    assert wanted is not None
+    return wanted

@@ -1,0 +1,94 @@
+"""An NVML whose GPUs a test sets, loses and hangs, and a node with an agent."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent import agent
+from gpushare.agent.status import writer as throttle
+from gpushare.agent.usage import violations as findings
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from tests.unit.agent.agent_world import World
+
+
+def info(index: int = 0) -> GpuInfo:
+    return GpuInfo(f"GPU-{index}", index, index, "NVIDIA H200", 143155, 132, "9.0", None, False)
+
+
+@dataclass
+class FakeNvml:
+    infos: list[GpuInfo] = field(default_factory=lambda: [info(0), info(1)])
+    modes: dict[str, ComputeMode] = field(default_factory=dict)
+    servers: dict[str, int] = field(default_factory=dict)
+    clients: dict[str, list[GpuProcess]] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    hanging: set[str] = field(default_factory=set)
+    unloaded: bool = False
+    version: str = "580.159.04"
+    simulated: bool = True
+    release: threading.Event = field(default_factory=threading.Event)
+
+    def unplug(self, index: int) -> None:
+        self.infos = [info(other) for other in (0, 1) if other != index]
+
+    def driver_version(self) -> str:
+        if self.unloaded:
+            raise NvmlError("Driver Not Loaded")
+        return self.version
+
+    def cuda_version(self) -> str:
+        return "13.0"
+
+    def gpus(self) -> list[GpuInfo]:
+        return list(self.infos)
+
+    def compute_mode(self, uuid: str) -> ComputeMode:
+        self._ask(uuid)
+        return self.modes.get(uuid, ComputeMode.DEFAULT)
+
+    def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
+        self._ask(uuid)
+        self.modes[uuid] = mode
+
+    def processes(self, uuid: str) -> GpuProcesses:
+        self._ask(uuid)
+        clients = tuple(self.clients.get(uuid, ()))
+        return GpuProcesses(clients, (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
+
+    def close(self) -> None:
+        pass
+
+    def _ask(self, uuid: str) -> None:
+        if self.unloaded:
+            raise NvmlError("Driver Not Loaded")
+        if uuid in self.lost:
+            raise GpuLostError("GPU is lost")
+        if uuid in self.hanging:
+            self.release.wait(30)
+
+
+@pytest.fixture
+def nvml() -> FakeNvml:
+    """Two H200, GPU-0 and GPU-1."""
+    return FakeNvml()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(throttle, "INTERVAL", 0.5)
+    monkeypatch.setattr(agent, "TICK_SECONDS", 0.1)
+    monkeypatch.setattr(agent, "KUBELET_SECONDS", 0.2)
+    monkeypatch.setattr(agent, "NVML_SECONDS", 0.2)
+    monkeypatch.setattr(agent, "OBSERVE_SECONDS", 0.3)
+    monkeypatch.setattr(findings, "CLEAR_SECONDS", 1.0)
+    world = World(tmp_path, nvml)
+    mps = asyncio.create_task(world.mps())
+    world.start()
+    yield world
+    await world.stop()
+    mps.cancel()

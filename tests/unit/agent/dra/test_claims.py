@@ -1,0 +1,181 @@
+"""Preparing and unpreparing claims, against an API that is a few lines and a real directory."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.agent.dra import claims as module
+from gpushare.agent.dra.allocation import ClaimRefused
+from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, Claims
+from gpushare.agent.dra.specs import ClaimSpecs
+from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.api.conditions import DaemonReason
+from gpushare.kube.client import RESOURCE_CLAIMS, KubeError, Object, Resource
+from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
+
+READY = Readiness(DaemonReason.READY)
+STARTING = Readiness(DaemonReason.STARTING, "the server is not there yet")
+PLACE = ("a", "GPU-0")
+
+
+class Node:
+    """One GPU of share a; tests change what is known of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.objects: dict[str, Object] = {"c": claim()}
+        self.gpu: ClaimableGpu | None = ClaimableGpu("GPU-0", share(), READY)
+        self.pods: dict[str, Object] = {POD_UID: pod()}
+        self.changes = 0
+        self.directory = directory
+        self.claims = self.agent()
+
+    def agent(self) -> Claims:
+        """One that was just started."""
+        return Claims(self, "n", ClaimSpecs(self.directory), self.found, lambda: self.pods, self.changed)  # type: ignore[arg-type]
+
+    def found(self, device: str) -> ClaimableGpu | None:
+        return self.gpu if device == "gpu-0" else None
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        if resource == RESOURCE_CLAIMS:
+            if name not in self.objects:
+                raise KubeError(404, "NotFound", f"no claim {name}")
+            return self.objects[name]
+        return {"metadata": {"name": name, "labels": {"team": "ml"}}}
+
+    async def prepare(self, name: str = "c", uid: str = UID) -> Any:
+        return await self.claims.prepare("ns", name, uid)
+
+    def specs(self) -> list[str]:
+        return sorted(path.name for path in self.directory.iterdir()) if self.directory.exists() else []
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(module, "READY_SECONDS", 0.4)
+    monkeypatch.setattr(module, "READY_POLL_SECONDS", 0.05)
+    return Node(tmp_path / "cdi")
+
+
+async def test_a_claim_is_held_from_its_preparation_until_the_kubelet_gives_it_up(node: Node) -> None:
+    prepared = await node.prepare()
+    assert (prepared.parts[0].uuid, prepared.parts[0].grant.threads) == ("GPU-0", 10)
+    assert node.claims.holdings() == {PLACE: frozenset({0})}
+    assert node.claims.pods() == {PLACE: frozenset({"ns/p"})}
+    assert node.claims.containers()["ns", "p", "app"].grant == prepared.parts[0].grant
+    node.claims.unprepare(UID)
+    assert (node.claims.holdings(), node.specs(), node.changes, node.claims.count) == ({}, [], 2, 1)
+    node.claims.unprepare(UID)
+
+
+async def test_preparing_twice_is_preparing_once_even_while_the_gpu_is_not_ready(node: Node) -> None:
+    first = await node.prepare()
+    node.gpu = ClaimableGpu("GPU-0", share(), STARTING)
+    assert await node.prepare() == first
+    assert node.changes == 1
+
+
+async def test_a_restarted_agent_knows_what_is_prepared_and_can_give_it_up(node: Node) -> None:
+    first = await node.prepare()
+    node.claims = node.agent()
+    assert node.claims.holdings() == {PLACE: frozenset({0})}
+    assert await node.prepare() == first
+    node.claims.unprepare(UID)
+    assert node.specs() == []
+
+
+async def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
+    await node.prepare()
+    node.objects["c"] = claim(result(shareID="other", consumedCapacity={"threads": "30", "memory": "4Gi"}))
+    assert (await node.prepare()).parts[0].grant.threads == 30
+    assert node.claims.holdings() == {PLACE: frozenset({0})}
+
+
+async def test_each_part_keeps_its_number_while_others_come_and_go(node: Node) -> None:
+    uids = [f"00000000-0000-0000-0000-{number:012d}" for number in range(3)]
+    for number, uid in enumerate(uids):
+        node.objects[f"c{number}"] = claim(name=f"c{number}", uid=uid)
+        node.pods[POD_UID] = pod(claims={"gpu": f"c{number}"})
+        await node.prepare(f"c{number}", uid)
+    node.claims.unprepare(uids[0])
+    assert node.claims.holdings() == {PLACE: frozenset({1, 2})}
+    node.pods[POD_UID] = pod()
+    await node.prepare()
+    assert node.claims.holdings() == {PLACE: frozenset({0, 1, 2})}
+
+
+def lose_gpu(node: Node) -> None:
+    node.gpu = None
+
+
+def leave(node: Node) -> None:
+    node.gpu = ClaimableGpu("GPU-0", share(), READY, leaving=True)
+
+
+def not_ready(node: Node) -> None:
+    node.gpu = ClaimableGpu("GPU-0", share(), STARTING)
+
+
+def without_cdi(node: Node) -> None:
+    node.gpu = ClaimableGpu("GPU-0", share(), WITHOUT_CDI)
+
+
+def without_share(node: Node) -> None:
+    node.gpu = ClaimableGpu("GPU-0", None, READY)
+
+
+def without_pod(node: Node) -> None:
+    node.pods.clear()
+
+
+def without_claim(node: Node) -> None:
+    node.objects.clear()
+
+
+def forbid(node: Node) -> None:
+    node.gpu = ClaimableGpu("GPU-0", share(allowedNamespaces={"matchLabels": {"team": "web"}}), READY)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (lose_gpu, "which no GpuShare has any more: delete the pod"),
+        (leave, "which no GpuShare has any more: delete the pod"),
+        (not_ready, "GPU GPU-0: Starting: the server is not there yet"),
+        (without_cdi, "claims need CDI"),
+        (without_share, "the GpuShare of GPU GPU-0 is not known here yet"),
+        (without_pod, "its pod is not known here yet"),
+        (without_claim, "cannot be read: NotFound"),
+        (forbid, "does not allow namespace ns"),
+    ],
+)
+async def test_what_cannot_be_prepared_is_refused_and_leaves_nothing(
+    node: Node, trouble: Callable[[Node], None], words: str
+) -> None:
+    trouble(node)
+    with pytest.raises(ClaimRefused) as refused:
+        await node.prepare()
+    assert words in str(refused.value)
+    assert (node.claims.holdings(), node.specs(), node.changes) == ({}, [], 0)
+
+
+@pytest.mark.parametrize("uid", ["", "../../etc/passwd", UID.upper() + "x"])
+async def test_only_a_uid_becomes_part_of_a_files_name(node: Node, uid: str) -> None:
+    with pytest.raises(ClaimRefused, match="which is none"):
+        await node.prepare(uid=uid)
+    node.claims.unprepare(uid)
+
+
+async def test_a_claim_waits_for_its_gpu_and_is_prepared_as_soon_as_that_is_ready(node: Node) -> None:
+    not_ready(node)
+    waiting = asyncio.create_task(node.prepare())
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    node.gpu = ClaimableGpu("GPU-0", share(), READY)
+    assert (await waiting).uid == UID

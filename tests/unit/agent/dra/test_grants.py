@@ -1,0 +1,100 @@
+"""From an allocation to what a container is granted, and which uses of claims are refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.agent.dra.allocation import ClaimRefused, allocation
+from gpushare.agent.dra.grants import check_share, granted
+from gpushare.agent.dra.users import Use, check, uses
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import Grant
+from tests.unit.agent.dra.objects import UID, claim, container, pod, result, share, slot_pod
+
+SLOTS = allocation(claim(result("container-0-request-0"), name="slots", by_scheduler=True), UID, "n")
+CLAIM = allocation(claim(), UID, "n")
+
+
+def with_environment(threads: int, memory_mib: int, name: str = "a") -> dict[str, Any]:
+    return slot_pod({"app": client_environment(Grant(name, threads, memory_mib, 1, 0), None)})
+
+
+def test_a_claim_grants_what_was_allocated_with_the_shares_processes_and_priority() -> None:
+    clients = {"perGpu": 8, "processes": 2, "priority": "BelowNormal", "memory": {"default": "4Gi"}}
+    assert granted(CLAIM, CLAIM.parts[0], share(clients=clients), pod()) == Grant("a", 10, 2048, 2, 1)
+
+
+@given(st.integers(1, 60), st.integers(64, 65536))
+def test_a_slots_annotations_lower_its_claim_and_never_raise_it(threads: int, memory_mib: int) -> None:
+    grant = granted(SLOTS, SLOTS.parts[0], share(), with_environment(threads, memory_mib))
+    assert (grant.threads, grant.memory_mib) == (min(threads, 10), min(memory_mib, 2048))
+
+
+def test_variables_of_another_share_or_of_a_claims_pod_count_for_nothing() -> None:
+    assert granted(SLOTS, SLOTS.parts[0], share(), with_environment(1, 512, "b")).threads == 10
+    own = container(env=client_environment(Grant("a", 1, 512, 1, 0), None))
+    assert granted(CLAIM, CLAIM.parts[0], share(), pod(own)).threads == 10
+
+
+@pytest.mark.parametrize(
+    ("consumed", "words"),
+    [
+        ({"threads": "61", "memory": "2Gi"}, "allocated 61 percent of threads"),
+        ({"threads": "10", "memory": "65Gi"}, "allocated 65Gi of memory"),
+    ],
+)
+def test_more_than_the_share_allows_by_now_is_refused(consumed: dict[str, str], words: str) -> None:
+    found = allocation(claim(result(consumedCapacity=consumed)), UID, "n")
+    with pytest.raises(ClaimRefused, match=words):
+        granted(found, found.parts[0], share(), pod())
+
+
+@pytest.mark.parametrize(
+    ("context", "way"),
+    [
+        ({}, "neither runAsUser nor runAsNonRoot: true is set"),
+        ({"runAsUser": 0}, "runAsUser is 0"),
+        ({"runAsUser": 7}, "allowPrivilegeEscalation is not false"),
+        ({"runAsUser": 7, "privileged": True}, "it is privileged"),
+    ],
+)
+def test_a_pod_that_admission_did_not_see_is_refused_its_way_to_root(context: dict[str, Any], way: str) -> None:
+    rooted = pod(container(securityContext=context))
+    with pytest.raises(ClaimRefused, match=f"container app could be UID 0 of the node.*: {way};"):
+        granted(CLAIM, CLAIM.parts[0], share(), rooted)
+    beside = pod(container(), container("sidecar", "other", securityContext={"runAsUser": 0}))
+    assert granted(CLAIM, CLAIM.parts[0], share(), beside).threads == 10
+    own_namespace = {**rooted, "spec": {**rooted["spec"], "hostUsers": False}}
+    assert granted(CLAIM, CLAIM.parts[0], share(), own_namespace).threads == 10
+    trusting = {"perGpu": 8, "memory": {"default": "4Gi"}, "rootUser": "Allow"}
+    assert granted(CLAIM, CLAIM.parts[0], share(clients=trusting), rooted).threads == 10
+
+
+def test_a_share_serves_claims_of_its_namespaces_alone_and_only_by_claims() -> None:
+    chosen = share(allowedNamespaces={"matchLabels": {"team": "ml"}})
+    check_share(CLAIM, chosen, {"team": "ml"})
+    with pytest.raises(ClaimRefused, match="does not allow namespace ns"):
+        check_share(CLAIM, chosen, {"team": "web"})
+    with pytest.raises(ClaimRefused, match="delivered by DevicePlugin"):
+        check_share(CLAIM, share(delivery="DevicePlugin"), {})
+
+
+def test_uses_are_found_by_name_by_template_and_by_slot() -> None:
+    both = pod(container("app", "gpu", "nic"), claims={"gpu": "c", "nic": "n"})
+    assert list(uses(both)) == [Use("app", "c"), Use("app", "n")]
+    made = pod(container(), claims={}, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "p-gpu-x"}])
+    assert list(uses(made)) == [Use("app", "p-gpu-x")]
+    assert list(uses(pod(container(), claims={}))) == [], "its claim is not made yet"
+    assert list(uses(slot_pod({"app": {}}))) == [Use("app", "slots", "container-0-request-0")]
+
+
+def test_one_container_reaches_one_gpu_by_one_claim() -> None:
+    check(CLAIM, pod(), [])
+    check(CLAIM, pod(container("app"), container("other", "nic"), claims={"gpu": "c", "nic": "n"}), ["n"])
+    with pytest.raises(ClaimRefused, match="used by containers app, second"):
+        check(CLAIM, pod(container("app"), container("second")), [])
+    with pytest.raises(ClaimRefused, match="uses ResourceClaim ns/c and ResourceClaim ns/d"):
+        check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["d"])
+    check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["e"])

@@ -1,0 +1,65 @@
+"""What is prepared survives on disk, as specs that a runtime can read."""
+
+import json
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.agent.dra.specs import ClaimSpecs, PreparedClaim, PreparedPart, cdi_devices
+from gpushare.grant.model import Grant
+from tests.unit.agent.dra.objects import UID
+
+
+def prepared(*parts: PreparedPart, uid: str = UID) -> PreparedClaim:
+    return PreparedClaim(uid, "ns", "c", parts or (part(),))
+
+
+def part(request: str = "gpu", threads: int = 10, memory_mib: int = 2048, processes: int = 1) -> PreparedPart:
+    return PreparedPart("GPU-0", request, "n", "gpu-0", f"id-{request}", Grant("a", threads, memory_mib, processes, 0))
+
+
+@given(st.integers(1, 100), st.integers(64, 200_000), st.integers(1, 4))
+def test_what_was_prepared_is_read_back(
+    tmp_path_factory: object, threads: int, memory_mib: int, processes: int
+) -> None:
+    directory = tmp_path_factory.mktemp("cdi")  # type: ignore[attr-defined]
+    claim = prepared(part("one", threads, memory_mib, processes), part("two", 1))
+    ClaimSpecs(directory).write(claim)
+    assert ClaimSpecs(directory).read_all() == [claim]
+
+
+def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: Path) -> None:
+    ClaimSpecs(tmp_path).write(prepared())
+    (file,) = tmp_path.iterdir()
+    body = json.loads(file.read_text())
+    (device,) = body["devices"]
+    assert list(device["containerEdits"]) == ["env"]
+    named = {variable.split("=")[0] for variable in device["containerEdits"]["env"]}
+    assert {
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_LOG_DIRECTORY",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "CUDA_MPS_CLIENT_PRIORITY",
+    } <= named
+    assert cdi_devices(UID, part())[0] == "gpushare.dev/gpu=GPU-0"
+    assert cdi_devices(UID, part())[1] == f"{body['kind']}={device['name']}"
+
+
+def test_others_specs_and_what_cannot_be_read_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "gpushare.dev-claim-torn.json").write_text("{")
+    (tmp_path / "gpushare.dev-claim-newer.json").write_text('{"annotations": {}, "devices": []}')
+    (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.6.0")
+    specs = ClaimSpecs(tmp_path)
+    assert specs.read_all() == []
+    specs.write(prepared())
+    specs.remove(UID)
+    specs.remove(UID)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert ClaimSpecs(tmp_path / "cdi").read_all() == []
+    ClaimSpecs(tmp_path / "cdi").write(prepared())
+    assert len(ClaimSpecs(tmp_path / "cdi").read_all()) == 1

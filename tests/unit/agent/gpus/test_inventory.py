@@ -1,0 +1,67 @@
+"""What the agent sees of GPUs, also of those that go away."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.agent.gpus import inventory as module
+from gpushare.agent.gpus.inventory import DriverVersions, Inventory
+from gpushare.api.gpunode import ComputeMode
+
+
+def clock() -> float:
+    return 50.0
+
+
+async def test_every_gpu_is_seen_with_its_mode_and_processes(nvml: Any) -> None:
+    nvml.servers, nvml.modes = {"GPU-1": 7}, {"GPU-1": ComputeMode.EXCLUSIVE_PROCESS}
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    assert list(inventory.views) == ["GPU-0", "GPU-1"]
+    view = inventory.views["GPU-1"]
+    assert (view.mode, view.processes.compute[0].pid, view.seen_at) == (ComputeMode.EXCLUSIVE_PROCESS, 7, 50.0)
+
+
+async def test_a_gpu_that_nvml_calls_lost_stays_listed_as_lost_and_the_others_go_on(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    nvml.lost.add("GPU-0")
+    await inventory.poll()
+    assert {uuid: view.lost for uuid, view in inventory.views.items()} == {"GPU-0": True, "GPU-1": False}
+
+
+async def test_so_does_one_that_nvml_does_not_list_any_more(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    nvml.unplug(0)
+    await inventory.poll()
+    assert inventory.views["GPU-0"].lost
+    nvml.unplug(-1)
+    await inventory.poll()
+    assert not inventory.views["GPU-0"].lost
+
+
+async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CALL_SECONDS", 0.1)
+    nvml.hanging = {"GPU-0"}
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    assert {uuid: view.lost for uuid, view in inventory.views.items()} == {"GPU-0": True, "GPU-1": False}
+    nvml.release.set()
+
+
+async def test_an_unloaded_driver_is_told_and_what_was_seen_last_stays_with_its_age(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    nvml.unloaded = True
+    await inventory.poll()
+    assert inventory.error == "Driver Not Loaded"
+    assert not inventory.views["GPU-0"].lost
+    assert inventory.views["GPU-0"].seen_at == 50.0
+
+
+@pytest.mark.parametrize(("version", "ceiling"), [("580.159.04", 48), ("590.10", 60), ("615.1", 60), ("", 48)])
+def test_the_client_ceiling_is_the_drivers(version: str, ceiling: int) -> None:
+    assert DriverVersions(version, "").client_ceiling == ceiling

@@ -1,0 +1,67 @@
+"""Xids of the simulated driver, from the kernel's line to whoever counts them."""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.gpus import xids
+from gpushare.agent.gpus.xids import XidWatch
+from gpushare.nvml.types import NvmlError, Xid
+from gpushare.simulation.nvml import DriverChannel, SimulatedNvml
+from tests.unit.simulation.conftest import SECONDS, start_driver
+
+
+@pytest.fixture
+def driver() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sim-") as base:
+        process = start_driver(Path(base), gpus=1)
+        yield Path(base)
+        process.terminate()
+        process.wait(SECONDS)
+
+
+async def test_an_xid_is_seen_and_counted_and_what_was_before_is_not(driver: Path) -> None:
+    nvml, admin = SimulatedNvml(driver), DriverChannel(driver)
+    uuid = nvml.gpus()[0].uuid
+    admin.ask("lose", uuid=uuid)
+    admin.ask("recover", uuid=uuid)
+    seen: list[Xid] = []
+    assert nvml.wait_for_xids(0) == []
+    watch = XidWatch(nvml, seen.append)
+    running = asyncio.create_task(watch.run())
+    await asyncio.to_thread(admin.ask, "lose", uuid=uuid)
+    async with asyncio.timeout(SECONDS):
+        while not seen:  # noqa: ASYNC110 - the code under test knows no event
+            await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen == [Xid(uuid, 79)]
+    assert watch.counts == {(uuid, 79): 1}
+    nvml.close()
+    admin.close()
+
+
+async def test_a_driver_that_tells_no_xids_is_said_once_and_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(xids, "RETRY_SECONDS", 0.01)
+    asked = 0
+
+    class Silent:
+        def wait_for_xids(self, _: float) -> list[Xid]:
+            nonlocal asked
+            asked += 1
+            raise NvmlError("Not Supported")
+
+    with caplog.at_level(logging.WARNING):
+        running = asyncio.create_task(XidWatch(Silent(), lambda _: None).run())  # type: ignore[arg-type]
+        async with asyncio.timeout(SECONDS):
+            while asked < 3:  # noqa: ASYNC110 - the code under test knows no event
+                await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [record.getMessage() for record in caplog.records] == ["Xids are not known: Not Supported"]

@@ -1,0 +1,126 @@
+"""Readings of who holds what, and allocations: never at the same time."""
+
+import asyncio
+
+import pytest
+
+from gpushare.agent.kubelet import allocation_lock as module
+from gpushare.agent.kubelet.allocation_lock import AllocationLock, LockedPodResources
+from gpushare.agent.kubelet.holdings import HeldDevice
+
+HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]
+
+
+class Kubelet:
+    """Answers once it may; `asked`: how often it was."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def held(self) -> list[HeldDevice]:
+        self.asked += 1
+        await self.may_answer.wait()
+        return HELD
+
+    async def allocatable(self) -> set[tuple[str, str]]:
+        return {("gpushare.dev/a", "GPU-0::0")}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def turns(clock: Clock) -> AllocationLock:
+    return AllocationLock(clock)
+
+
+@pytest.fixture
+def kubelet() -> Kubelet:
+    return Kubelet()
+
+
+@pytest.fixture
+def source(kubelet: Kubelet, turns: AllocationLock) -> LockedPodResources:
+    return LockedPodResources(kubelet, turns)
+
+
+async def settle() -> None:
+    """Gives every task a few chances to go on."""
+    await asyncio.sleep(0.05)
+
+
+async def test_a_reading_waits_from_the_choice_until_the_allocation_is_written_down(
+    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock, clock: Clock
+) -> None:
+    await turns.choosing()
+    reading = asyncio.create_task(source.held())
+    await settle()
+    turns.allocated()
+    await settle()
+    assert kubelet.asked == 0
+    clock.now += module.WRITTEN_SECONDS
+    assert await asyncio.wait_for(reading, 5) == HELD
+
+
+async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
+    source: LockedPodResources, turns: AllocationLock, clock: Clock
+) -> None:
+    await turns.choosing()
+    clock.now += module.CHOSEN_SECONDS
+    assert await asyncio.wait_for(source.held(), 5) == HELD
+
+
+async def test_a_choice_waits_for_the_reading_under_way(
+    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock
+) -> None:
+    kubelet.may_answer.clear()
+    reading = asyncio.create_task(source.held())
+    await settle()
+    choosing = asyncio.create_task(turns.choosing())
+    await settle()
+    assert not choosing.done()
+    kubelet.may_answer.set()
+    await asyncio.wait_for(choosing, 5)
+    assert reading.done()
+
+
+async def test_a_choice_does_not_wait_long_for_a_kubelet_that_does_not_answer(
+    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock
+) -> None:
+    kubelet.may_answer.clear()
+    reading = asyncio.create_task(source.held())
+    await settle()
+    await asyncio.wait_for(turns.choosing(), module.WAIT_SECONDS + 5)
+    assert not reading.done()
+    reading.cancel()
+
+
+async def test_in_a_burst_of_allocations_a_reading_gets_its_turn_between_two(
+    source: LockedPodResources, turns: AllocationLock
+) -> None:
+    await turns.choosing()
+    turns.allocated()
+    reading = asyncio.create_task(source.held())
+    await settle()
+    assert not reading.done()
+    await turns.choosing()
+    assert reading.done()
+
+
+async def test_what_can_be_allocated_is_asked_for_at_any_time(
+    source: LockedPodResources, turns: AllocationLock
+) -> None:
+    await turns.choosing()
+    assert await source.allocatable() == {("gpushare.dev/a", "GPU-0::0")}

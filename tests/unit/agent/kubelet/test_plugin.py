@@ -1,0 +1,354 @@
+"""The device plugin against a kubelet on real sockets."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
+from gpushare.agent.kubelet import plugin
+from gpushare.agent.kubelet import service as device_service
+from gpushare.agent.kubelet.allocation_lock import WRITTEN_SECONDS, AllocationLock
+from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice
+from gpushare.agent.kubelet.plugin import DevicePlugin
+from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.api import names
+from tests.unit.agent.fake_kubelet import FakeKubelet
+
+RESOURCE = "gpushare.dev/inference"
+SLOT = OfferedDevice("GPU-1::0", True, 1)
+OTHER = OfferedDevice("GPU-1::1", True, None)
+EDITS = ContainerEdits(
+    env={"A": "1"},
+    mounts=(Mount("/host", "/inside"),),
+    devices=(DeviceNode("/dev/nvidia7", "/dev/nvidia0"),),
+    cdi_devices=("gpushare.dev/gpu=GPU-1",),
+)
+
+
+class FakeHooks:
+    def __init__(self) -> None:
+        self.refusal = ""
+        self.unready: list[str | None] = []
+        self.asked: list[list[str]] = []
+        self.given: list[list[str]] = []
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        self.asked.append(list(device_ids))
+        if self.refusal:
+            raise LookupError(self.refusal)
+        return EDITS
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        self.given.append(list(device_ids))
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        if self.refusal:
+            raise LookupError(self.refusal)
+        return self.unready.pop(0) if len(self.unready) > 1 else (self.unready or [None])[0]
+
+
+@pytest.fixture
+def kubelet_dir() -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(plugin, "MAX_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(device_service, "READY_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(device_service, "READY_SECONDS", 0.3)
+
+
+@pytest.fixture
+async def kubelet(kubelet_dir: Path) -> AsyncIterator[FakeKubelet]:
+    fake = FakeKubelet(kubelet_dir)
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+def hooks() -> FakeHooks:
+    return FakeHooks()
+
+
+@pytest.fixture
+def turns() -> AllocationLock:
+    return AllocationLock(time.monotonic)
+
+
+@pytest.fixture
+async def served(kubelet_dir: Path, hooks: FakeHooks, turns: AllocationLock) -> AsyncIterator[DevicePlugin]:
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, turns)
+    yield served
+    await served.stop()
+
+
+async def test_registers_and_offers_nothing_before_the_first_offer(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists == [{}])
+    request = kubelet.registrations[0]
+    assert (request.version, request.resource_name) == ("v1beta1", RESOURCE)
+    assert request.endpoint == names.plugin_socket(RESOURCE)
+    assert request.options.pre_start_required
+    assert request.options.get_preferred_allocation_available
+
+
+async def test_every_change_of_the_offer_is_sent_and_nothing_else(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: len(kubelet.lists) == 1)
+    served.offer([SLOT])
+    served.offer([SLOT, OfferedDevice(OTHER.id, False, None)])
+    await kubelet.until(lambda: len(kubelet.lists) == 2)
+    assert kubelet.lists == [{"GPU-1::0": "Healthy"}, {"GPU-1::0": "Healthy", "GPU-1::1": "Unhealthy"}]
+
+
+async def test_the_numa_node_travels_with_the_device(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    await kubelet.start()
+    served.offer([SLOT, OTHER])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    stream = kubelet.plugin().ListAndWatch(messages.Empty())
+    answer = await stream.read()
+    stream.cancel()
+    assert [[node.ID for node in device.topology.nodes] for device in answer.devices] == [[1], []]
+
+
+async def test_a_restarted_kubelet_is_served_again_with_the_same_offer(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    for restarts in range(3):
+        await kubelet.until(lambda restarts=restarts: len(kubelet.lists) == restarts + 1)
+        await kubelet.stop()
+        await kubelet.start()
+    await kubelet.until(lambda: len(kubelet.lists) == 4)
+    assert kubelet.lists == [{"GPU-1::0": "Healthy"}] * 4
+    assert len(kubelet.registrations) == 4
+
+
+async def test_a_wiped_socket_is_made_again(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    (kubelet.plugins / names.plugin_socket(RESOURCE)).unlink()
+    await kubelet.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.lists) == 2)
+
+
+async def test_a_kubelet_that_comes_late_is_found(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    for path in (kubelet.plugins, kubelet.pod_resources.parent):
+        path.rmdir()
+    served.offer([SLOT])
+    await served.start()
+    await asyncio.sleep(0.3)
+    for path in (kubelet.plugins, kubelet.pod_resources.parent):
+        path.mkdir()
+    await kubelet.start()
+    await kubelet.until(lambda: kubelet.lists == [{"GPU-1::0": "Healthy"}])
+
+
+async def test_a_refused_registration_is_tried_again(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    kubelet.refusals = 2
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    assert len(kubelet.registrations) == 1
+
+
+async def test_a_kubelet_that_watches_no_more_is_told_again(
+    kubelet: FakeKubelet, served: DevicePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "ABANDONED_SECONDS", 0.2)
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    await asyncio.sleep(0.5)
+    assert len(kubelet.registrations) == 1
+    await kubelet.stop_watching()
+    await kubelet.until(lambda: len(kubelet.registrations) == 2)
+
+
+async def test_a_restarted_agent_replaces_the_socket_that_was_left(
+    kubelet: FakeKubelet, served: DevicePlugin, kubelet_dir: Path
+) -> None:
+    await kubelet.start()
+    (kubelet_dir / "device-plugins" / names.plugin_socket(RESOURCE)).touch()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+
+
+async def test_a_withdrawn_device_is_told_as_unhealthy_and_vanishes_later(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT, OTHER])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    served.offer([SLOT])
+    await kubelet.until(lambda: len(kubelet.lists) == 2)
+    served.settle((), (SLOT.id,), time.monotonic() + WITHDRAWN_SECONDS)
+    await kubelet.until(lambda: len(kubelet.lists) == 3)
+    assert kubelet.lists[1:] == [{"GPU-1::0": "Healthy", "GPU-1::1": "Unhealthy"}, {"GPU-1::0": "Healthy"}]
+
+
+async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_until_its_promise_ends(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    served.offer([])
+    await kubelet.until(lambda: kubelet.lists[-1] == {"GPU-1::0": "Unhealthy"})
+    await allocate(kubelet, SLOT.id)
+    later = time.monotonic() + WITHDRAWN_SECONDS
+    served.settle((), (), later)
+    assert served.listed()
+    served.settle((SLOT.id,), (), later)
+    assert served.listed()
+    served.settle((), (), later)
+    assert not served.listed()
+
+
+async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_it_up(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await allocate(kubelet, OTHER.id)
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "GPU-1::1" in (refused.value.details() or "")
+    assert (served.promised(), hooks.given) == (frozenset(), [])
+
+
+async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
+    """Of one container for each id."""
+    wanted = [messages.ContainerAllocateRequest(devices_ids=[device_id]) for device_id in ids]
+    return await kubelet.plugin().Allocate(messages.AllocateRequest(container_requests=wanted))
+
+
+async def test_stopping_ends_the_stream_without_a_list_that_lacks_a_device_and_removes_the_socket(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    await served.stop()
+    await kubelet.until(lambda: not kubelet.watching)
+    assert kubelet.lists == [{"GPU-1::0": "Healthy"}]
+    assert [file.name for file in kubelet.plugins.iterdir()] == ["kubelet.sock"]
+
+
+async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_ids(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT, OTHER])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    answer = await allocate(kubelet, SLOT.id, OTHER.id)
+    assert len(answer.container_responses) == 2
+    first = answer.container_responses[0]
+    assert dict(first.envs) == {"A": "1"}
+    assert [(m.host_path, m.container_path, m.read_only) for m in first.mounts] == [("/host", "/inside", True)]
+    node = first.devices[0]
+    assert (node.host_path, node.container_path, node.permissions) == ("/dev/nvidia7", "/dev/nvidia0", "rw")
+    assert [device.name for device in first.cdi_devices] == ["gpushare.dev/gpu=GPU-1"]
+    assert hooks.asked == hooks.given == [["GPU-1::0"], ["GPU-1::1"]]
+    assert served.promised() == {"GPU-1::0", "GPU-1::1"}
+    served.settle({"GPU-1::0"}, (), time.monotonic())
+    assert served.promised() == {"GPU-1::1"}
+
+
+async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
+    hooks.refusal = "GPU GPU-1 does not belong to GpuShare inference any more"
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await allocate(kubelet, SLOT.id)
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, hooks.refusal)
+    assert served.promised() == frozenset()
+    assert hooks.given == []
+
+
+async def test_a_container_starts_once_its_gpu_is_ready(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
+    hooks.unready = ["the daemon starts", "the daemon starts", None]
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    await kubelet.plugin().PreStartContainer(messages.PreStartContainerRequest(devices_ids=["GPU-1::0"]))
+    assert hooks.unready == [None]
+
+
+@pytest.mark.parametrize("by_error", [False, True], ids=["not ready", "not the share's"])
+async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks, by_error: bool
+) -> None:
+    hooks.unready = ["the daemon starts"]
+    hooks.refusal = "the daemon starts" if by_error else ""
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await kubelet.plugin().PreStartContainer(messages.PreStartContainerRequest(devices_ids=["GPU-1::0"]))
+    assert (refused.value.code(), refused.value.details()) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "the daemon starts",
+    )
+    assert asyncio.get_running_loop().time() - began >= 0.2
+
+
+async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    await kubelet.start()
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=["A::1", "B::0", "B::1"], allocation_size=1)
+    request = messages.PreferredAllocationRequest(container_requests=[one, one])
+    answer = await kubelet.plugin().GetPreferredAllocation(request)
+    assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
+
+
+async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
+    kubelet: FakeKubelet, served: DevicePlugin, turns: AllocationLock
+) -> None:
+    await kubelet.start()
+    served.offer([SLOT])
+    await served.start()
+    await kubelet.until(lambda: kubelet.lists)
+    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
+    await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[one]))
+    reading = asyncio.create_task(read(turns))
+    await asyncio.sleep(WRITTEN_SECONDS + 0.1)
+    assert not reading.done()
+    await allocate(kubelet, SLOT.id)
+    assert not reading.done()
+    await asyncio.wait_for(reading, 5)
+
+
+async def read(turns: AllocationLock) -> None:
+    async with turns.reading():
+        pass

@@ -1,0 +1,55 @@
+"""PodResources against a kubelet on a real socket."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.kubelet.podresources import PodResources, PodResourcesError
+from gpushare.agent.proto import podresources_v1_pb2 as messages
+from tests.unit.agent.fake_kubelet import FakeKubelet
+
+DEVICES = messages.ContainerDevices(resource_name="gpushare.dev/a", device_ids=["GPU-1::0", "GPU-1::1"])
+
+
+@pytest.fixture
+async def kubelet() -> AsyncIterator[FakeKubelet]:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        fake = FakeKubelet(Path(folder))
+        await fake.start()
+        yield fake
+        await fake.stop()
+
+
+async def test_every_held_id_is_told_with_its_container(kubelet: FakeKubelet) -> None:
+    container = messages.ContainerResources(name="app", devices=[DEVICES])
+    pod = messages.PodResources(name="pod", namespace="team", containers=[container, messages.ContainerResources()])
+    kubelet.listed = messages.ListPodResourcesResponse(pod_resources=[pod])
+    held = await PodResources(kubelet.pod_resources).held()
+    assert held == [
+        HeldDevice("team", "pod", "app", "gpushare.dev/a", "GPU-1::0"),
+        HeldDevice("team", "pod", "app", "gpushare.dev/a", "GPU-1::1"),
+    ]
+
+
+async def test_allocatable_ids_are_told_with_their_resource(kubelet: FakeKubelet) -> None:
+    kubelet.allocatable = messages.AllocatableResourcesResponse(devices=[DEVICES])
+    allocatable = await PodResources(kubelet.pod_resources).allocatable()
+    assert allocatable == {("gpushare.dev/a", "GPU-1::0"), ("gpushare.dev/a", "GPU-1::1")}
+
+
+async def test_a_kubelet_is_asked_again_after_its_restart(kubelet: FakeKubelet) -> None:
+    source = PodResources(kubelet.pod_resources)
+    await kubelet.stop()
+    with pytest.raises(PodResourcesError, match=r"List at .*kubelet\.sock failed: UNAVAILABLE"):
+        await source.held()
+    await kubelet.start()
+    assert await source.held() == []
+
+
+async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeKubelet) -> None:
+    kubelet.answer_after = 5.0
+    with pytest.raises(PodResourcesError, match="DEADLINE_EXCEEDED"):
+        await PodResources(kubelet.pod_resources, seconds=0.2).held()

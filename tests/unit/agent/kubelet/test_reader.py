@@ -1,0 +1,78 @@
+"""A kubelet that does not know its pods yet is not believed."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.agent.kubelet.reader import implausible
+
+RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
+TERMINATED: dict[str, Any] = {"terminated": {"exitCode": 0}}
+SLOT = {"gpushare.dev/a": "1"}
+ONE = {"a": 1}
+TWO = {"a": 2}
+
+
+def container(limits: dict[str, str] | None = None, name: str = "app", **body: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": SLOT if limits is None else limits}, **body}
+
+
+def pod(
+    state: dict[str, Any], *containers: dict[str, Any], phase: str = "Running", init: tuple[dict[str, Any], ...] = ()
+) -> dict[str, Any]:
+    """All of its containers are in the same state."""
+    app = containers or (container(),)
+    return {
+        "metadata": {"namespace": "ns", "name": "pod", "uid": "u"},
+        "spec": {"containers": list(app), "initContainers": list(init)},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": item["name"], "state": state} for item in app],
+            "initContainerStatuses": [{"name": item["name"], "state": state} for item in init],
+        },
+    }
+
+
+YOUNG = {"metadata": {"name": "pod"}, "spec": {"containers": [container()]}, "status": {"phase": "Pending"}}
+BY_CLAIM = pod(RUNNING)
+BY_CLAIM["status"]["extendedResourceClaimStatus"] = {
+    "resourceClaimName": "c",
+    "requestMappings": [{"containerName": "app", "resourceName": "gpushare.dev/a", "requestName": "r"}],
+}
+PLAIN_INIT = pod(RUNNING, container({}), init=(container(name="init"),))
+SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy="Always"),))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "listed", "pods", "misses"),
+    [
+        ("nothing listed and no pods: an empty node", {}, [], False),
+        ("nothing listed although a container runs", {}, [pod(RUNNING)], True),
+        ("its slot listed", ONE, [pod(RUNNING)], False),
+        ("one slot listed for two pods that run", ONE, [pod(RUNNING), pod(RUNNING)], True),
+        ("one slot listed for two containers of one pod", ONE, [pod(RUNNING, container(), container(name="b"))], True),
+        ("two slots listed for two pods that run", TWO, [pod(RUNNING)] * 2, False),
+        ("more slots than running containers: some start, some have just ended", ONE, [], False),
+        ("a slot of another share makes up for none", {"b": 1}, [pod(RUNNING)], True),
+        ("a container that waits may have no slot yet", {}, [pod(WAITING)], False),
+        ("a container that has ended may have none any more", {}, [pod(TERMINATED)], False),
+        ("a pod that no kubelet has told of yet", {}, [YOUNG], False),
+        ("a pod that succeeded holds nothing", {}, [pod(RUNNING, phase="Succeeded")], False),
+        ("nor does one that failed", {}, [pod(RUNNING, phase="Failed")], False),
+        ("a running container that asks for no slot", {}, [pod(RUNNING, container({"nvidia.com/gpu": "1"}))], False),
+        ("a slot that the scheduler made a claim of", {}, [BY_CLAIM], False),
+        ("nor for none of them", {}, [pod(RUNNING, container({"gpushare.dev/a": "0"}))], False),
+        ("our own MPS pods hold no slot", {}, [pod(RUNNING, container({"internal.gpushare.dev/mps": "1"}))], False),
+        ("a running sidecar is listed", {}, [SIDECAR], True),
+        ("an ordinary init container never is", {}, [PLAIN_INIT], False),
+    ],
+)  # fmt: skip
+def test_what_a_reading_misses(sentence: str, listed: dict[str, int], pods: list[dict[str, Any]], misses: bool) -> None:
+    assert (implausible(listed, pods) is not None) is misses, sentence
+
+
+def test_the_sentence_names_the_resource_and_both_numbers() -> None:
+    told = implausible(ONE, [pod(RUNNING), pod(RUNNING)])
+    assert told is not None
+    assert "lists 1 slots of gpushare.dev/a, but 2 containers" in told

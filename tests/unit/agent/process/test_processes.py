@@ -1,0 +1,150 @@
+"""Whose a process is: /proc as kubelets, runtimes and cgroup versions write it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.process import processes
+from gpushare.agent.process.process_tree import ancestors
+from gpushare.agent.process.processes import Owner
+from gpushare.mps.daemon_process import command_name
+
+UID = "0a1b2c3d-1111-2222-3333-444455556666"
+BAR = UID.replace("-", "_")
+CID = "ab" * 32
+OTHER = "cd" * 32
+BOTH = Owner(UID, CID)
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    [
+        pytest.param(f"0::/kubepods/burstable/pod{UID}/{CID}", BOTH, id="v2, cgroupfs, burstable"),
+        pytest.param(f"0::/kubepods/besteffort/pod{UID}/{CID}", BOTH, id="v2, cgroupfs, best effort"),
+        pytest.param(f"0::/kubepods/pod{UID}/{CID}", BOTH, id="v2, cgroupfs, guaranteed has no folder of its own"),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{BAR}.slice/cri-containerd-{CID}.scope",
+            BOTH,
+            id="v2, systemd, containerd",
+        ),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-pod{BAR}.slice/crio-{CID}.scope", BOTH, id="v2, systemd, CRI-O, guaranteed"
+        ),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-pod{BAR}.slice/crio-{CID}.scope/container", BOTH, id="v2, crun's inner cgroup"
+        ),
+        pytest.param(f"0::/kubepods.slice/kubepods-pod{BAR}.slice/docker-{CID}.scope", BOTH, id="v2, systemd, Docker"),
+        pytest.param(
+            f"0::/../../kubepods-burstable-pod{BAR}.slice/cri-containerd-{CID}.scope", BOTH, id="v2, cgroup namespace"
+        ),
+        pytest.param(f"0::/../../pod{UID}/{CID}", BOTH, id="v2, cgroupfs, cgroup namespace"),
+        pytest.param(f"0::/edge/node/kubepods/burstable/pod{UID}/{CID}", BOTH, id="a cgroup root, cgroupfs"),
+        pytest.param(
+            f"0::/edge.slice/edge-kubepods.slice/edge-kubepods-burstable.slice/edge-kubepods-burstable-pod{BAR}.slice"
+            f"/cri-containerd-{CID}.scope",
+            BOTH,
+            id="a cgroup root, systemd",
+        ),
+        pytest.param(
+            f"12:memory:/kubepods/burstable/pod{UID}/{CID}\n3:cpu,cpuacct:/kubepods/burstable/pod{UID}/{CID}\n0::/\n",
+            BOTH,
+            id="v1, cgroupfs",
+        ),
+        pytest.param(
+            f"0::/\n9:name=systemd:/kubepods.slice/kubepods-pod{BAR}.slice/cri-containerd-{CID}.scope\n",
+            BOTH,
+            id="v1 hybrid, systemd",
+        ),
+        pytest.param(
+            f"11:cpu:/system.slice/containerd.service/kubepods-burstable-pod{BAR}.slice:cri-containerd:{CID}",
+            BOTH,
+            id="drivers that differ",
+        ),
+        pytest.param(f"0::/kubepods/pod{UID}/{CID}/system.slice/a.service", BOTH, id="systemd in the container"),
+        pytest.param(
+            f"0::/kubepods/pod99999999-1111-2222-3333-444455556666/{OTHER}/kubepods/pod{UID}/{CID}",
+            BOTH,
+            id="a cluster in a pod: the inner one",
+        ),
+        pytest.param(
+            "0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/" + CID,
+            Owner("0123456789abcdef0123456789abcdef", CID),
+            id="a static pod",
+        ),
+        pytest.param(f"0::/kubepods/burstable/pod{UID}", Owner(UID, ""), id="no container yet"),
+        pytest.param("0::/system.slice/ssh.service", None, id="a service of the host"),
+        pytest.param("0::/", None, id="the root"),
+        pytest.param("", None, id="no line"),
+        pytest.param("0::/user.slice/podman-1234.scope/pod", None, id="something called pod"),
+    ],
+)
+def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
+    assert processes.owner_of(text) == owner
+
+
+@pytest.mark.parametrize(
+    ("status", "caught"),
+    [
+        ("Name:\tpython\nSigIgn:\t0000000001001000\nSigCgt:\t0000000180004002\n", True),
+        ("SigIgn:\t0000000000004000\nSigCgt:\t0000000180000002\n", False),
+        ("SigCgt:\t0000000000000000\n", False),
+        ("Name:\tkthreadd\n", False),
+    ],
+    ids=["a handler", "ignored is not caught", "default", "not told"],
+)
+def test_whether_sigterm_is_caught(status: str, caught: bool) -> None:
+    assert processes.catches_sigterm(status) is caught
+
+
+def test_the_start_time_is_found_behind_any_command() -> None:
+    fields = " ".join(str(number) for number in range(4, 53))
+    assert processes.start_time(f"7 (a) b) (c) S {fields}\n") == 22
+
+
+def test_this_machine_s_own_proc_is_understood() -> None:
+    me = processes.read(os.getpid())
+    assert me is not None
+    assert me.started == processes.read_start_time(os.getpid())
+    assert me.owner is None or me.owner.pod_uid
+
+
+@pytest.mark.parametrize("handler", [True, False])
+def test_a_real_process_s_handler_is_seen(handler: bool) -> None:
+    setup = "signal.signal(signal.SIGTERM, print); " if handler else ""
+    program = f"import signal, sys; {setup}print('up', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdout.readline()
+        found = processes.read(child.pid)
+        child.stdin.close()
+    assert found is not None
+    assert found.catches_sigterm is handler
+
+
+@pytest.mark.parametrize(
+    "name", [r"\xff\xfe) (S 1", r"\x0cSigCgt:zz", r"\rSigCgt:zz", r"\x85SigCgt:4000", r"\nSigCgt:4000"]
+)
+def test_a_process_may_have_any_name(name: str) -> None:
+    """Whoever runs on a GPU chooses its name: nobody stumbles over it, and it tells nothing of the process."""
+    rename = f"import ctypes, sys; ctypes.CDLL(None).prctl(15, b'{name}')"
+    program = f"{rename}; print('up', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdout.readline()
+        found = processes.read(child.pid)
+        command = command_name(child.pid)
+        above = ancestors(child.pid, Owner("none", ""))
+        child.stdin.close()
+    assert found is not None
+    assert (found.pid, found.catches_sigterm, above) == (child.pid, False, [])
+    assert command
+
+
+def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:
+    assert processes.read(1, tmp_path) is None
+    assert processes.read_start_time(1, tmp_path) is None

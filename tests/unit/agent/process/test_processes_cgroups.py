@@ -1,0 +1,64 @@
+"""Every way in which kubelets and runtimes name a container's cgroup, by combination."""
+
+from itertools import product
+
+import pytest
+
+from gpushare.agent.process.processes import Owner, owners_of
+
+UID = "0a1b2c3d-1111-2222-3333-444455556666"
+OTHER = "99999999-1111-2222-3333-444455556666"
+CID = "ab" * 32
+
+QOS = ("guaranteed", "burstable", "besteffort")
+SCOPES = {"containerd": "cri-containerd-{}.scope", "CRI-O": "crio-{}.scope", "Docker": "docker-{}.scope"}
+FOLDERS = {"containerd": "{}", "CRI-O": "crio-{}", "Docker": "{}"}
+INSIDE = {"": "the container's own cgroup", "/init": "one inside", "/system.slice/app.service": "systemd inside"}
+VERSIONS = {
+    "v2": "0::{}",
+    "v1": "12:memory:{0}\n4:cpu,cpuacct:{0}\n1:name=systemd:{0}\n0::/",
+    "hybrid": "0::/\n3:cpu:{}",
+}
+
+
+def systemd(qos: str, runtime: str, uid: str = UID) -> str:
+    name = "" if qos == "guaranteed" else f"-{qos}"
+    parent = f"/kubepods{name}.slice" if name else ""
+    pod = f"kubepods{name}-pod{uid.replace('-', '_')}.slice"
+    return f"/kubepods.slice{parent}/{pod}/" + SCOPES[runtime].format(CID)
+
+
+def cgroupfs(qos: str, runtime: str, uid: str = UID) -> str:
+    parent = "" if qos == "guaranteed" else f"/{qos}"
+    return f"/kubepods{parent}/pod{uid}/" + FOLDERS[runtime].format(CID)
+
+
+@pytest.mark.parametrize("inside", INSIDE, ids=INSIDE.get)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("qos", "runtime", "driver"), list(product(QOS, SCOPES, (systemd, cgroupfs))))
+def test_a_container_is_found_by_its_cgroup(qos: str, runtime: str, driver: object, version: str, inside: str) -> None:
+    path = systemd(qos, runtime) if driver is systemd else cgroupfs(qos, runtime)
+    assert owners_of(VERSIONS[version].format(path + inside)) == (Owner(UID, CID),)
+
+
+@pytest.mark.parametrize(("qos", "runtime"), list(product(QOS, SCOPES)))
+def test_a_container_is_found_from_inside_a_cgroup_namespace(qos: str, runtime: str) -> None:
+    """The agent's own, in which its neighbours are reached by `..`."""
+    seen = "/".join(["", "..", "..", *systemd(qos, runtime).split("/")[-2:]])
+    assert owners_of(f"0::{seen}") == (Owner(UID, CID),)
+
+
+@pytest.mark.parametrize("driver", [systemd, cgroupfs])
+def test_of_pods_in_a_pod_each_is_told_with_its_own_container(driver: object) -> None:
+    make = systemd if driver is systemd else cgroupfs
+    outer, inner = make("burstable", "containerd", OTHER), make("besteffort", "CRI-O")
+    assert owners_of(f"0::{outer}{inner}") == (Owner(OTHER, CID), Owner(UID, CID))
+
+
+def test_a_pod_s_cgroup_without_a_container_takes_none_from_a_pod_further_in() -> None:
+    assert owners_of(f"0::/kubepods/pod{OTHER}/kubepods/pod{UID}/{CID}") == (Owner(OTHER, ""), Owner(UID, CID))
+
+
+@pytest.mark.parametrize("path", ["/", "/system.slice/ssh.service", "/kubepods.slice", "/user.slice/pod-1.scope"])
+def test_a_process_of_the_host_has_no_owner(path: str) -> None:
+    assert owners_of(f"0::{path}") == ()

@@ -1,0 +1,104 @@
+"""What each GPU is to do, by what the operator assigned and what is on disk."""
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.agent.reconcile.assignments import GpuStage, limits_of, plan
+from gpushare.api.gpunode import Assignment, Limits
+from gpushare.api.gpushare import GpuShare
+from gpushare.mps.wire import DaemonWanted
+
+OLD = Limits(threads=10, memory_mib=1024)
+
+
+def share(name: str = "a", processes: int = 1, priority: str = "Normal") -> GpuShare:
+    clients = {
+        "perGpu": 8,
+        "processes": processes,
+        "threads": {"default": 25, "max": 50},
+        "memory": {"default": "16Gi"},
+        "priority": priority,
+    }
+    return GpuShare.model_validate({"metadata": {"name": name}, "spec": {"clients": clients}})
+
+
+def disk(name: str = "a", *, stop: bool = False) -> DaemonWanted:
+    return DaemonWanted(uuid="GPU-1", share=name, limits=OLD, stop=stop)
+
+
+def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
+    return [Assignment(uuid="GPU-1", share=name, **fields)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "assignments", "on_disk", "drained", "stage"),
+    [
+        ("an assigned GPU that is not taken yet is taken", assigned(), None, False, GpuStage.TAKE),
+        ("one that is taken serves", assigned(), disk(), False, GpuStage.SERVE),
+        ("without news from the API a GPU is kept", None, disk(), True, GpuStage.KEEP),
+        ("an empty list is news: the GPU leaves", [], disk(), False, GpuStage.LEAVE),
+        ("and once drained it stops", [], disk(), True, GpuStage.STOP),
+        ("a GPU that moves leaves its old share first", assigned("b"), disk(), False, GpuStage.LEAVE),
+        ("and stops when drained", assigned("b"), disk(), True, GpuStage.STOP),
+        ("draining goes on until the operator removes the assignment",
+         assigned(draining=True), disk(), True, GpuStage.DRAIN),
+        ("draining what was never taken has nothing to wait for",
+         assigned(draining=True), None, False, GpuStage.NOTHING_TO_DRAIN),
+        ("a paused GPU drains, and stays", assigned(paused=True), disk(), True, GpuStage.DRAIN),
+        ("one that is paused before it was taken has nothing to wait for",
+         assigned(paused=True), None, False, GpuStage.NOTHING_TO_DRAIN),
+        ("what was told to stop stops, even if assigned again", assigned(), disk(stop=True), False, GpuStage.STOP),
+        ("and also without news", None, disk(stop=True), False, GpuStage.STOP),
+    ],
+)  # fmt: skip
+def test_stage(
+    sentence: str, assignments: list[Assignment] | None, on_disk: DaemonWanted | None, drained: bool, stage: GpuStage
+) -> None:
+    wanted = {"GPU-1": on_disk} if on_disk else {}
+    plans = plan(assignments, wanted, {"a": share(), "b": share("b")}, {"GPU-1"} if drained else set())
+    assert plans["GPU-1"].stage is stage, sentence
+
+
+def test_clients_are_ended_only_of_the_share_whose_maxwait_is_over() -> None:
+    def ends(assignments: list[Assignment] | None) -> bool:
+        return plan(assignments, {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].ends_clients
+
+    assert ends(assigned(paused=True, end_clients=True))
+    assert not ends(assigned(paused=True))
+    assert not ends(assigned("b", end_clients=True)), "the GPU is still that of another share"
+    assert not ends(None)
+
+
+def test_a_share_that_changed_changes_the_limits_on_disk() -> None:
+    assert plan(assigned(), {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].limits == limits_of(share())
+
+
+def test_a_share_that_vanished_keeps_the_limits_on_disk() -> None:
+    assert plan(assigned(), {"GPU-1": disk()}, {}, ())["GPU-1"].limits == OLD
+
+
+def test_the_ceiling_is_each_processes_part_of_the_largest_grant() -> None:
+    assert limits_of(share(processes=2, priority="BelowNormal")) == Limits(threads=50, memory_mib=8192, priority=1)
+
+
+NAMES = st.sampled_from(["a", "b"])
+UUIDS = st.sampled_from(["GPU-1", "GPU-2", "GPU-3"])
+
+
+@given(
+    st.none() | st.lists(st.builds(Assignment, uuid=UUIDS, share=NAMES, draining=st.booleans()), max_size=3),
+    st.dictionaries(UUIDS, NAMES),
+    st.sets(UUIDS),
+)
+def test_nothing_stops_that_is_not_drained_or_without_an_explicit_list(
+    assignments: list[Assignment] | None, on_disk: dict[str, str], drained: Collection[str]
+) -> None:
+    wanted = {uuid: DaemonWanted(uuid=uuid, share=name, limits=OLD) for uuid, name in on_disk.items()}
+    for uuid, planned in plan(assignments, wanted, {}, drained).items():
+        if planned.stage is GpuStage.STOP:
+            assert assignments is not None
+            assert uuid in drained
+        assert uuid not in on_disk or planned.share == on_disk[uuid]

@@ -1,0 +1,109 @@
+"""Whether a GPU's daemon may serve clients: each sentence is one case."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.reconcile.readiness import ReadinessInput, judge, with_room
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Limits
+from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
+
+LIMITS = Limits(threads=50, memory_mib=16384)
+INFO = GpuInfo("GPU-1", 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
+VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), (GpuProcess(77, 66),)), seen_at=99.0)
+STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason.READY, server_pid=77, in_force=LIMITS)
+GOOD = ReadinessInput(
+    wanted=DaemonWanted(uuid="GPU-1", share="a", limits=LIMITS),
+    state=STATE,
+    view=VIEW,
+    client_control=True,
+    server_since=90.0,
+    now=100.0,
+)
+
+
+def state(**changes: object) -> ReadinessInput:
+    return replace(GOOD, state=STATE.model_copy(update=changes))
+
+
+def view(**changes: object) -> ReadinessInput:
+    return replace(GOOD, view=replace(VIEW, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "evidence", "reason"),
+    [
+        ("everything verified is ready", GOOD, DaemonReason.READY),
+        ("a GPU told to stop is stopping, whatever its daemon says",
+         replace(GOOD, wanted=GOOD.wanted.model_copy(update={"stop": True})), DaemonReason.STOPPING),
+        ("a GPU that NVML never showed has failed", replace(GOOD, view=None), DaemonReason.DAEMON_FAILED),
+        ("a lost GPU is told as lost", view(lost=True), DaemonReason.GPU_LOST),
+        ("without state.json no MPS pod has taken the GPU", replace(GOOD, state=None), DaemonReason.PENDING),
+        ("the state of another share's daemon proves nothing", state(share="b"), DaemonReason.PENDING),
+        ("a heartbeat of 10 s is fresh", state(heartbeat=90.0), DaemonReason.READY),
+        ("an older heartbeat is silence, even though the state says Ready",
+         state(heartbeat=89.9), DaemonReason.SUPERVISOR_SILENT),
+        ("a heartbeat from the future is of another boot", state(heartbeat=150.0), DaemonReason.SUPERVISOR_SILENT),
+        ("a daemon that was ended serves nobody", state(stopped=True), DaemonReason.PENDING),
+        ("the supervisor's own reason is passed on",
+         state(reason=DaemonReason.NOFILE_TOO_LOW), DaemonReason.NOFILE_TOO_LOW),
+        ("outside EXCLUSIVE_PROCESS a stray process could take the GPU",
+         view(mode=ComputeMode.DEFAULT), DaemonReason.STARTING),
+        ("where compute modes are left alone that is the administrator's concern",
+         replace(view(mode=ComputeMode.DEFAULT), modes=ComputeModes.LEAVE), DaemonReason.READY),
+        ("other limits in force than wanted are not enforced",
+         state(in_force=Limits(threads=100, memory_mib=16384)), DaemonReason.LIMITS_NOT_IN_FORCE),
+        ("limits not read back are not enforced", state(in_force=None), DaemonReason.LIMITS_NOT_IN_FORCE),
+        ("an ACTIVE server without a context in NVML let the GPU go",
+         view(processes=GpuProcesses((), ())), DaemonReason.SERVER_LET_GO),
+        ("a server that became known after the last look is waited for",
+         replace(view(processes=GpuProcesses((), ())), server_since=99.5), DaemonReason.STARTING),
+        ("a look of long ago proves nothing", view(seen_at=80.0), DaemonReason.SERVER_NOT_ACTIVE),
+        ("without client/control no client could connect",
+         replace(GOOD, client_control=False), DaemonReason.STARTING),
+    ],
+)  # fmt: skip
+def test_verdict(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:
+    verdict = judge(evidence)
+    assert verdict.reason is reason, sentence
+    assert verdict.ready == (reason is DaemonReason.READY)
+    assert verdict.ready or verdict.message or evidence.state is not None
+
+
+FULL = "48 of 48 client contexts are taken and a client may need 1"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "contexts", "processes", "free_slots", "takes"),
+    [
+        ("there is room for one more", 47, 1, True, True),
+        ("there is none", 48, 1, True, False),
+        ("a client of two processes needs room for both", 47, 2, True, False),
+        ("where every slot is taken a full table is as it should be", 48, 1, False, True),
+    ],
+)
+def test_no_slot_is_promised_that_could_not_be_used(
+    sentence: str, contexts: int, processes: int, free_slots: bool, takes: bool
+) -> None:
+    verdict = with_room(judge(GOOD), contexts, 48, processes, free_slots)
+    assert verdict.takes_clients is takes, sentence
+    assert verdict.ready, "running clients are served either way"
+    assert takes or verdict.reason is DaemonReason.CLIENT_TABLE_FULL
+
+
+def test_a_daemon_that_is_not_ready_is_told_before_its_full_table() -> None:
+    assert with_room(judge(view(lost=True)), 48, 48, 1, True).reason is DaemonReason.GPU_LOST
+
+
+def test_a_full_table_is_told_with_its_figures() -> None:
+    assert with_room(judge(GOOD), 48, 48, 1, True).message.startswith(FULL)
+
+
+def test_the_limits_refusal_tells_both_values() -> None:
+    message = judge(state(in_force=Limits(threads=100, memory_mib=1))).message
+    assert "50 %" in message
+    assert "16384 MiB" in message
+    assert "100 %, 1 MiB" in message

@@ -1,0 +1,243 @@
+"""What the agent's metrics tell of a node: figures that agree with what was decided and seen, nobody else's pods."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.reconcile.slots import GpuOffer
+from gpushare.agent.status.meters import MeteredHooks, NodeMeters
+from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
+from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.agent.usage.usage import Reading, Usage
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode, Finding, Limits
+from gpushare.mps.wire import DaemonState
+from gpushare.nvml.types import GpuInfo, GpuProcesses
+from tests.unit.agent.agent_world import World
+from tests.unit.agent.observed_pods import UUID, pod, process, usage
+
+GIB = 1 << 30
+LIMITS = Limits(threads=50, memory_mib=16384)
+STATE = DaemonState(uuid=UUID, share="a", heartbeat=1.0, reason=DaemonReason.READY, in_force=LIMITS, restarts=2)
+STATE = STATE.model_copy(update={"faults": 3, "faulted_clients": [7, 8], "servers_lost": 4, "contexts": 5})
+INFO = GpuInfo(UUID, 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
+VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0)
+FOUND = Finding(
+    uuid=UUID,
+    share="a",
+    reason="MemoryAboveGrant",
+    pod="pod-1",
+    granted=8192,
+    observed=9000,
+    since="2026-01-01T00:00:00Z",
+)
+HERE = {"share": "a", "uuid": UUID}
+APP = HERE | {"namespace": "team", "pod": "pod-1", "container": "app"}
+
+
+def decision(reason: DaemonReason = DaemonReason.READY, held: frozenset[int] = frozenset({0, 5})) -> GpuDecision:
+    offer = GpuOffer(UUID, per_gpu=8, held=held, accepting=reason is DaemonReason.READY)
+    return GpuDecision(GpuPlan(UUID, "a", GpuStage.SERVE, LIMITS), Readiness(reason), held, False, offer)
+
+
+def snapshot(*usages: Usage, **fields: Any) -> NodeSnapshot:
+    taken = NodeSnapshot(
+        now=100.0,
+        simulated=False,
+        views={UUID: VIEW},
+        client_ceiling=48,
+        decisions={UUID: decision()},
+        states={UUID: STATE},
+        observed={UUID: Reading(UUID, "a", 97.0, 143155, usages)},
+        findings=[FOUND, FOUND.model_copy(update={"pod": "pod-2"})],
+        nvml_error="",
+        kubelet_error="",
+        kubelet_read_at=95.0,
+    )
+    return replace(taken, **fields)
+
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def series(taken: NodeSnapshot) -> Series:
+    told = [
+        ((it.family.name, frozenset(zip(it.family.labels, it.labels, strict=True))), float(it.value))
+        for it in samples(taken)
+    ]
+    assert len(told) == len(dict(told)), "a series is told twice: Prometheus refuses the whole scrape"
+    return dict(told)
+
+
+def value(told: Series, name: str, labels: Mapping[str, str] | None = None) -> float | None:
+    return told.get((f"gpushare_{name}", frozenset((labels or {}).items())))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("gpu_info", {"uuid": UUID, "index": "0", "product": "NVIDIA H200", "simulated": "false"}, 1),
+        ("gpu_memory_bytes", {"uuid": UUID}, 143155 << 20),
+        ("gpu_reading_age_seconds", {"uuid": UUID}, 2),
+        ("mps_clients_limit", {"uuid": UUID}, 48),
+        ("slots", HERE, 8),
+        ("slots_offered", HERE, 8),
+        ("slots_held", HERE, 2),
+        ("daemon_ready", HERE, 1),
+        ("daemon_reason", HERE | {"reason": "Ready"}, 1),
+        ("daemon_restarts", HERE, 2),
+        ("gpu_faults", HERE, 3),
+        ("faulted_clients", HERE, 2),
+        ("servers_lost", HERE, 4),
+        ("mps_contexts", HERE, 5),
+        ("findings", HERE | {"reason": "MemoryAboveGrant"}, 2),
+        ("daemon_threads_limit_ratio", HERE, 0.5),
+        ("daemon_memory_limit_bytes", HERE, 16 * GIB),
+        ("mps_clients", HERE, 2),
+        ("bypassing_processes", HERE, 1),
+        ("observation_age_seconds", HERE, 3),
+        ("container_memory_used_bytes", APP, 3 * GIB),
+        ("container_memory_granted_bytes", APP, 8 * GIB),
+        ("container_threads_granted_ratio", APP, 0.25),
+        ("container_processes", APP, 3),
+        ("container_processes_granted", APP, 2),
+        ("nvml_up", {}, 1),
+        ("kubelet_up", {}, 1),
+        ("kubelet_reading_age_seconds", {}, 5),
+    ],
+)
+def test_a_node_is_told_in_base_units(name: str, labels: dict[str, str], expected: float) -> None:
+    through = usage(process(10, 1024), process(11, 1024))
+    past = usage(process(12, 1024, mps=False), grant=None)
+    told = series(snapshot(through, past))
+    assert value(told, name, labels) == expected
+
+
+def test_a_draining_or_unready_gpu_offers_what_is_held_alone() -> None:
+    told = series(snapshot(decisions={UUID: decision(DaemonReason.SERVER_LET_GO)}))
+    assert value(told, "slots_offered", HERE) == 2
+    assert value(told, "daemon_ready", HERE) == 0
+    assert value(told, "daemon_reason", HERE | {"reason": "ServerLetGo"}) == 1
+    assert value(told, "daemon_reason", HERE | {"reason": "Ready"}) is None
+
+
+def test_what_ends_takes_its_series_with_it() -> None:
+    before = series(snapshot(usage(process(10))))
+    after = series(snapshot())
+    assert {name for name, _ in before.keys() - after.keys()} == {
+        "gpushare_container_memory_used_bytes",
+        "gpushare_container_memory_granted_bytes",
+        "gpushare_container_threads_granted_ratio",
+        "gpushare_container_processes",
+        "gpushare_container_processes_granted",
+    }
+
+
+def test_before_the_driver_is_there_it_says_that_nvml_and_kubelet_are_not() -> None:
+    told = series(WITHOUT_DRIVER)
+    assert (value(told, "nvml_up"), value(told, "kubelet_up"), len(told)) == (0, 0, 2)
+
+
+def test_a_process_of_the_host_counts_and_is_nobodys() -> None:
+    host = usage(process(13, host=True), pod_uid="", namespace="", pod="", container="", grant=None, slot=False)
+    told = series(snapshot(host))
+    assert value(told, "mps_clients", HERE) == 1
+    assert not [name for name, _ in told if name.startswith("gpushare_container")]
+
+
+pods = st.lists(
+    st.builds(
+        lambda pod, container, mps, pid: usage(process(pid, mps=mps), pod=pod, container=container),
+        st.sampled_from(["", "p1", "p2"]),
+        st.sampled_from(["", "c1", "c2"]),
+        st.booleans(),
+        st.integers(1, 9),
+    ),
+    max_size=12,
+)
+
+
+@given(pods)
+def test_whoever_is_on_the_gpu_no_series_is_told_twice_and_every_family_is_announced(usages: list[Usage]) -> None:
+    told = series(snapshot(*usages))
+    assert {name for name, _ in told} <= {family.name for family in FAMILIES}
+
+
+async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(world: World) -> None:
+    await world.serving()
+    world.client(50, 1024, pod())
+    assert world.agent is not None
+    agent = world.agent
+    here = {"share": "a", "uuid": "GPU-0"}
+    await world.until(lambda: value(series(agent.known.snapshot()), "mps_clients", here) == 1, 10)
+    world.nvml.hanging = {"GPU-0", "GPU-1"}
+    told = series(agent.known.snapshot())
+    assert value(told, "slots_offered", here) == len(world.kubelet.ids()) == 4
+    assert value(told, "daemon_ready", here) == 1
+    world.nvml.release.set()
+
+
+class Hooks:
+    """A share's hooks as a test sets them."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self.lost = False
+
+    def edits(self, device_ids: Any) -> ContainerEdits:
+        if self.lost:
+            raise LookupError("it is gone")
+        return ContainerEdits()
+
+    def allocated(self, device_ids: Any) -> None:
+        pass
+
+    async def not_ready(self, device_ids: Any) -> str | None:
+        return self.why
+
+
+async def test_the_time_from_allocate_to_ready_is_taken_once_for_each_allocation() -> None:
+    registry, hooks, now = CollectorRegistry(), Hooks(), 0.0
+    metered = MeteredHooks(hooks, NodeMeters(registry), clock=lambda: now)
+    metered.edits(["x::0"])
+    metered.allocated(["x::0"])
+    hooks.why, now = "the daemon starts", 3.0
+    assert await metered.not_ready(["x::0"]) == "the daemon starts"
+    hooks.why, now = None, 4.0
+    assert await metered.not_ready(["x::0"]) is None
+    now = 90.0  # the container starts again, in the allocation that it had
+    assert await metered.not_ready(["x::0"]) is None
+    told = registry.get_sample_value
+    assert told("gpushare_allocation_ready_seconds_count") == 1
+    assert told("gpushare_allocation_ready_seconds_sum") == 4.0
+    assert told("gpushare_prestart_not_ready_total") == 1
+    assert told("gpushare_allocate_duration_seconds_count") == 1
+
+
+def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
+    registry, hooks = CollectorRegistry(), Hooks()
+    hooks.lost = True
+    with pytest.raises(LookupError, match="it is gone"):
+        MeteredHooks(hooks, NodeMeters(registry)).edits(["x::0"])
+    assert registry.get_sample_value("gpushare_allocate_refused_total") == 1
+
+
+def test_ended_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:
+    registry = CollectorRegistry()
+    meters = NodeMeters(registry)
+    meters.told(TerminationCause.DEPARTURE, 2, True)
+    counted = {
+        cause: registry.get_sample_value("gpushare_clients_ended_total", {"cause": cause}) for cause in TerminationCause
+    }
+    assert counted == {cause: 2.0 if cause is TerminationCause.DEPARTURE else 0.0 for cause in TerminationCause}
+    assert registry.get_sample_value("gpushare_client_end_failures_total", {"cause": "departure"}) == 1

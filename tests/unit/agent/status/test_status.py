@@ -1,0 +1,204 @@
+"""What a GpuNode's status tells."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpushare.agent.gpus.inventory import DriverVersions, GpuView
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, urgent
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ComputeMode, ComputeModes, Finding, GpuNodeStatus, Limits
+from gpushare.mps.wire import DaemonState
+from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
+
+LIMITS = Limits(threads=50, memory_mib=16384)
+STATE = DaemonState(
+    uuid="GPU-0", share="a", heartbeat=1.0, reason=DaemonReason.READY, server_pid=7, in_force=LIMITS, restarts=2
+)
+
+
+def view(index: int, *pids: int, commands: dict[int, str] | None = None, lost: bool = False) -> GpuView:
+    info = GpuInfo(f"GPU-{index}", index, index, "NVIDIA H200", 143155, 132, "9.0", None, False)
+    compute = tuple(GpuProcess(pid, 66) for pid in pids)
+    return GpuView(info, ComputeMode.DEFAULT, GpuProcesses((GpuProcess(100, 300),), compute), 1.0, lost, commands or {})
+
+
+TAKEN = GpuFacts(GpuPlan("GPU-0", "a", GpuStage.SERVE, LIMITS), Readiness(DaemonReason.READY), STATE, drained=False)
+FACTS = NodeFacts(
+    generation=3,
+    agent_version="1",
+    simulated=False,
+    driver=DriverVersions("590.1", "13.1"),
+    views={"GPU-1": view(1), "GPU-0": view(0, 7)},
+    original_modes={"GPU-0": ComputeMode.DEFAULT},
+    gpus=[TAKEN],
+    held={("a", "GPU-0"): frozenset({4, 1}), ("a", "GPU-1"): frozenset()},
+    now="2026-01-01T00:00:00Z",
+)
+EMPTY = GpuNodeStatus()
+
+
+def test_gpus_come_in_nvmls_order_with_the_driver_and_its_ceiling() -> None:
+    status = build(FACTS, EMPTY)
+    assert [gpu.uuid for gpu in status.gpus] == ["GPU-0", "GPU-1"]
+    assert (status.driver_version, status.client_ceiling, status.observed_generation) == ("590.1", 60, 3)
+    assert status.gpus[0].original_compute_mode is ComputeMode.DEFAULT
+
+
+def test_a_daemon_tells_what_is_in_force() -> None:
+    daemon = build(FACTS, EMPTY).daemons[0]
+    assert (daemon.ready, daemon.in_force, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
+
+
+def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    containers = [{"resources": {"limits": {resource: "1"}}}]
+    return {
+        "metadata": {"namespace": "ns", "name": name},
+        "spec": {"containers": containers, **spec},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown", "foreign"),
+    [
+        ("our server is not foreign", view(0, 7), []),
+        ("a program beside MPS is, by PID and name", view(0, 7, 9, commands={9: "python3"}), [(9, "python3")]),
+        ("nor is a server that its state is about to name",
+         view(0, 8, commands={8: "nvidia-cuda-mps-server"}), []),
+        ("a client of MPS is not foreign", view(0, 100), []),
+    ],
+)  # fmt: skip
+def test_foreign_processes(sentence: str, shown: GpuView, foreign: list[tuple[int, str]]) -> None:
+    status = build(replace(FACTS, views={"GPU-0": shown}), EMPTY)
+    assert [(process.pid, process.command) for process in status.gpus[0].foreign_processes] == foreign, sentence
+
+
+def test_somebody_elses_mps_server_on_a_gpu_that_no_share_has_is_foreign() -> None:
+    shown = view(1, 8, commands={8: "nvidia-cuda-mps-server"})
+    assert build(replace(FACTS, views={"GPU-1": shown}), EMPTY).gpus[0].foreign_processes[0].pid == 8
+
+
+def test_what_the_agent_waits_for_is_told_instead_of_the_verdict() -> None:
+    stopping = replace(
+        TAKEN,
+        plan=GpuPlan("GPU-0", "a", GpuStage.STOP, LIMITS),
+        verdict=Readiness(DaemonReason.STOPPING, "told to end"),
+        note="waiting for the MPS pod to end the daemon",
+    )
+    daemon = build(replace(FACTS, gpus=[stopping]), EMPTY).daemons[0]
+    assert (daemon.reason, daemon.message) == ("Stopping", "waiting for the MPS pod to end the daemon")
+
+
+def test_what_was_never_taken_can_be_drained_even_of_an_unknown_share() -> None:
+    never = GpuFacts(
+        GpuPlan("GPU-1", "b", GpuStage.NOTHING_TO_DRAIN, None), Readiness(DaemonReason.PENDING), None, True
+    )
+    assert [(d.share, d.drained) for d in build(replace(FACTS, gpus=[never]), EMPTY).daemons] == [("b", True)]
+
+
+def test_slots_are_told_sorted_and_gpus_without_any_are_left_out() -> None:
+    assert [(h.uuid, h.slots) for h in build(FACTS, EMPTY).holders] == [("GPU-0", [1, 4])]
+
+
+def test_holders_stay_as_they_were_told_until_the_kubelet_was_read() -> None:
+    before = build(FACTS, EMPTY)
+    assert build(replace(FACTS, held=None), before).holders == before.holders
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    first = build(FACTS, EMPTY)
+    later = build(replace(FACTS, now="2026-01-02T00:00:00Z"), first)
+    assert later == first
+    broken = build(replace(FACTS, now="2026-01-02T00:00:00Z", nvml_error="Driver Not Loaded"), first)
+    condition = next(item for item in broken.conditions if item.type == "NvmlReachable")
+    assert (condition.status, condition.message) == ("False", "Driver Not Loaded")
+    assert condition.last_transition_time == "2026-01-02T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "changes", "condition"),
+    [
+        ("an agent that sets the modes itself has nothing to say", {"modes": ComputeModes.MANAGE}, None),
+        ("a shared GPU that processes can use past MPS is told", {}, "False"),
+        ("one that the administrator has closed to them is well",
+         {"views": {"GPU-0": replace(view(0, 7), mode=ComputeMode.EXCLUSIVE_PROCESS), "GPU-1": view(1)}}, "True"),
+        ("of a lost GPU nobody knows the mode", {"views": {"GPU-0": view(0, lost=True)}}, "True"),
+    ],
+)  # fmt: skip
+def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_told(
+    sentence: str, changes: dict[str, Any], condition: str | None
+) -> None:
+    status = build(replace(FACTS, **({"modes": ComputeModes.LEAVE} | changes)), EMPTY)
+    told = {item.type: item for item in status.conditions}.get("GpusExclusive")
+    assert (told and told.status) == condition, sentence
+    if told and condition == "False":
+        assert "`nvidia-smi -i GPU-0 -c EXCLUSIVE_PROCESS`" in told.message
+        assert "GPU-1" not in told.message, "no share has it"
+
+
+def test_a_status_survives_the_api_unchanged() -> None:
+    status = build(FACTS, EMPTY)
+    assert GpuNodeStatus.model_validate(status.wire()) == status
+
+
+@pytest.mark.parametrize(
+    ("sentence", "facts", "expected"),
+    [
+        ("readiness is waited for",
+         replace(FACTS, gpus=[replace(TAKEN, verdict=Readiness(DaemonReason.SERVER_LET_GO))]), True),
+        ("so is drained", replace(FACTS, gpus=[replace(TAKEN, drained=True)]), True),
+        ("and a lost GPU", replace(FACTS, views={**FACTS.views, "GPU-1": view(1, lost=True)}), True),
+        ("and a pod that holds a whole GPU", replace(FACTS, pods=[pod("whole", "nvidia.com/gpu")]), True),
+        ("slots coming and going are not", replace(FACTS, held={}), False),
+        ("nor are messages", replace(FACTS, gpus=[replace(TAKEN, note="waits")]), False),
+    ],
+)  # fmt: skip
+def test_what_others_wait_for(sentence: str, facts: NodeFacts, expected: bool) -> None:
+    assert urgent(build(facts, EMPTY), build(FACTS, EMPTY)) is expected, sentence
+
+
+def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
+    pods = [
+        pod("whole", "nvidia.com/gpu"),
+        pod("slice", "nvidia.com/mig-1g.18gb"),
+        pod("shared", "nvidia.com/gpu.shared"),
+        pod("ended", "nvidia.com/gpu", phase="Succeeded"),
+        pod("ours", "gpushare.dev/a"),
+        {"metadata": {"namespace": "ns", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}},
+    ]
+    assert [holder.pod for holder in foreign_holders(pods)] == ["shared", "slice", "whole"]
+
+
+FINDING = Finding(
+    uuid="GPU-0", share="a", reason="MemoryAboveGrant", granted=1, observed=2, message="two of one", since="2026"
+)
+
+
+def within_grants(status: GpuNodeStatus) -> tuple[str, str, str] | None:
+    found = [item for item in status.conditions if item.type == "WithinGrants"]
+    return (found[0].status, found[0].reason, found[0].message) if found else None
+
+
+def test_until_a_restarted_agent_has_judged_the_findings_told_before_stay() -> None:
+    before = build(replace(FACTS, findings=[FINDING]), EMPTY)
+    after = build(replace(FACTS, findings=None, now="2027-01-01T00:00:00Z"), before)
+    assert after == before
+
+
+def test_an_agent_that_never_judged_says_nothing_of_grants() -> None:
+    assert within_grants(build(FACTS, EMPTY)) is None
+
+
+def test_the_oldest_finding_is_the_conditions_message() -> None:
+    second = FINDING.model_copy(update={"message": "another"})
+    told = build(replace(FACTS, findings=[FINDING, second]), EMPTY)
+    assert within_grants(told) == ("False", "MemoryAboveGrant", "two of one; 1 more in status.findings")
+    assert told.findings == [FINDING, second]
+
+
+def test_without_findings_everybody_is_within_the_grants() -> None:
+    assert within_grants(build(replace(FACTS, findings=[]), EMPTY)) == ("True", "WithinGrants", "")

@@ -1,0 +1,166 @@
+"""What is a reading and what is none: NVML's views, /proc, and time."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.usage.observation import SharedGpu, UsageReader
+from gpushare.agent.usage.usage import Reading
+from gpushare.api.gpunode import ComputeMode
+from gpushare.nvml.types import GpuProcess, GpuProcesses
+from tests.unit.agent.conftest import info
+from tests.unit.agent.observed_pods import UUID, container_id, pod, share, uid
+
+SERVER = 500
+
+
+class Node:
+    """One GPU of share a; processes have entries in a /proc of their own."""
+
+    def __init__(self, proc: Path) -> None:
+        self.now = 100.0
+        self.proc = proc
+        self.ended: set[int] = set()
+        self.places: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self.observation = UsageReader(lambda: self.now, lambda _, process: process.pid in self.ended, proc)
+        self.view = GpuView(info(), ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), self.now)
+
+    def runs(self, pid: int, started: int = 100, number: int = 1) -> None:
+        directory = self.proc / str(pid)
+        directory.mkdir(exist_ok=True)
+        (directory / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + [str(started), "0"]))
+        (directory / "cgroup").write_text(f"0::/kubepods/pod{uid(number)}/{container_id(number * 10)}\n")
+
+    def shows(self, *clients: int, compute: tuple[int, ...] = (SERVER,)) -> None:
+        seen = GpuProcesses(*(tuple(GpuProcess(pid, 100) for pid in pids) for pids in (clients, compute)))
+        self.view = replace(self.view, processes=seen, seen_at=self.now)
+
+    async def look(self, taken: bool = True) -> list[Reading]:
+        found = {UUID: SharedGpu("a", SERVER)} if taken else {}
+        pods = [pod(1), pod(2)]
+        return await self.observation.look({UUID: self.view}, found, pods, {"a": share()}, self.places, {})
+
+    def pids(self) -> list[int]:
+        return [pid for usage in self.observation.readings[UUID].usages for pid in usage.pids]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_a_gpus_clients_are_read_and_its_own_server_is_left_out(node: Node) -> None:
+    node.runs(11)
+    node.runs(12)
+    node.runs(SERVER)
+    node.shows(11, compute=(12, SERVER))
+    assert [item.uuid for item in await node.look()] == [UUID]
+    assert node.pids() == [11, 12]
+
+
+@pytest.mark.parametrize(("mounted", "bare"), [("/run/gpushare/mps", False), ("/run/gpushare/mps-of-mine", True)])
+async def test_whether_a_process_past_mps_could_have_reached_it_is_read_from_its_mounts(
+    node: Node, mounted: str, bare: bool
+) -> None:
+    node.runs(12)
+    (node.proc / "12/mountinfo").write_text(
+        f"22 1 0:20 / / rw - overlay overlay rw\n36 22 0:31 /client {mounted} ro,nosuid master:1 - tmpfs tmpfs rw\n"
+    )
+    node.shows(compute=(12, SERVER))
+    (found,) = await node.look()
+    assert [process.bare for usage in found.usages for process in usage.listed] == [bare]
+
+
+async def test_a_container_that_was_started_without_its_mounts_is_read_although_nvml_does_not_show_it(
+    node: Node,
+) -> None:
+    node.places = {("team", f"pod-{number}", "app"): ("a", UUID) for number in (1, 2)}
+    for number in (1, 2):
+        node.runs(number, number=number)
+    (node.proc / "1/mountinfo").write_text("36 22 0:31 /client /run/gpushare/mps ro - tmpfs tmpfs rw\n")
+    (node.proc / "2/mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    node.shows()
+    (found,) = await node.look()
+    assert found.usages == ()
+    assert [(it.pod, it.container, it.memory_mib, it.slot) for it in found.without_mounts] == [
+        ("pod-2", "app", 0, True)
+    ]
+    node.now += 2
+    node.shows(compute=(2, SERVER))
+    (found,) = await node.look()
+    assert [usage.pod for usage in found.usages] == ["pod-2"]
+    assert found.without_mounts == (), "NVML lists it: it is told once"
+
+
+async def test_one_look_of_nvml_is_one_reading(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    await node.look()
+    assert await node.look() == []
+    assert node.pids() == [11]
+
+
+async def test_a_process_that_has_ended_since_is_left_out(node: Node) -> None:
+    node.shows(11)
+    await node.look()
+    assert node.pids() == []
+
+
+async def test_a_pid_that_is_another_process_by_now_is_read_anew(node: Node) -> None:
+    node.runs(11, started=100, number=1)
+    node.shows(11)
+    await node.look()
+    node.now += 2
+    node.runs(11, started=200, number=2)
+    node.shows(11)
+    (found,) = await node.look()
+    assert [(usage.pod, usage.listed[0].started) for usage in found.usages] == [("pod-2", 200)]
+
+
+async def test_the_owner_of_a_known_process_is_not_read_again(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    await node.look()
+    (node.proc / "11/cgroup").unlink()
+    node.now += 2
+    node.shows(11)
+    await node.look()
+    assert node.pids() == [11]
+
+
+async def test_a_client_that_was_ended_is_told_as_such_while_it_is_listed(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    node.ended.add(11)
+    (found,) = await node.look()
+    assert [process.ended for usage in found.usages for process in usage.listed] == [True]
+
+
+async def test_an_nvml_that_hangs_leaves_no_reading_behind(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    await node.look()
+    node.now += 9
+    await node.look()
+    assert UUID in node.observation.readings
+    node.now += 2
+    assert await node.look() == []
+    assert node.observation.readings == {}
+
+
+async def test_a_lost_gpu_is_not_read(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    await node.look()
+    node.view = replace(node.view, lost=True)
+    assert await node.look() == []
+    assert node.observation.readings == {}
+
+
+async def test_a_gpu_that_is_not_ours_is_not_read(node: Node) -> None:
+    node.runs(11)
+    node.shows(11)
+    assert await node.look(taken=False) == []
+    assert node.observation.readings == {}
