@@ -64,10 +64,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(autouse=True)
-def _dump_on_failure(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the test's own cluster looked like right after a failure, before the next attempt or test changes it."""
+def _isolated_and_dumped_on_failure(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test counts events from its beginning, and leaves what its cluster looked like when it failed."""
     name = "fresh" if "fresh" in request.fixturenames else "harness"
     harness: Harness = request.getfixturevalue(name)
+    harness.begin()
     request.node.stash[FAILED] = False
     yield
     if request.node.stash[FAILED]:

@@ -19,6 +19,8 @@ from tests.cluster.reads import Api, ReadingKubectl
 T = TypeVar("T")
 NODE = "node1"
 POLL = 0.25
+CLUSTER_EVENTS = "default"
+"""Kubernetes keeps events about objects without a namespace here."""
 PATIENCE = int(os.environ.get("GPUSHARE_TEST_PATIENCE", "3"))
 
 
@@ -27,6 +29,21 @@ class Harness:
         self.stack = stack
         self.kubectl: Kubectl = ReadingKubectl(stack.environment, api=Api(self.layout))
         self.system = self.kubectl.within(NAMESPACE)
+        self._earlier: frozenset[tuple[str, str]] = frozenset()
+
+    def begin(self) -> None:
+        """Call this when a test begins. Events of earlier tests on the same cluster no longer count."""
+        self._earlier = frozenset(_version(event) for event in self.kubectl.within(CLUSTER_EVENTS).items("events"))
+
+    def cluster_events(self, kind: str, name: str, reason: str) -> list[Object]:
+        """Events about an object without a namespace, written or counted up since the test began.
+
+        `kind`: such as GpuNode. `name`: of the object; an older object of that name is another test's, so callers that
+        create objects under one name again compare `involvedObject.uid` too.
+        """
+        selector = f"involvedObject.kind={kind},involvedObject.name={name},reason={reason}"
+        found = self.kubectl.within(CLUSTER_EVENTS).items("events", "--field-selector", selector)
+        return [event for event in found if _version(event) not in self._earlier]
 
     # -- the embedded cluster
 
@@ -149,6 +166,12 @@ class Share:
 
     def condition(self, kind: str = "Ready") -> dict[str, Any]:
         return condition(self.get(), kind)
+
+    def events(self, reason: str) -> list[str]:
+        """Messages about this very share, not about an earlier one of its name."""
+        uid = self.get()["metadata"]["uid"]
+        found = self.harness.cluster_events("GpuShare", self.name, reason)
+        return [event["message"] for event in found if event["involvedObject"].get("uid") == uid]
 
     def wait_ready(self, gpus: int | None = None, seconds: float = 60) -> None:
         def ready() -> bool:
@@ -273,6 +296,11 @@ class Tenant:
     def delete_pods(self, *names: str) -> None:
         which = names or ("--all",)
         self.kubectl.delete("pods", *which, "--grace-period=1", seconds=90)
+
+
+def _version(event: Object) -> tuple[str, str]:
+    """(uid, resourceVersion): an event that is counted up gets a new version."""
+    return event["metadata"]["uid"], event["metadata"]["resourceVersion"]
 
 
 def gpu_share(name: str, spec: dict[str, Any]) -> Object:

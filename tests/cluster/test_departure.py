@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import without_agent
-from tests.cluster.told import wait_told
+from tests.cluster.node_events import wait_node_event
 
 KERNEL_MS = "3000"
 ENDLESS_MS = "600000"
@@ -38,9 +38,9 @@ def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harne
             errors = [tenant.wait_event(name, "gpu-error", seconds=20) for name in names]
         assert [error["code"] for error in errors] == [700] * 7
         # The next agent tells what nobody saw.
-        note = wait_told(harness, "UnguardedDeparture", f"in order: {tenant.name}/victim.", 60)
+        note = wait_node_event(harness, "UnguardedDeparture", f"in order: {tenant.name}/victim.", seconds=60)
         assert "a fatal fault has hit the MPS server since" in note
-        assert "It happened while no agent ran" in wait_told(harness, "GpuFault", f"{tenant.name}/victim", 60)
+        wait_node_event(harness, "GpuFault", f"{tenant.name}/victim", "It happened while no agent ran", seconds=60)
 
 
 def ends(tenant: Tenant, name: str) -> list[Object]:
