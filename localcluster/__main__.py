@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from localcluster import cluster, doctor, images, processes
-from localcluster.build import build
-from localcluster.components import FIRST, THEN
+from localcluster import doctor
+from localcluster.cluster import cluster, processes
+from localcluster.cluster.components import FIRST, THEN
 from localcluster.errors import LocalClusterError
+from localcluster.images import buildah
 from localcluster.packages import ensure_packages
 from localcluster.paths import cache_root
+from localcluster.programs.build import build
 
 
 def main(argv: Sequence[str]) -> int:
@@ -118,7 +120,7 @@ def _shell(arguments: argparse.Namespace) -> None:
 def _images(arguments: argparse.Namespace) -> None:
     doctor.require()
     ensure_packages(cache_root())
-    built = images.build_images(cache_root())
+    built = buildah.build_images(cache_root())
     if arguments.load:
         cluster.load_images(cluster.running(arguments.load), [Path(image.archive) for image in built.values()])
     print(json.dumps({target: asdict(image) for target, image in built.items()}))

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from localcluster.build import binaries
 from localcluster.errors import LocalClusterError
 from localcluster.paths import cache_root, state_root
+from localcluster.programs.build import binaries
 
 # Go's caches take most of a first build: 6.4 GiB beside our 0.6, measured.
 _FIRST_BUILD_BYTES = 8 << 30

@@ -11,7 +11,7 @@ from pathlib import Path
 from localcluster.errors import LocalClusterError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-SOURCES = Path(__file__).resolve().parent
+SOURCES = Path(__file__).resolve().parent / "programs"
 
 # A unix socket's path must fit 108 bytes with its NUL; containerd appends ".ttrpc" to its own.
 _SOCKET_PATH_MAX = 100

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import cluster, images
-from localcluster.build import build
+from localcluster.cluster import cluster
 from localcluster.doctor import require
+from localcluster.images import buildah
 from localcluster.kubectl import Kubectl, run
 from localcluster.packages import ensure_packages
 from localcluster.paths import REPOSITORY, cache_root
+from localcluster.programs.build import build
 from localcluster.progress import say
 
 NAMESPACE = "gpushare-system"
@@ -45,7 +46,7 @@ def embedded(name: str) -> Stack:
     programs = build(cache_root())
     layout = cluster.up(name, programs)
     say("building the images from the Dockerfile")
-    built = images.build_images(cache_root())
+    built = buildah.build_images(cache_root())
     cluster.load_images(layout, [Path(image.archive) for image in built.values()])
     return Stack(
         cluster.environment(layout),

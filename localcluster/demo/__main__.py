@@ -7,7 +7,7 @@ import time
 
 from rich.console import Console
 
-from localcluster import cluster
+from localcluster.cluster import cluster
 from localcluster.demo.pods import NAMESPACE as DEMO_NAMESPACE
 from localcluster.demo.run import SHARE, Demo, write_summary
 from localcluster.demo.view import console

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster.build import HELM, PROMTOOL, build_component
 from localcluster.paths import REPOSITORY, cache_root
+from localcluster.programs.build import HELM, PROMTOOL, build_component
 
 CHART = REPOSITORY / "charts" / "gpushare"
 CASES = sorted(Path(__file__).parent.glob("*.yaml"))

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from localcluster import cluster
+from localcluster.cluster import cluster
 from localcluster.paths import REPOSITORY
 from localcluster.stack import embedded, install
 from tests.cluster import parallel

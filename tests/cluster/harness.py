@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from localcluster import cluster, processes
+from localcluster.cluster import cluster, processes
+from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl, Object
-from localcluster.layout import Layout
 from localcluster.stack import NAMESPACE, Stack, prepare_namespace
 from tests.cluster.reads import Api, ReadingKubectl
 

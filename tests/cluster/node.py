@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from localcluster import processes
+from localcluster.cluster import processes
 from tests.cluster.harness import Harness, Share, wait_until
 
 

@@ -8,8 +8,8 @@ import threading
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl, Object
-from localcluster.layout import Layout
 
 SECONDS = 30.0
 _CORE, _OURS = "/api/v1", "/apis/gpushare.dev/v1alpha1"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import cluster
-from localcluster.build import build_cert_manager
+from localcluster.cluster import cluster
 from localcluster.paths import cache_root
+from localcluster.programs.build import build_cert_manager
 from localcluster.stack import embedded, install
 from tests.cluster import conftest
 from tests.cluster.harness import Harness, holds_for, wait_until

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcluster import cluster
+from localcluster.cluster import cluster
 from localcluster.kubectl import CommandError
 from localcluster.paths import REPOSITORY
 from localcluster.stack import NAMESPACE, RELEASE, embedded, install

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.kubectl import CommandError, Object
 from tests.cluster import claims
 from tests.cluster.claims import SIZES, claim, claim_specs, with_claim

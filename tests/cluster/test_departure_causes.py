@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.logind import logind

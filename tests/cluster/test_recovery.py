@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localcluster import processes
+from localcluster.cluster import processes
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node
 

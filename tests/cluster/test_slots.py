@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.harness import PATIENCE, Harness, Tenant, has_container, is_rejected, wait_until
 

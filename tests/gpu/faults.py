@@ -25,7 +25,7 @@ import conftest  # of tests/contract
 from conftest import Machine, Program
 
 from gpushare.mps.control import ControlError, ControlProgram
-from gpushare.mps.daemon_process import kill_server
+from gpushare.mps.supervisor.daemon_process import kill_server
 from gpushare.nvml.types import NvmlError
 
 COMMAND_SECONDS = 4.0

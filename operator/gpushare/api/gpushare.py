@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from gpushare.api import names
 from gpushare.api.base import ApiModel, checked, rule
 from gpushare.api.duration import DURATION_PATTERN, parse_duration
+from gpushare.api.gpunode import Limits
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
 from gpushare.api.quantity import MEMORY_PATTERN, format_mib, parse_mib
 
@@ -393,6 +394,11 @@ class GpuShare(ApiModel):
         return self.spec.clients.per_gpu * self.spec.clients.processes
 
     @property
-    def process_memory_max_mib(self) -> int:
-        """What one process may allocate at most: the daemon's own limit, in MiB."""
-        return self.memory_max_mib // self.spec.clients.processes
+    def process_limits(self) -> Limits:
+        """The limits that each MPS daemon of the share enforces on each client process."""
+        clients = self.spec.clients
+        return Limits(
+            threads=clients.threads.max,
+            memory_mib=max(1, self.memory_max_mib // clients.processes),
+            priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
+        )

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR, SIMULATION_DIR
-from gpushare.mps.nofile import raise_nofile
-from gpushare.mps.supervisor import Supervisor
+from gpushare.mps.supervisor.open_files import raise_nofile
+from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.nvml.types import Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)

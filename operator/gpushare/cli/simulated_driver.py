@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 from gpushare.simulation import paths
-from gpushare.simulation.driver import CLIENT_INIT_MS, SERVER_INIT_MS, Delays, State, make_gpus, serve
+from gpushare.simulation.driver.serve import serve
+from gpushare.simulation.driver.state import CLIENT_INIT_MS, SERVER_INIT_MS, Delays, DriverState, make_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,5 +32,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     gpus = make_gpus(args.node, args.gpus, args.product, args.sms, args.memory_mib)
     delays = Delays(args.server_init_ms, args.client_init_ms)
-    serve(State(gpus, args.driver_version, args.cuda_version, delays), str(args.directory))
+    serve(DriverState(gpus, args.driver_version, args.cuda_version, delays), str(args.directory))
     return 0

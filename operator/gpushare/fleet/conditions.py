@@ -12,7 +12,7 @@ from gpushare.fleet.current import daemons_current
 from gpushare.fleet.exceeded import exceeded
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import RefusalVerdict
-from gpushare.fleet.share_summary import ShareSummary, limits
+from gpushare.fleet.share_summary import ShareSummary
 from gpushare.fleet.waiting import for_whom
 
 NAMES_TOLD = 3
@@ -88,7 +88,7 @@ def limits_enforced(standing: ShareSummary) -> RefusalVerdict:
     if not standing.kept:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
-    wanted = limits(standing.share)
+    wanted = standing.share.process_limits
     pending = [place for place in standing.kept if place.daemon is None or place.daemon.in_force != wanted]
     if not pending and (found := exceeded(standing)):
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)

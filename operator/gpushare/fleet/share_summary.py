@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
-from gpushare.api.gpunode import Assignment, Limits
+from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import (
     ClaimCounts,
     GpuCounts,
     GpuShare,
     GpuShareStatus,
-    Priority,
     SlotCounts,
     UnavailableGpus,
 )
@@ -47,16 +46,6 @@ class ShareSummary:
     @property
     def held(self) -> list[GpuRecord]:
         return [*self.kept, *self.draining, *self.releasing]
-
-
-def limits(share: GpuShare) -> Limits:
-    """The ceiling that every MPS daemon of the share should enforce."""
-    clients = share.spec.clients
-    return Limits(
-        threads=clients.threads.max,
-        memory_mib=max(1, share.process_memory_max_mib),
-        priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
-    )
 
 
 def standings(

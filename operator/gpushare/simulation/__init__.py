@@ -1,10 +1,10 @@
-"""Stand-ins for NVML and for the MPS executables, for machines without a GPU. Its page is docs/simulation.md.
+"""Stand-ins for NVML and for the MPS executables, for machines without a GPU: docs/simulation.md.
 
-Everything here except `nvml` uses the standard library alone; importing this package imports nothing, because the
+Everything here except `nvml` uses the standard library alone. Importing this package imports nothing, because the
 executables in `bin/` are started every few seconds and have to be up within milliseconds.
 """
 
-TYPE_CHECKING = False  # type checkers know the name; importing it from typing would cost 6 ms
+TYPE_CHECKING = False  # type checkers know this name; importing it from typing would cost 6 ms
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""A CUDA context on a simulated GPU, for programs that have none. Standard library alone.
+"""A CUDA context on a simulated GPU, for machines without one. Standard library alone.
 
-Behaves as CUDA does at its edges: which environment it reads, which error it gets when, who dies with whom. Computes
-nothing, and its kernels take time without using any.
+It behaves as CUDA does at its edges: the environment that it reads, the error of each call, the neighbours that a
+failure takes along. It computes nothing: a kernel takes time but no processor.
 
-A process that ends without `close`, be it normally, dies as a CUDA process does: in mid-kernel it takes its neighbours
-along. A forked child cannot use its parent's context (error 3), as in CUDA.
+A process that ends without `close` dies as a CUDA process does, even by a normal exit: in mid-kernel it takes its
+neighbours along. A forked child cannot use its parent's context (error 3), as in CUDA.
 """
 
 import os
@@ -13,30 +13,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from gpushare.simulation import failure_outcome, paths
+from gpushare.simulation import cuda_errors, paths
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
-DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's own default
 CONNECT_SECONDS = 600.0
-"""A wedged server keeps a new client waiting for good; only so that nothing of ours waits for ever (assumed: 805)."""
+"""A wedged server keeps a new client waiting for ever. This limit, and its error 805, are ours."""
 
-NOT_INITIALIZED = 3
-INVALID_VALUE = 1
-NAMES = {
-    INVALID_VALUE: "cudaErrorInvalidValue",
-    failure_outcome.OUT_OF_MEMORY: "cudaErrorMemoryAllocation",
-    NOT_INITIALIZED: "cudaErrorInitializationError",
-    failure_outcome.UNAVAILABLE: "cudaErrorDevicesUnavailable",
-    failure_outcome.NO_DEVICE: "cudaErrorNoDevice",
-    failure_outcome.ILLEGAL_ADDRESS: "cudaErrorIllegalAddress",
-    failure_outcome.ASSERT: "cudaErrorAssert",
-    failure_outcome.LAUNCH_FAILURE: "cudaErrorLaunchFailure",
-    failure_outcome.MPS_CONNECTION_FAILED: "cudaErrorMpsConnectionFailed",
-    failure_outcome.MPS_RPC_FAILURE: "cudaErrorMpsRpcFailure",
-    failure_outcome.MPS_SERVER_NOT_READY: "cudaErrorMpsServerNotReady",
-    failure_outcome.MPS_CLIENT_TERMINATED: "cudaErrorMpsClientTerminated",
-    failure_outcome.UNKNOWN: "cudaErrorUnknown",
-}
 FAULTS = ("illegal_address", "trap", "assert")
 _VARIABLES = {
     "visible": "CUDA_VISIBLE_DEVICES",
@@ -46,7 +28,7 @@ _VARIABLES = {
 }
 _PARTITIONING = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 _live: "set[SimulatedContext]" = set()
-"""Open contexts: one that its owner drops without `close` stays, as in CUDA."""
+"""Open contexts. One that is dropped without `close` stays open, as in CUDA."""
 
 
 class CudaError(Exception):
@@ -54,13 +36,13 @@ class CudaError(Exception):
 
     def __init__(self, code: int) -> None:
         self.code = code
-        self.name = NAMES.get(code, "cudaErrorUnknown")
+        self.name = cuda_errors.NAMES.get(code, "cudaErrorUnknown")
         super().__init__(f"{self.name} ({code})")
 
 
 class SimulatedContext:
-    """One context of this process. Every method raises CudaError; an error that ended the context comes again from
-    every later call. Use by one thread at a time."""
+    """One context of this process. Every method may raise CudaError. After an error that ended the context, every later
+    call raises the same error. For one thread at a time."""
 
     def __init__(self, device: Channel, session: Channel | None, opened: Message, visible_sms: int) -> None:
         self.uuid: str = opened["uuid"]
@@ -78,13 +60,13 @@ class SimulatedContext:
 
     @classmethod
     def create(cls, environ: Mapping[str, str] = os.environ) -> "SimulatedContext":
-        """A context under MPS if the control daemon of $CUDA_MPS_PIPE_DIRECTORY can be reached, else without it.
+        """A context under MPS if the control daemon of $CUDA_MPS_PIPE_DIRECTORY can be reached, else without MPS.
 
-        Like CUDA, it does not say which; `under_mps` does. Errors: 2 (the context does not fit the limit), 46 (the
+        CUDA does not say which; here `under_mps` does. Errors: 2 (the context does not fit the limit), 46 (the
         GPU's compute mode, or too many clients), 100 (no such device), 805.
         """
         base = environ.get(paths.ENV_DIRECTORY) or paths.DEFAULT_DIRECTORY
-        pipe = environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY
+        pipe = paths.pipe_directory(environ)
         try:
             control = connect(f"{pipe}/control", CONNECT_SECONDS)
         except OSError:
@@ -104,11 +86,11 @@ class SimulatedContext:
     @classmethod
     def _create_under_mps(cls, base: str, session: Channel, environ: Mapping[str, str]) -> "SimulatedContext":
         hello = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
-        admitted = _ask(session, {"op": "hello", **hello}, failure_outcome.MPS_CONNECTION_FAILED)
+        admitted = _ask(session, {"op": "hello", **hello}, cuda_errors.MPS_CONNECTION_FAILED)
         try:
             device = Channel(connect(paths.device_node(base, admitted["minor"]), CONNECT_SECONDS), lambda _: None)
         except OSError:
-            raise CudaError(failure_outcome.NO_DEVICE) from None
+            raise CudaError(cuda_errors.NO_DEVICE) from None
         time.sleep(admitted["init_ms"] / 1000)
         shows_all = environ.get(_PARTITIONING) == "1" and "threads" not in hello
         request = {"op": "open", "ticket": admitted["ticket"]}
@@ -119,21 +101,21 @@ class SimulatedContext:
         cls, device: Channel, session: Channel | None, request: Message, visible_sms: int | None
     ) -> "SimulatedContext":
         try:
-            opened = _ask(device, request, failure_outcome.UNKNOWN)
+            opened = _ask(device, request, cuda_errors.UNKNOWN)
         except CudaError:
             device.close()
             raise
         return cls(device, session, opened, opened["sms_enforced"] if visible_sms is None else visible_sms)
 
     def mem_get_info(self) -> tuple[int, int]:
-        """(free, total) in bytes: under a limit, free is what the limit leaves; total is always the whole GPU."""
+        """(free, total) in bytes. `free` respects the limit; `total` is always the whole GPU."""
         answer = self._ask({"op": "info"})
         return answer["free"], answer["total"]
 
     def alloc(self, nbytes: int) -> int:
         """A handle for `nbytes` of GPU memory; error 2 above the limit or the GPU."""
         if nbytes <= 0:
-            raise CudaError(INVALID_VALUE)
+            raise CudaError(cuda_errors.INVALID_VALUE)
         return int(self._ask({"op": "alloc", "bytes": nbytes})["handle"])
 
     def free(self, handle: int) -> None:
@@ -146,29 +128,29 @@ class SimulatedContext:
             self._device.receive_pending()
             self._device.send({"op": "launch", "ms": milliseconds})
         except Disconnected:
-            self._error = self._error or failure_outcome.UNKNOWN
+            self._error = self._error or cuda_errors.UNKNOWN
         self._check()
 
     def synchronize(self) -> None:
         """Wait until every kernel queued so far has ended, or the context has failed."""
         end = time.monotonic() + self._ask({"op": "sync"})["remaining_ms"] / 1000
-        self._check()  # a failure that came together with the answer is not told again
+        self._check()  # a failure that arrived together with the answer is not sent again
         while (left := end - time.monotonic()) > 0:
             try:
                 if select.select([self._device], [], [], left)[0]:
                     self._device.receive()
             except Disconnected:
-                self._error = self._error or failure_outcome.UNKNOWN
+                self._error = self._error or cuda_errors.UNKNOWN
             self._check()
 
     def fault(self, kind: str) -> None:
-        """Run a kernel that fails: `illegal_address`, `trap` or `assert`. The error comes with the next call."""
+        """Run a kernel that fails: `illegal_address`, `trap` or `assert`. The next call raises the error."""
         if kind not in FAULTS:
             raise ValueError(f"fault {kind!r} is none of {', '.join(FAULTS)}")
         self._ask({"op": "fault", "kind": kind})
 
     def close(self) -> None:
-        """Wait for what is queued and leave the GPU in good order. Harmless when closed or failed already."""
+        """Wait for the queued kernels, then destroy the context. No-op if it is closed already; never raises."""
         if self not in _live:
             return
         if self._pid == os.getpid():
@@ -184,16 +166,16 @@ class SimulatedContext:
     def _ask(self, message: Message) -> Message:
         self._check()
         try:
-            answer = _ask(self._device, message, failure_outcome.UNKNOWN)
+            answer = _ask(self._device, message, cuda_errors.UNKNOWN)
         except CudaError as error:
-            if error.code != failure_outcome.OUT_OF_MEMORY:
+            if error.code != cuda_errors.OUT_OF_MEMORY:
                 self._error = error.code
             raise
         return answer
 
     def _check(self) -> None:
         if self._pid != os.getpid() or self not in _live:
-            raise CudaError(NOT_INITIALIZED)
+            raise CudaError(cuda_errors.NOT_INITIALIZED)
         if self._error:
             raise CudaError(self._error)
 
@@ -212,7 +194,7 @@ def _ask(channel: Channel, message: Message, when_gone: int) -> Message:
 
 
 def _visible_device(base: str, visible: str | None) -> Channel:
-    """The device that a process without MPS opens: the first one of CUDA_VISIBLE_DEVICES, by index or UUID."""
+    """The device that a process without MPS opens: the first of CUDA_VISIBLE_DEVICES, by index or UUID."""
     devices: list[tuple[str, Channel]] = []
     for node in paths.device_nodes(base):
         with suppress(OSError, Disconnected):
@@ -224,5 +206,5 @@ def _visible_device(base: str, visible: str | None) -> Channel:
         if channel is not chosen:
             channel.close()
     if chosen is None:
-        raise CudaError(failure_outcome.NO_DEVICE)
+        raise CudaError(cuda_errors.NO_DEVICE)
     return chosen

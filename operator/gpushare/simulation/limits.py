@@ -1,4 +1,4 @@
-"""How MPS turns numbers and texts into limits, with all its traps. Pure; every rule measured unless marked assumed."""
+"""How MPS reads limits, with all its traps. Pure; every rule is measured unless marked assumed."""
 
 import re
 
@@ -12,18 +12,18 @@ MINIMUM_SMS = 8
 _CONTEXT_MIB = ((5.0, 60), (12.0, 110), (25.0, 180), (50.0, 348), (100.0, 520))
 _UNITS = {"k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 _NEGATIVE_LIMIT = 17179869183 << 30
-"""What `-1` becomes: 17179869183G."""
+"""The value of `-1`: 17179869183G."""
 
 
 def enforced_sms(sms: int, threads: float) -> int:
-    """SMs that `threads` percent leaves of `sms`: steps of 2, never less than 8."""
+    """The SMs of a client with `threads` percent of `sms`: a multiple of 2, at least 8."""
     return min(sms, max(MINIMUM_SMS, int(sms * threads / 100) // 2 * 2))
 
 
 def context_mib(threads: float) -> int:
-    """MiB that a client's own context takes, by its thread percentage.
+    """The size in MiB of a client's own context, by its thread percentage.
 
-    Measured at 5, 12 (82-146), 25 (148-218), 50 and 100 percent; linear between and flat below, which is assumed.
+    Measured at 5, 12 (82-146), 25 (148-218), 50 and 100 percent. Assumed: linear in between, constant below.
     """
     low_threads, low_mib = _CONTEXT_MIB[0]
     for high_threads, high_mib in _CONTEXT_MIB:
@@ -35,7 +35,7 @@ def context_mib(threads: float) -> int:
 
 
 def percentage(text: str) -> float | None:
-    """A thread percentage within (0, 100], or None where MPS does not take the text for one."""
+    """A thread percentage in (0, 100]; None if MPS does not accept the text as one."""
     try:
         value = float(text)
     except ValueError:
@@ -44,16 +44,16 @@ def percentage(text: str) -> float | None:
 
 
 def client_threads(default: float, variable: str | None) -> float:
-    """A client's percentage: its variable only tightens; what is no percentage falls back to the default."""
+    """A client's percentage. Its variable can only lower it; an invalid one falls back to the default."""
     own = percentage(variable) if variable is not None else None
     return default if own is None else min(own, default)
 
 
 def memory_value(text: str) -> int | None:
-    """The bytes that the daemon takes `text` for; None is no limit.
+    """The limit in bytes that the daemon reads from `text`; None: no limit.
 
-    Digits, then one letter: `4G`, `4GB`, `4g`, `4096M`. Anything else after the digits counts as MiB (`1.5G` is 1M);
-    no digits at all, or 0, silently removes the limit; a negative number becomes 17179869183G.
+    Digits, then one letter: `4G`, `4GB`, `4g`, `4096M`. Anything else after the digits means MiB (`1.5G` is 1M).
+    Without digits, or with 0, the limit is silently removed. A negative number becomes 17179869183G.
     """
     match = re.match(r"\s*(-?)(\d*)(.?)", text)
     if match is None or not match[2] or int(match[2]) == 0:
@@ -64,22 +64,22 @@ def memory_value(text: str) -> int | None:
 
 
 def memory_text(limit: int | None) -> str:
-    """How the daemon prints a limit (measured): whole GiB, rounded down, from 1 GiB on; nothing where there is none."""
+    """A limit as the daemon prints it (measured): from 1 GiB on whole GiB, rounded down; nothing without a limit."""
     if limit is None:
         return ""
     return f"{limit >> 30}G\n" if limit >= 1 << 30 else f"{limit // MIB}M\n"
 
 
 def device_limit(limits: dict[str, int], index: int, uuid: str) -> int | None:
-    """The daemon's limit for a device, set by index or by UUID; the smaller one where both are set (assumed)."""
+    """The daemon's limit for a device, set by index or by UUID; if both are set, the smaller one (assumed)."""
     return min((limits[key] for key in (str(index), uuid) if key in limits), default=None)
 
 
 def client_memory(default: int | None, variable: str | None, uuid: str) -> int | None:
-    """A client's limit in bytes, or None.
+    """A client's limit in bytes; None: no limit.
 
-    A well-formed variable only tightens the default. One entry that is malformed, is 0, or names no visible device
-    removes every limit, the default included. A client of ours sees one device: `0`, or its UUID.
+    A well-formed variable can only lower the default. A single entry that is malformed, is 0, or names no visible
+    device removes all limits, the default included. A client here sees one device: `0`, or its UUID.
     """
     if not variable:
         return default
@@ -94,5 +94,5 @@ def client_memory(default: int | None, variable: str | None, uuid: str) -> int |
 
 
 def sees_device(visible: str | None, uuid: str) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES leaves a client its daemon's only GPU. CUDA reads up to the first invalid entry."""
+    """Whether a client with this CUDA_VISIBLE_DEVICES sees its daemon's only GPU. CUDA stops at an invalid entry."""
     return visible is None or visible.split(",")[0].strip() in ("0", uuid)

@@ -1,4 +1,4 @@
-"""NVML as the simulated driver answers it: the simulated side of the first seam."""
+"""NVML on the simulated driver: the simulated implementation of `gpushare.nvml.types.Nvml`."""
 
 import select
 import threading
@@ -17,7 +17,8 @@ COMPUTE_CAPABILITY = "9.0"
 
 
 class DriverChannel:
-    """Asks the simulated driver by `driver.sock`; connects when first asked and again after a failure. Thread-safe."""
+    """Requests to the simulated driver through `driver.sock`. Connects at the first one, and again after a failure.
+    Thread-safe."""
 
     def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
         self._path = paths.driver_socket(str(directory))
@@ -26,7 +27,7 @@ class DriverChannel:
         self._channel: Channel | None = None
 
     def ask(self, operation: str, **arguments: object) -> Message:
-        """The driver's answer. NvmlError when it refuses, is not there, or is silent for the time limit."""
+        """The driver's answer. Raises NvmlError if the driver refuses, cannot be reached, or exceeds the time limit."""
         with self._lock:
             try:
                 answer = self._exchange({"op": operation, **arguments})
@@ -41,7 +42,7 @@ class DriverChannel:
 
     def _exchange(self, message: Message) -> Message:
         if self._channel is not None:
-            # The driver may have restarted since the last question: that alone is no failure.
+            # A restart of the driver since the last request is no failure: connect again.
             with suppress(OSError, Disconnected):
                 if self._alive():
                     return self._channel.ask(message)
@@ -51,7 +52,7 @@ class DriverChannel:
 
     def _alive(self) -> bool:
         assert self._channel is not None  # noqa: S101 - narrows for the type checker
-        # Unasked, the driver says nothing: readable means that it has gone.
+        # The driver sends nothing unasked: a readable socket has been closed.
         readable, _, _ = select.select([self._channel.sock], [], [], 0)
         return not readable
 
@@ -66,7 +67,7 @@ class DriverChannel:
 
 
 class SimulatedNvml:
-    """Implements gpushare.nvml.types.Nvml. Nothing is asked before the first call."""
+    """Implements gpushare.nvml.types.Nvml. Connects at the first call."""
 
     simulated = True
 
@@ -100,12 +101,12 @@ class SimulatedNvml:
         )
 
     def wait_for_xids(self, seconds: float) -> list[Xid]:
-        """Asks again and again: the driver's socket tells nothing unasked."""
+        """Polls, since the driver sends nothing unasked."""
         end = time.monotonic() + seconds
         while True:
             answer = self._driver.ask("xids")
             total, kept = answer["total"], answer["xids"]
-            # A driver that was restarted counts from 0 again; what was there before us is not news.
+            # A restarted driver counts from 0 again. Xids from before our first call are not reported.
             seen = total if self._xids_seen is None else min(self._xids_seen, total)
             self._xids_seen = total
             if total > seen:

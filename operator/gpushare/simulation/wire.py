@@ -1,6 +1,6 @@
-"""JSON lines over unix sockets: the simulation's own wire, between clients, servers and the driver.
+"""JSON lines over unix sockets: the simulation's own protocol between clients, MPS servers and the driver.
 
-Messages with the key `event` are pushed by the driver at any time; everything else answers a request, in order.
+The driver may send a message with the key `event` at any time. All other messages answer requests, in order.
 """
 
 import json
@@ -15,11 +15,11 @@ LINE_LIMIT = 64 * 1024
 
 
 class Disconnected(Exception):
-    """The other side is gone, or sent what is no message."""
+    """The peer is gone, or has sent something that is no message."""
 
 
 class Lines:
-    """Cuts received bytes into messages; a line above LINE_LIMIT is Disconnected, so no peer can fill our memory."""
+    """Splits received bytes into messages. A line above LINE_LIMIT raises Disconnected: no peer can fill our memory."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -46,13 +46,13 @@ def encode(message: Message) -> bytes:
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """(PID, UID) of the process that connected; the PID as this PID namespace numbers it, 0 from outside of it."""
+    """(PID, UID) of the process that connected. The PID is of our PID namespace, and 0 for a process outside of it."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid
 
 
 def connect(path: str, seconds: float | None) -> socket.socket:
-    """OSError when nobody listens there. `seconds` bounds every later operation; None: for as long as it takes."""
+    """Raises OSError if nobody listens there. `seconds`: the time limit of every later operation; None: no limit."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(seconds)
     try:
@@ -64,7 +64,7 @@ def connect(path: str, seconds: float | None) -> socket.socket:
 
 
 class Channel:
-    """The asking side of a connection. Pushed events go to `on_event`, in order, while an answer is awaited."""
+    """The requesting side of a connection. While it waits for an answer, it passes events to `on_event`, in order."""
 
     def __init__(self, sock: socket.socket, on_event: Callable[[Message], None]) -> None:
         self.sock = sock
@@ -82,14 +82,14 @@ class Channel:
             raise Disconnected(str(error)) from error
 
     def ask(self, message: Message) -> Message:
-        """The answer to `message`; Disconnected when the peer is gone or the socket's time limit passes."""
+        """The answer to `message`. Raises Disconnected if the peer is gone or the socket's time limit is exceeded."""
         self.send(message)
         while not self._answers:
             self.receive()
         return self._answers.pop(0)
 
     def receive(self) -> None:
-        """Wait for some bytes and take the messages in them."""
+        """Wait for bytes, and process the messages in them."""
         try:
             data = self.sock.recv(LINE_LIMIT)
         except OSError as error:
@@ -103,7 +103,7 @@ class Channel:
                 self._answers.append(message)
 
     def receive_pending(self) -> None:
-        """Take what has arrived already, without waiting."""
+        """Process the messages that have arrived, without waiting."""
         while select.select([self.sock], [], [], 0)[0]:
             self.receive()
 

@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster import node
 from tests.cluster.cycles.steps import Step

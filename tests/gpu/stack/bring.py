@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localcluster import cluster
 from localcluster.cache import contents, key_of
+from localcluster.cluster import cluster
+from localcluster.cluster.layout import Layout, load
 from localcluster.errors import LocalClusterError
 from localcluster.kubectl import CommandError
-from localcluster.layout import Layout, load
 from localcluster.paths import REPOSITORY
 from localcluster.stack import NAMESPACE, RELEASE, Stack, install
 from tests.gpu.stack import host_image

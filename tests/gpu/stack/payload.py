@@ -16,10 +16,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from localcluster import images
-from localcluster.build import Binaries, binaries
 from localcluster.errors import LocalClusterError
+from localcluster.images import buildah
 from localcluster.paths import cache_root
+from localcluster.programs.build import Binaries, binaries
 from tests.gpu.stack import oci_archive, tools
 from tests.gpu.stack.place import CACHE, OPERATOR_ARCHIVE, OPERATOR_NAME, PARTS
 
@@ -38,7 +38,7 @@ def pack(out: Path) -> dict[str, Any]:
     programs = binaries(cache_root())
     if missing := [path.name for path in _entries(programs) if not path.exists()]:
         raise LocalClusterError(f"{', '.join(missing)} is not built: run `python3 -m localcluster build` first")
-    image = images.build_images(cache_root())["operator"]
+    image = buildah.build_images(cache_root())["operator"]
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=out) as name:
@@ -85,7 +85,7 @@ def _entries(programs: Binaries) -> tuple[Path, ...]:
     return programs.kube, programs.runtime, programs.helm, programs.pause
 
 
-def _gather(programs: Binaries, image: images.Image, scratch: Path) -> list[Path]:
+def _gather(programs: Binaries, image: buildah.Image, scratch: Path) -> list[Path]:
     """One folder for each thing that is compressed by itself, the largest first; each holds entries of the cache."""
     folders = {name: scratch / name for name in ("operator", "kube", "runtime", "helm")}
     for folder in folders.values():

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from localcluster.build import Binaries, binaries
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY, cache_root
+from localcluster.programs.build import Binaries, binaries
 
 CLUSTER = "h200"
 WORK = Path(os.environ.get("GPUSHARE_STACK", "/tmp/gpushare-stack"))

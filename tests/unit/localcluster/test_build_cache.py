@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcluster import build
 from localcluster.cache import build_once, contents, keep_newest, key_of
+from localcluster.programs import build
 
 files = st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=8), max_size=4)
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from localcluster import golang, packages, pipconf, rootfs
+from localcluster import packages
 from localcluster.errors import LocalClusterError
-from localcluster.images import copied_sources
+from localcluster.images import pipconf, rootfs
+from localcluster.images.buildah import copied_sources
+from localcluster.programs import golang
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localcluster.cluster.network import CLUSTERS_MAX, Network, choose
 from localcluster.errors import LocalClusterError
-from localcluster.network import CLUSTERS_MAX, Network, choose
 from localcluster.paths import cache_root, state_dir
 
 indexes = st.integers(0, CLUSTERS_MAX - 1)

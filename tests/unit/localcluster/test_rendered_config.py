@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import cgroups, components, config
-from localcluster.build import Binaries
-from localcluster.layout import Layout
-from localcluster.network import Network
-from localcluster.node import backoff
+from localcluster.cluster import cgroups, components, config
+from localcluster.cluster.layout import Layout
+from localcluster.cluster.network import Network
+from localcluster.cluster.node import backoff
+from localcluster.programs.build import Binaries
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.mps import client_link, daemon_log
-from gpushare.mps.daemon_log import DaemonLog
-from gpushare.mps.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.nofile import nofile_remark
+from gpushare.mps.supervisor import client_link, daemon_log
+from gpushare.mps.supervisor.daemon_log import DaemonLog
+from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
+from gpushare.mps.supervisor.open_files import nofile_remark
 
 FAILED = "[2026-11-21 08:23:24.044 Server   611] Failed to start : CUDA-capable device(s) is/are busy or unavailable"
 NOISE = "[2026-11-21 08:23:24.540 Control   413] Cmd:get_server_list"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gpushare.api.conditions import DaemonReason as Reason
 from gpushare.api.gpunode import Limits
-from gpushare.mps.decision import POLL_SECONDS, START_SECONDS, WEDGED_SECONDS, Action, decide
-from gpushare.mps.observation import ControlAnswer, DaemonObservation, Foreign, GpuContexts, Link, Server
-from gpushare.mps.supervisor_state import Shown, SupervisorState
+from gpushare.mps.supervisor.decision import POLL_SECONDS, START_SECONDS, WEDGED_SECONDS, Action, decide
+from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, Foreign, GpuContexts, Link, Server
+from gpushare.mps.supervisor.state import Shown, SupervisorState
 
 NOW = 10_000.0
 WANTED = Limits(threads=50, memory_mib=16385, priority=1)

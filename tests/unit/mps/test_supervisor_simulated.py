@@ -17,7 +17,7 @@ from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
-from gpushare.mps.supervisor import Supervisor
+from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.mps.wire import DaemonState, DaemonWanted
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
@@ -178,7 +178,7 @@ def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervis
 def test_a_limit_that_somebody_removes_is_written_again(
     node: Node, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpushare.mps.gather.REREAD_SECONDS", 1.0)
+    monkeypatch.setattr("gpushare.mps.supervisor.gather.REREAD_SECONDS", 1.0)
     gpu = node.dirs[0]
     node.want(gpu)
     server = node.ready(gpu).server_pid

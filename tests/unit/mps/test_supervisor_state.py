@@ -1,7 +1,7 @@
 """Back-off of daemon and server, and what a new server does not inherit."""
 
 from gpushare.api.gpunode import Limits
-from gpushare.mps.supervisor_state import GOOD_SECONDS, Shown, SupervisorState
+from gpushare.mps.supervisor.state import GOOD_SECONDS, Shown, SupervisorState
 
 LIMITS = Limits(threads=50, memory_mib=16384)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpushare.api.gpunode import Assignment, Limits, ShareName, Uuid
-from gpushare.api.gpushare import GpuShare, Priority
+from gpushare.api.gpushare import GpuShare
 from gpushare.mps.wire import DaemonWanted
 
 
@@ -53,17 +53,8 @@ def plan(
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
             share = shares.get(item.share)
-            plans[uuid] = GpuPlan(uuid, item.share, stage, limits_of(share) if share else None)
+            plans[uuid] = GpuPlan(uuid, item.share, stage, share.process_limits if share else None)
     return plans
-
-
-def limits_of(share: GpuShare) -> Limits:
-    """The ceiling that the share's daemons enforce on each process."""
-    return Limits(
-        threads=share.spec.clients.threads.max,
-        memory_mib=share.process_memory_max_mib,
-        priority=1 if share.spec.clients.priority is Priority.BELOW_NORMAL else 0,
-    )
 
 
 def _stage_on_disk(wanted: DaemonWanted, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
@@ -78,4 +69,4 @@ def _stage_on_disk(wanted: DaemonWanted, item: Assignment | None, *, known: bool
 
 def _limits(wanted: DaemonWanted, share: GpuShare | None) -> Limits:
     """A share that vanished, or that is being wound up, keeps the limits that are in force."""
-    return wanted.limits if share is None or wanted.stop else limits_of(share)
+    return wanted.limits if share is None or wanted.stop else share.process_limits

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node

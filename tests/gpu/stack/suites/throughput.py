@@ -16,7 +16,7 @@ from typing import Any
 from gpushare.api import names
 from gpushare_workload.backend.work import Grid
 from gpushare_workload.reporting.files import read
-from localcluster import processes
+from localcluster.cluster import processes
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness
 from tests.gpu.stack.place import WORK

@@ -10,7 +10,7 @@ import pytest
 from gpushare.agent.process import processes
 from gpushare.agent.process.process_tree import ancestors
 from gpushare.agent.process.processes import Owner
-from gpushare.mps.daemon_process import command_name
+from gpushare.mps.supervisor.daemon_process import command_name
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 BAR = UID.replace("-", "_")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.reconcile.assignments import GpuStage, limits_of, plan
+from gpushare.agent.reconcile.assignments import GpuStage, plan
 from gpushare.api.gpunode import Assignment, Limits
 from gpushare.api.gpushare import GpuShare
 from gpushare.mps.wire import DaemonWanted
@@ -14,13 +14,11 @@ from gpushare.mps.wire import DaemonWanted
 OLD = Limits(threads=10, memory_mib=1024)
 
 
-def share(name: str = "a", processes: int = 1, priority: str = "Normal") -> GpuShare:
+def share(name: str = "a") -> GpuShare:
     clients = {
         "perGpu": 8,
-        "processes": processes,
         "threads": {"default": 25, "max": 50},
         "memory": {"default": "16Gi"},
-        "priority": priority,
     }
     return GpuShare.model_validate({"metadata": {"name": name}, "spec": {"clients": clients}})
 
@@ -73,15 +71,11 @@ def test_clients_are_ended_only_of_the_share_whose_maxwait_is_over() -> None:
 
 
 def test_a_share_that_changed_changes_the_limits_on_disk() -> None:
-    assert plan(assigned(), {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].limits == limits_of(share())
+    assert plan(assigned(), {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].limits == share().process_limits
 
 
 def test_a_share_that_vanished_keeps_the_limits_on_disk() -> None:
     assert plan(assigned(), {"GPU-1": disk()}, {}, ())["GPU-1"].limits == OLD
-
-
-def test_the_ceiling_is_each_processes_part_of_the_largest_grant() -> None:
-    assert limits_of(share(processes=2, priority="BelowNormal")) == Limits(threads=50, memory_mib=8192, priority=1)
 
 
 NAMES = st.sampled_from(["a", "b"])

@@ -1,0 +1,141 @@
+"""The configuration files of containerd, CNI, kubelet, kube-proxy and the apiserver's audit, as text; no I/O.
+
+JSON is used wherever YAML is expected: it is YAML, and the standard library writes it.
+"""
+
+import json
+
+from localcluster.cluster.layout import CDI_DIRECTORIES, NODE_NAME, Layout
+from localcluster.programs.build import PAUSE_IMAGE
+
+VOLUME_PLUGINS = "/var/lib/kubelet/volumeplugins"
+CONTAINERD_STATE = "/run/containerd"
+
+
+def files(layout: Layout, snapshotter: str) -> dict[str, str]:
+    """Content by path relative to `layout.conf`. `snapshotter` is containerd's: overlayfs or native."""
+    return {
+        "containerd.toml": containerd(layout, snapshotter),
+        "cni/10-bridge.conflist": json.dumps(cni(layout), indent=1),
+        "kubelet.yaml": json.dumps(kubelet(layout), indent=1),
+        "kube-proxy.yaml": json.dumps(kube_proxy(layout), indent=1),
+        "audit.yaml": json.dumps(audit_policy(), indent=1),
+        "resolv.conf": "",  # there is no cluster DNS, and the machine's resolver is unreachable from pods
+    }
+
+
+def containerd(layout: Layout, snapshotter: str) -> str:
+    """containerd's TOML: CDI on, private directories, and settings that survive without CAP_SYS_RESOURCE."""
+    cri = "plugins.'io.containerd.cri.v1.runtime'"
+    return f"""version = 3
+root = '{layout.state}/containerd'
+state = '{CONTAINERD_STATE}'
+oom_score = 0
+# The plugin `opt` would create /opt/containerd on the machine.
+disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.internal.v1.opt']
+
+[grpc]
+  address = '{layout.containerd_socket}'
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = '{snapshotter}'
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = '{PAUSE_IMAGE}'
+
+[{cri}]
+  restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = {json.dumps(list(CDI_DIRECTORIES))}
+  [{cri}.cni]
+    bin_dirs = ['{layout.programs.runtime}']
+    conf_dir = '{layout.conf}/cni'
+  [{cri}.containerd]
+    default_runtime_name = 'runc'
+    [{cri}.containerd.runtimes.runc]
+      runtime_type = 'io.containerd.runc.v2'
+      [{cri}.containerd.runtimes.runc.options]
+        BinaryName = '{layout.programs.runtime}/runc'
+        SystemdCgroup = false
+"""
+
+
+def cni(layout: Layout) -> dict[str, object]:
+    """One bridge for all pods of the node."""
+    ipam = {
+        "type": "host-local",
+        "dataDir": "/run/cni",
+        "ranges": [[{"subnet": layout.network.pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ipam}
+    return {"cniVersion": "1.0.0", "name": "gpushare", "plugins": [bridge]}
+
+
+def kubelet(layout: Layout) -> dict[str, object]:
+    """KubeletConfiguration: cgroup v1 and v2, quick to report capacity, quick to restart containers."""
+    pki = layout.pki
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{layout.cgroup}",
+        "oomScoreAdj": 0,
+        "maxOpenFiles": 20000,
+        "maxPods": 250,
+        "containerRuntimeEndpoint": f"unix://{layout.containerd_socket}",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{pki}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{pki}/kubelet-server.crt",
+        "tlsPrivateKeyFile": f"{pki}/kubelet-server.key",
+        "address": "0.0.0.0",  # noqa: S104 - of a private network namespace
+        "resolvConf": f"{layout.conf}/resolv.conf",
+        "podLogsDir": f"{layout.state}/podlogs",
+        "volumePluginDir": VOLUME_PLUGINS,
+        "serializeImagePulls": False,
+        "failSwapOn": False,
+        "imageGCHighThresholdPercent": 100,
+        "imageMinimumGCAge": "24h",
+        "evictionHard": {
+            "memory.available": "1%",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+        },
+        # A device plugin's capacity travels with the node status; the report interval is for when nothing changed.
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "5m",
+        "syncFrequency": "10s",
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "5s"},
+        "containerLogMaxSize": "5Mi",
+        "shutdownGracePeriod": "0s",
+    }
+
+
+def kube_proxy(layout: Layout) -> dict[str, object]:
+    """KubeProxyConfiguration: nftables, and no sysctl of the machine touched."""
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": f"{layout.conf}/kube-proxy.kubeconfig"},
+        "hostnameOverride": NODE_NAME,
+        "mode": "nftables",
+        "clusterCIDR": layout.network.pods,
+        "oomScoreAdj": 0,
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        "nftables": {"syncPeriod": "30s", "minSyncPeriod": "100ms"},
+    }
+
+
+def audit_policy() -> dict[str, object]:
+    """Who asked for what, once per finished request: enough to count writes, without their content."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    }

@@ -1,0 +1,73 @@
+"""Where one cluster keeps its files, and what the processes inside and outside of it agree on."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.cluster.network import Network
+from localcluster.paths import cache_root, state_dir
+from localcluster.programs.build import Binaries, binaries
+
+NODE_NAME = "node1"
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One cluster: its name, state directory, network and the programs that it runs."""
+
+    name: str
+    state: Path
+    network: Network
+    programs: Binaries
+
+    @property
+    def pki(self) -> Path:
+        return self.state / "pki"
+
+    @property
+    def conf(self) -> Path:
+        return self.state / "conf"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def kubelet(self) -> Path:
+        """What the node sees as /var/lib/kubelet."""
+        return self.state / "kubelet"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.state / "containerd.sock"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.logs / "audit.log"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "admin.kubeconfig"
+
+    @property
+    def cgroup(self) -> str:
+        """The cgroup, below the root of every hierarchy, that holds the cluster's pods."""
+        return f"gpushare-{self.name}"
+
+    def directories(self) -> list[Path]:
+        return [self.pki, self.conf / "cni", self.logs, self.kubelet, self.state / "podlogs", self.state / "containerd"]
+
+
+def save(layout: Layout) -> None:
+    """Records the chosen network, for `load` by later commands and by the node."""
+    (layout.state / "cluster.json").write_text(json.dumps({"name": layout.name, "index": layout.network.index}))
+
+
+def load(name: str) -> Layout | None:
+    """The existing cluster of that name; None where there is none."""
+    state = state_dir(name)
+    record = state / "cluster.json"
+    if not record.exists():
+        return None
+    return Layout(name, state, Network(json.loads(record.read_text())["index"]), binaries(cache_root()))

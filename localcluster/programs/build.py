@@ -1,0 +1,191 @@
+"""Builds Kubernetes, containerd, runc, the CNI plugins, Helm and the pause image from pinned sources, once per machine.
+
+Each component is a cache entry named after its go.mod, go.sum, sources and flags; go.sum verifies every download. Go's
+own caches are used as the user has set them up and never cleaned.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localcluster.cache import build_once, contents, key_of
+from localcluster.paths import SOURCES
+from localcluster.programs.golang import find_go
+from localcluster.programs.oci import write_static_image
+from localcluster.progress import run_long
+
+PAUSE_IMAGE = "localhost/gpushare-pause:1"
+KUBE_PROGRAMS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
+
+_KUBE_VERSION = "1.37.0"
+_HELM_VERSION = "4.3.0"
+_STAMP = {"gitVersion": f"v{_KUBE_VERSION}", "gitMajor": "1", "gitMinor": "37", "gitTreeState": "clean"}
+_KUBE_STAMP = " ".join(
+    f"-X {package}.{name}={value}"
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    for name, value in _STAMP.items()
+)
+_RUNTIME_PACKAGES = (
+    "github.com/containerd/containerd/v2/cmd/containerd",
+    "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    "github.com/containerd/containerd/v2/cmd/ctr",
+    "github.com/containernetworking/plugins/plugins/ipam/host-local",
+    "github.com/containernetworking/plugins/plugins/main/bridge",
+    "github.com/containernetworking/plugins/plugins/main/loopback",
+)
+
+
+@dataclass(frozen=True)
+class GoBuild:
+    """One `go build`: flags, what to build, and its environment."""
+
+    flags: tuple[str, ...]
+    packages: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=lambda: {"CGO_ENABLED": "0"})
+
+
+@dataclass(frozen=True)
+class Component:
+    """A directory with go.mod and go.sum, and the builds made from it; `links` are further names of the program."""
+
+    name: str
+    label: str
+    builds: tuple[GoBuild, ...]
+    program: str = ""
+    links: tuple[str, ...] = ()
+
+    def entry(self, cache: Path) -> Path:
+        """The cache directory of this exact build."""
+        flags = [repr((build.flags, build.packages, sorted(build.env.items()))) for build in self.builds]
+        return cache / f"{self.name}-{key_of(contents(SOURCES, [self.name]), *flags, *self.links)}"
+
+
+KUBE = Component(
+    "kube",
+    f"Kubernetes {_KUBE_VERSION} (about 7 min on two cores)",
+    (GoBuild(("-tags", "selinux,notest,grpcnotrace", "-ldflags", f"-s -w {_KUBE_STAMP}"), (".",)),),
+    program="localkube",
+    links=KUBE_PROGRAMS,
+)
+RUNTIME = Component(
+    "runtime",
+    "containerd, runc and CNI plugins (about 1.5 min)",
+    (
+        GoBuild(("-tags", "no_btrfs no_devmapper no_zfs urfave_cli_no_docs", "-ldflags", "-s -w"), _RUNTIME_PACKAGES),
+        GoBuild(
+            ("-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static"),
+            ("github.com/opencontainers/runc",),
+            {"CGO_ENABLED": "1"},
+        ),
+    ),
+)
+HELM = Component(
+    "helm",
+    f"Helm {_HELM_VERSION} (about 2 min)",
+    (
+        GoBuild(
+            ("-ldflags", f"-s -w -X helm.sh/helm/v4/internal/version.version=v{_HELM_VERSION}"),
+            ("helm.sh/helm/v4/cmd/helm",),
+        ),
+    ),
+)
+
+PROMTOOL = Component(
+    "promtool",
+    "Prometheus' promtool (for the tests of the alerts)",
+    # Without service discovery, whose clients of a dozen clouds it would bring along.
+    (GoBuild(("-tags", "remove_all_sd", "-ldflags", "-s -w"), ("github.com/prometheus/prometheus/cmd/promtool",)),),
+)
+CERT_MANAGER = Component(
+    "certmanager",
+    "cert-manager's controllers (for one test)",
+    (GoBuild(("-ldflags", "-s -w"), (".",)),),
+)
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Where the built programs are."""
+
+    kube: Path
+    runtime: Path
+    helm: Path
+    pause: Path
+
+    @property
+    def pause_archive(self) -> Path:
+        return self.pause / "pause.tar"
+
+
+def binaries(cache: Path) -> Binaries:
+    """The cache entries of the current sources, whether they exist yet or not."""
+    pause = cache / f"pause-{key_of(contents(SOURCES, ['pause.c', 'oci.py']))}"
+    return Binaries(KUBE.entry(cache), RUNTIME.entry(cache), HELM.entry(cache), pause)
+
+
+def build(cache: Path) -> Binaries:
+    """Builds what is missing, returns where everything is. Raises LocalClusterError with the end of the failing log."""
+    wanted = binaries(cache)
+    build_once(wanted.pause, _build_pause)
+    for component in (RUNTIME, KUBE, HELM):
+        build_component(component, cache)
+    return wanted
+
+
+def build_component(component: Component, cache: Path) -> Path:
+    """A directory with the component's programs."""
+    return build_once(component.entry(cache), lambda directory: _build_go(component, directory, cache))
+
+
+def build_cert_manager(cache: Path) -> Path:
+    """A directory with the program `certmanager` and its definitions in `crds`. No cluster needs it: only the test of
+    the chart's certificates mode CertManager does."""
+    return build_once(CERT_MANAGER.entry(cache), lambda directory: _build_cert_manager(directory, cache))
+
+
+def _build_cert_manager(directory: Path, cache: Path) -> None:
+    _build_go(CERT_MANAGER, directory, cache)
+    question: list[str | Path] = [
+        find_go(cache),
+        "list",
+        "-m",
+        "-f",
+        "{{.Dir}}",
+        "github.com/cert-manager/cert-manager",
+    ]
+    source = SOURCES / CERT_MANAGER.name
+    answer = subprocess.run(question, check=True, capture_output=True, text=True, cwd=source, timeout=60)
+    shutil.copytree(Path(answer.stdout.strip()) / "deploy" / "crds", directory / "crds")
+
+
+def _build_go(component: Component, directory: Path, cache: Path) -> None:
+    go, log = find_go(cache), cache / "logs" / f"{component.name}.log"
+    source = SOURCES / component.name
+    base = dict(os.environ, GOFLAGS="-mod=readonly -trimpath -buildvcs=false", GOTOOLCHAIN="local")
+    run_long(
+        f"download of sources for {component.name}", [go, "mod", "download"], log, limit_s=1800, env=base, cwd=source
+    )
+    for step in component.builds:
+        argv = [str(go), "build", *step.flags, "-o", f"{directory}/", *step.packages]
+        run_long(f"build of {component.label}", argv, log, limit_s=5400, env=base | dict(step.env), cwd=source)
+    for link in component.links:
+        (directory / link).symlink_to(component.program)
+
+
+def _build_pause(directory: Path) -> None:
+    compiler = shutil.which("cc") or "gcc"
+    executable = directory / "pause"
+    argv = [compiler, "-static", "-O2", "-s", "-o", str(executable), str(SOURCES / "pause.c")]
+    subprocess.run(argv, check=True, timeout=60)
+    write_static_image(directory / "pause.tar", PAUSE_IMAGE, executable)

@@ -1,0 +1,153 @@
+"""One control daemon as a process: started, found again, ended.
+
+Guarantees: at most one daemon is started per directory; one that an earlier supervisor left is told by its pid file
+and what /proc says of that PID, never by the pid file alone; no process is signalled that is not the daemon. Killing a
+daemon ends its server and clients, so that nothing here does it unasked.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from gpushare.mps.control import PROGRAM, ControlError, daemon_environment
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.supervisor.daemon_log import DaemonLog
+
+PID_FILE = f"{PROGRAM}.pid"
+SERVER_PROGRAM = "nvidia-cuda-mps-server"
+_LEFT_BEHIND = ("control", "control_privileged", "control_lock", "log", PID_FILE)
+
+
+class DaemonProcess:
+    """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace."""
+
+    def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog, ended: Callable[[], None]) -> None:
+        """`ended` is called, in a thread of its own, when a daemon that was started here ends."""
+        self._gpu = gpu
+        self._bin_dir = bin_dir
+        self._log = log
+        self._ended = ended
+        self._child: subprocess.Popen[bytes] | None = None
+        self._adopted: tuple[int, int] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running daemon's PID; None: none runs."""
+        if self._child is not None:
+            return self._child.pid if self._child.poll() is None else None
+        if self._adopted and _start_time(self._adopted[0]) == self._adopted[1]:
+            return self._adopted[0]
+        return None
+
+    @property
+    def exit_status(self) -> str:
+        """How the daemon that was started last ended, for a message; empty while it runs or where none was started."""
+        code = self._child.poll() if self._child else None
+        if code is None:
+            return ""
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+    def start(self) -> None:
+        """Errors: ControlError when it cannot be started at all; what it says then is in the log."""
+        self._gpu.pipe.mkdir(mode=0o700, exist_ok=True)
+        environment = daemon_environment(self._bin_dir, self._gpu.pipe, self._gpu.log)
+        program = str(self._bin_dir / PROGRAM) if self._bin_dir else PROGRAM
+        self._adopted = None
+        with self._log.open() as log:
+            try:
+                self._child = subprocess.Popen(
+                    [program, "-f", "-multiuser-server"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**environment, "CUDA_VISIBLE_DEVICES": self._gpu.uuid},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
+        threading.Thread(target=self._watch, args=(self._child,), daemon=True).start()
+
+    def _watch(self, child: "subprocess.Popen[bytes]") -> None:
+        child.wait()
+        self._ended()
+
+    def adopt(self) -> int | None:
+        """Take over the daemon that serves this directory already: its PID, or None where there is none."""
+        try:
+            pid = int((self._gpu.pipe / PID_FILE).read_text())
+        except (OSError, ValueError):
+            return None
+        start = _start_time(pid)
+        if start is None or not _is_daemon_of(pid, self._gpu.pipe):
+            return None
+        self._child, self._adopted = None, (pid, start)
+        return pid
+
+    def kill(self) -> None:
+        """SIGKILL: its server and every client end with it."""
+        pid = self.pid
+        if pid is not None:
+            _signal(pid, signal.SIGKILL)
+
+    def clean_up(self) -> None:
+        """Remove what an ended daemon leaves in pipe/, and forget it: it ended as it should."""
+        self._child = None
+        for name in _LEFT_BEHIND:
+            (self._gpu.pipe / name).unlink(missing_ok=True)
+
+
+def kill_server(pid: int) -> bool:
+    """SIGKILL an MPS server: its clients get 806. False: that PID is no MPS server (any more)."""
+    return SERVER_PROGRAM in _program_names(pid) and _signal(pid, signal.SIGKILL)
+
+
+def command_name(pid: int) -> str:
+    """The process's own name, at most 15 characters; empty when it has gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def is_mps(pid: int) -> bool:
+    """Whether a process is an MPS daemon or server, of whatever directory."""
+    return not _program_names(pid).isdisjoint((PROGRAM, SERVER_PROGRAM))
+
+
+def _is_daemon_of(pid: int, pipe: Path) -> bool:
+    if PROGRAM not in _program_names(pid):
+        return False
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in environment
+
+
+def _program_names(pid: int) -> set[str]:
+    """File names of the program and its first arguments, since an interpreter stands before a script's name."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return set()
+    return {word.rpartition("/")[2] for word in words[:6]}
+
+
+def _start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which the process started, which tells it from a later one of the same PID."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if after_name[0] == "Z" else int(after_name[19])
+
+
+def _signal(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

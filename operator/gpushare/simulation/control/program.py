@@ -1,0 +1,56 @@
+"""nvidia-cuda-mps-control without arguments, the control program: sends each line of standard input to the daemon.
+
+It imports next to nothing, because a supervisor starts it every few seconds. The exit code is 1 if there is no daemon
+or the daemon ends instead of answering, and 0 otherwise, for errors too.
+"""
+
+import sys
+from _socket import AF_UNIX, SOCK_STREAM  # `socket` itself doubles the start-up time
+from _socket import socket as Socket
+
+from gpushare.simulation.paths import pipe_directory
+
+END_OF_ANSWER = b"\0"
+CHUNK = 65536
+
+
+def main() -> int:
+    connection = _connect(pipe_directory())
+    if connection is None:
+        print("Cannot find MPS control daemon process", file=sys.stderr)
+        return 1
+    for line in sys.stdin:
+        answer = _ask(connection, line.strip()) if line.strip() else ""
+        if answer is None:
+            return 1
+        sys.stdout.write(answer)
+        sys.stdout.flush()
+    return 0
+
+
+def _connect(pipe: str) -> Socket | None:
+    """To the privileged socket if possible, because only it may change settings; else to the clients' socket."""
+    for name in ("control_privileged", "control"):
+        connection = Socket(AF_UNIX, SOCK_STREAM)
+        try:
+            connection.connect(f"{pipe}/{name}")
+        except OSError:
+            connection.close()
+        else:
+            return connection
+    return None
+
+
+def _ask(connection: Socket, command: str) -> str | None:
+    """The daemon's answer, without a time limit. None if the daemon ends instead of answering."""
+    answer = b""
+    try:
+        connection.sendall(command.encode() + b"\n")
+        while not answer.endswith(END_OF_ANSWER):
+            data = connection.recv(CHUNK)
+            if not data:
+                return None
+            answer += data
+    except OSError:
+        return None
+    return answer.rstrip(END_OF_ANSWER).decode()

@@ -1,0 +1,1 @@
+"""The simulated driver: one process that owns GPUs, compute modes, contexts and running kernels."""

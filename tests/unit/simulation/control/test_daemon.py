@@ -1,0 +1,31 @@
+"""The control daemon, as its clients see it."""
+
+import os
+import time
+
+import pytest
+
+from gpushare.simulation.client import SimulatedContext
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_in_single_user_mode_another_user_waits_for_the_first_ones_clients_to_go(driver, daemon):
+    """Measured: other UID without -multiuser-server waits until the first user's clients are gone."""
+    daemon()
+    first = SimulatedContext.create()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setuid(1000)
+        context = SimulatedContext.create()
+        os.write(writer, b"%d" % context.under_mps)
+        os._exit(0)
+    os.set_blocking(reader, False)
+    time.sleep(0.4)
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 1)
+    first.close()
+    os.waitpid(child, 0)
+    assert os.read(reader, 1) == b"1"
+    os.close(reader)
+    os.close(writer)
