@@ -161,14 +161,14 @@ LEAVING = {
 }
 
 
-@pytest.mark.parametrize(("seen", "reason", "action"), SERVING.values(), ids=SERVING)
+@pytest.mark.parametrize(("observed", "reason", "action"), SERVING.values(), ids=SERVING)
 def test_serving(observed: DaemonObservation, reason: Reason, action: Action | None) -> None:
     decision = decide(observed)
     assert (decision.reason, decision.action) == (reason, action)
     assert not decision.stopped
 
 
-@pytest.mark.parametrize(("seen", "action"), LEAVING.values(), ids=LEAVING)
+@pytest.mark.parametrize(("observed", "action"), LEAVING.values(), ids=LEAVING)
 def test_leaving(observed: DaemonObservation, action: Action | None) -> None:
     decision = decide(observed)
     assert (decision.reason, decision.action) == (Reason.STOPPING, action)

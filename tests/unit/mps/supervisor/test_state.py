@@ -42,7 +42,7 @@ def test_the_limits_of_a_new_server_are_unknown() -> None:
     assert state.server_seen(502).server_limits_written is None
 
 
-def test_a_fault_counts_once_however_it_shows_until_the_server_observed_again_or_is_another() -> None:
+def test_a_fault_counts_once_however_it_shows_until_the_server_works_again_or_is_another() -> None:
     state = SupervisorState(server=501).server_observed("FAULT", True, (590,), 7.0).with_fault("faulted")
     state = state.server_observed("FAULT", True, (590,), 9.0).with_fault("faulted")
     state = state.server_observed("ACTIVE", False, (590, 600), 10.0)
