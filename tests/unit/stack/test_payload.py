@@ -1,7 +1,8 @@
-"""What travels to a machine with a GPU: parts in any order, each checked, and the same files on the other side."""
+"""Parts for a machine with a GPU: they arrive in any order, each is checked, and they give the same files there."""
 
 import json
 import lzma
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,24 @@ import pytest
 from localcluster.errors import LocalClusterError
 from tests.gpu.stack import payload
 
+PART_BYTES = 4096
+QUICKLY = [{"id": lzma.FILTER_LZMA2, "preset": 0}]
+
+
+class Machine:
+    """A machine where nothing has arrived."""
+
+    def __init__(self, directory: Path) -> None:
+        self.kept = directory / "parts"
+        self.cache = directory / "cache"
+
+    def unpack(self, parts: Iterable[Path]) -> list[str]:
+        return payload.unpack(parts, self.kept, self.cache)
+
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine where nothing has arrived; parts are of 4 KiB, packed quickly."""
-    monkeypatch.setattr(payload, "PART_BYTES", 4096)
-    monkeypatch.setattr(payload, "FILTERS", [{"id": lzma.FILTER_LZMA2, "preset": 0}])
-    monkeypatch.setattr(payload, "PARTS", tmp_path / "machine" / "parts")
-    monkeypatch.setattr(payload, "CACHE", tmp_path / "machine" / "cache")
-    return tmp_path / "machine"
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "machine")
 
 
 def packed(out: Path, content: bytes) -> list[Path]:
@@ -28,7 +38,7 @@ def packed(out: Path, content: bytes) -> list[Path]:
     (entry / "localkube").write_bytes(content)
     (entry / "localkube").chmod(0o755)
     (entry / "kubectl").symlink_to("localkube")
-    payload._slice([payload._compress(folder)], out)
+    payload.cut([payload.compress(folder, QUICKLY)], out, PART_BYTES)
     return sorted(out.glob("part-*"))
 
 
@@ -36,31 +46,31 @@ def incompressible(length: int) -> bytes:
     return bytes((number * number * 31 + number // 7) % 251 for number in range(length))
 
 
-def test_with_the_last_part_everything_is_there_as_it_was(tmp_path: Path, machine: Path) -> None:
+def test_with_the_last_part_everything_is_there_as_it_was(tmp_path: Path, machine: Machine) -> None:
     content = incompressible(30_000)
     parts = packed(tmp_path / "out", content)
     assert len(parts) > 1
     first, *others = reversed(parts)
-    assert payload.unpack([first]) == [part.name for part in parts if part != first]
-    assert not (machine / "cache").exists()
-    assert payload.unpack(others) == []
-    entry = machine / "cache" / "kube-0123"
+    assert machine.unpack([first]) == [part.name for part in parts if part != first]
+    assert not machine.cache.exists()
+    assert machine.unpack(others) == []
+    entry = machine.cache / "kube-0123"
     assert (entry / "kubectl").read_bytes() == content
     assert (entry / "kubectl").readlink() == Path("localkube")
     assert (entry / "localkube").stat().st_mode & 0o111
-    assert payload.unpack([first]) == [], "a part that comes again changes nothing"
+    assert machine.unpack([first]) == [], "a part that comes again changes nothing"
 
 
-def test_a_slice_that_was_damaged_on_its_way_is_refused(tmp_path: Path, machine: Path) -> None:
+def test_a_slice_that_was_damaged_on_its_way_is_refused(tmp_path: Path, machine: Machine) -> None:
     [part, *_] = packed(tmp_path / "out", incompressible(30_000))
     (part / payload.SLICE).write_bytes(b"cut")
     with pytest.raises(LocalClusterError, match="send it again"):
-        payload.unpack([part])
+        machine.unpack([part])
 
 
-def test_parts_of_a_newer_packing_replace_what_was_unpacked(tmp_path: Path, machine: Path) -> None:
-    payload.unpack(packed(tmp_path / "old", incompressible(30_000)))
+def test_parts_of_a_newer_packing_replace_what_was_unpacked(tmp_path: Path, machine: Machine) -> None:
+    machine.unpack(packed(tmp_path / "old", incompressible(30_000)))
     newer = packed(tmp_path / "new", b"newer")
-    assert payload.unpack(newer) == []
-    assert (machine / "cache" / "kube-0123" / "localkube").read_bytes() == b"newer"
-    assert json.loads((machine / "parts" / payload.LISTING).read_text()).keys() == {part.name for part in newer}
+    assert machine.unpack(newer) == []
+    assert (machine.cache / "kube-0123" / "localkube").read_bytes() == b"newer"
+    assert json.loads((machine.kept / payload.LISTING).read_text()).keys() == {part.name for part in newer}

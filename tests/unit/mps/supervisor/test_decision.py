@@ -34,7 +34,7 @@ HEALTHY = DaemonObservation(
     gpu_use=GpuUse(frozenset({501, 590}), mps_clients=1),
     link=Link.CURRENT,
 )
-FOREIGN = GpuUse(frozenset({630}), non_mps=(NonMpsProcess(630, "python3"),))
+NOT_BY_MPS = GpuUse(frozenset({630}), non_mps=(NonMpsProcess(630, "python3"),))
 
 
 def healthy(state: Mapping[str, object] | None = None, **changes: object) -> DaemonObservation:
@@ -112,7 +112,7 @@ SERVING = {
         None,
     ),
     "a process that holds the GPU without MPS is named": (
-        healthy(server=None, gpu_use=FOREIGN),
+        healthy(server=None, gpu_use=NOT_BY_MPS),
         Reason.GPU_HELD_BY_FOREIGN_PROCESS,
         Action.START_SERVER,
     ),
@@ -178,7 +178,7 @@ def test_leaving(observed: DaemonObservation, action: Action | None) -> None:
 def test_messages_carry_what_a_person_needs() -> None:
     busy = "Failed to start : CUDA-capable device(s) is/are busy or unavailable"
     assert busy in decide(healthy({"server_attempts": 2}, server=None, log_line=busy)).message
-    assert "PID 630 (python3)" in decide(healthy(server=None, gpu_use=FOREIGN)).message
+    assert "PID 630 (python3)" in decide(healthy(server=None, gpu_use=NOT_BY_MPS)).message
     failed = healthy({"daemon_start_at": NOW + 8}, daemon_pid=None, daemon_exit="ended with status 100")
     assert decide(failed).message == "the control daemon ended with status 100; it is started again in 8 s"
     assert decide(healthy(remark="NofileTooLow: …")).message == "NofileTooLow: …"
@@ -208,7 +208,7 @@ observations = st.builds(
     answer=st.sampled_from(ControlAnswer),
     server=st.sampled_from([None, Server(501, "ACTIVE"), Server(501, "FAULT")]),
     clients=st.sampled_from([None, (), (590,)]),
-    gpu_use=st.sampled_from([GpuUse(), FOREIGN, GpuUse(frozenset({501, 590}), 1), GpuUse(error="lost")]),
+    gpu_use=st.sampled_from([GpuUse(), NOT_BY_MPS, GpuUse(frozenset({501, 590}), 1), GpuUse(error="lost")]),
     link=st.sampled_from(Link),
 )
 
