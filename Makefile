@@ -42,7 +42,7 @@ doctor: ## what this machine lacks for a cluster
 	@$(LOCAL) doctor
 
 .PHONY: cluster-build
-cluster-build: ## build and cache Kubernetes, containerd and Helm (10 min once)
+cluster-build: ## build and cache Kubernetes, containerd and Helm (10 to 20 min once)
 	@$(LOCAL) build
 
 .PHONY: cluster-up
@@ -59,7 +59,7 @@ images: ## build the operator and workload images
 
 .PHONY: demo
 demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBECONFIG uses yours
-	@test -n "$${KUBECONFIG:-}" || $(LOCAL) doctor >/dev/null
+	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate; }
 	@$(MAKE) --no-print-directory venv
 	@$(BIN)/python -m localcluster.demo $(if $(KEEP),--keep)
 

@@ -1,4 +1,4 @@
-"""The command line: results on stdout, progress and errors on stderr; what a user can solve ends with exit code 1."""
+"""The command line. Results go to stdout, progress and errors to stderr; the exit code of a LocalClusterError is 1."""
 
 import argparse
 import json
@@ -12,6 +12,7 @@ from localcluster import doctor
 from localcluster.cluster import cluster, processes
 from localcluster.cluster.components import FIRST, THEN
 from localcluster.errors import LocalClusterError
+from localcluster.estimate import estimate
 from localcluster.images import buildah
 from localcluster.packages import ensure_packages
 from localcluster.paths import cache_root
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     add("doctor", _doctor, "say what this machine lacks")
+    add("estimate", _estimate, "say what the demo takes here: time, disk, and what it installs")
     add("packages", _packages, "install the Debian packages that are missing")
     add("build", _build, "build and cache Kubernetes, containerd and Helm")
     add("up", _up, "start a cluster, building it first if need be", [named])
@@ -68,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
 def _doctor(arguments: argparse.Namespace) -> None:
     doctor.require()
     print("this machine can build and run a cluster")
+
+
+def _estimate(arguments: argparse.Namespace) -> None:
+    print("\n".join(estimate(cache_root())), file=sys.stderr)
 
 
 def _packages(arguments: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
-"""Build once, keep by content: a directory named after the hash of all that went into it.
+"""A cache of builds: directories whose names contain the hash of all inputs.
 
-Guarantees: an entry either exists complete or not at all (built aside, then renamed); concurrent builders of one entry
-wait for each other. Entries are never changed afterwards.
+Guarantees: an entry exists completely or not at all (it is built aside, then renamed). Concurrent builders of one entry
+wait for each other. Entries never change afterwards.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ _IGNORED_DIRECTORIES = {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_ca
 
 
 def key_of(files: Iterable[tuple[str, bytes]], *parts: str) -> str:
-    """16 hex digits that change with any name, content or extra part (flags, versions), and with nothing else."""
+    """16 hex digits: a hash of names, contents and extra parts (flags, versions), and of nothing else."""
     digest = hashlib.sha256()
     for label, content in sorted(files):
         digest.update(f"{label}\0{len(content)}\0".encode())
@@ -28,7 +28,7 @@ def key_of(files: Iterable[tuple[str, bytes]], *parts: str) -> str:
 
 
 def contents(root: Path, paths: Iterable[str]) -> list[tuple[str, bytes]]:
-    """The files under `paths` (files or directories of `root`) with their relative names, without byte code."""
+    """(relative name, content) of all files under `paths`, which are files or directories of `root`; no byte code."""
     found: dict[str, bytes] = {}
     for path in paths:
         start = root / path
@@ -45,7 +45,7 @@ def _is_by_product(relative: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path` (created if missing) against other processes; it ends with the process."""
+    """Holds an exclusive lock on the file `path` against other processes. It ends with the process at the latest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -53,7 +53,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
-    """Returns `entry`, having called `build(directory)` to fill it if it did not exist."""
+    """Returns `entry`. If it does not exist, `build(directory)` is called first to fill it."""
     if entry.exists():
         return entry
     with locked(entry.with_name(entry.name.rpartition("-")[0] + ".lock")):
@@ -71,9 +71,9 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> Path:
 
 
 def keep_newest(entries: Iterable[Path], count: int, idle_s: float = 0.0) -> list[Path]:
-    """Removes all but the `count` last used entries (by modification time); returns the removed ones.
+    """Removes all but the `count` last used entries (by modification time). Returns the removed ones.
 
-    One that was used within the last `idle_s` seconds stays: another process may just be reading it.
+    An entry that was used within the last `idle_s` seconds stays, because another process may be reading it.
     """
     ordered = sorted(((_used_at(entry), entry) for entry in entries), reverse=True)
     removed = [entry for used, entry in ordered[count:] if time.time() - used >= idle_s]
@@ -83,7 +83,7 @@ def keep_newest(entries: Iterable[Path], count: int, idle_s: float = 0.0) -> lis
 
 
 def _used_at(entry: Path) -> float:
-    """0 for what another process has just removed."""
+    """0 for an entry that another process has just removed."""
     try:
         return entry.stat().st_mtime
     except FileNotFoundError:

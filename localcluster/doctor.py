@@ -1,4 +1,4 @@
-"""Says in one line each what this machine lacks for building and running a cluster, and what to do about it."""
+"""Checks whether this machine can build and run a cluster. Each failed check gives one line with its remedy."""
 
 import os
 import platform
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
+from localcluster.estimate import FIRST_RUN_GIGABYTES
 from localcluster.paths import cache_root, state_root
 from localcluster.programs.build import binaries
 
-# Go's caches take most of a first build: 6.4 GiB beside our 0.6, measured.
-_FIRST_BUILD_BYTES = 8 << 30
+_FIRST_BUILD_BYTES = int(FIRST_RUN_GIGABYTES * 1e9)
 _LATER_BYTES = 3 << 30
 _ARCHITECTURES = ("x86_64", "aarch64")
 
 
 def problems() -> list[str]:
-    """One line per failed check, in the order in which to solve them; empty when all is well."""
+    """One line per failed check, in the order in which to solve them; empty if there is none."""
     return [line for check in _CHECKS if (line := check()) is not None]
 
 
@@ -71,7 +71,7 @@ def _disk() -> str | None:
         free = shutil.disk_usage(_existing(path)).free
         if free < needed:
             return (
-                f"{path} has {free / (1 << 30):.1f} GiB free, less than {needed >> 30} GiB: "
+                f"{path} has {free / (1 << 30):.1f} GiB free, less than {needed / (1 << 30):.1f} GiB: "
                 f"make room or set {variable} to another disk"
             )
     return None

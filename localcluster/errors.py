@@ -2,4 +2,4 @@
 
 
 class LocalClusterError(Exception):
-    """Something the user can act on; the text says what is wrong, where, and what to do."""
+    """An error that the user can solve. The text says what is wrong, where, and what to do."""

@@ -1,6 +1,6 @@
-"""kubectl and helm as functions: what the demo and the cluster tests do is what a user would type.
+"""kubectl and helm as functions, so that demo and cluster tests do the same as a user.
 
-Every call has a time limit. JSON in, JSON out; errors carry the program's own words.
+Each call has a time limit. Objects go in and come out as JSON; errors quote the program.
 """
 
 import json
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 class CommandError(LocalClusterError):
-    """kubectl or helm refused; `text` is what it printed on standard error."""
+    """kubectl or helm failed. `text`: its standard error."""
 
     def __init__(self, command: Sequence[str], text: str) -> None:
         super().__init__(f"{' '.join(command[:4])} …: {text}")
@@ -38,7 +38,7 @@ class Kubectl:
         return replace(self, extra=arguments)
 
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
-        """Standard output. Raises CommandError where kubectl exits non-zero or takes longer than `seconds`."""
+        """Standard output. Raises CommandError if kubectl fails or takes longer than `seconds`."""
         scope = ["--namespace", self.namespace] if self.namespace else []
         return run(["kubectl", *scope, *self.extra, *arguments], self.environment, stdin, seconds)
 
@@ -51,7 +51,7 @@ class Kubectl:
         return listed
 
     def find(self, *arguments: str) -> Object | None:
-        """The object, or None where there is none."""
+        """The object, or None if there is none."""
         text = self("get", *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(text) if text.strip() else None
 

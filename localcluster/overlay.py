@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def works_in(directory: Path) -> bool:
-    """Tries one mount below `directory`, in a mount namespace of its own."""
+    """Tries a mount below `directory`, in a mount namespace of its own."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         for name in ("lower", "upper", "work", "merged"):
             (Path(scratch) / name).mkdir()

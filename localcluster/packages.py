@@ -1,6 +1,6 @@
-"""The Debian packages that the build and the cluster need; only missing ones are installed, and that is said.
+"""The Debian packages that the build and the cluster need. Only missing ones are installed, after a message.
 
-Does nothing where all tools are already there, so a machine that is not Debian works too if it brings them.
+If all tools are there nothing is done, so machines without Debian work too.
 """
 
 import os
@@ -14,7 +14,7 @@ from localcluster.cache import locked
 from localcluster.errors import LocalClusterError
 from localcluster.progress import run_long, say
 
-# What proves that a package is not needed -> the package.
+# The tool that makes a package unnecessary -> the package.
 _COMMANDS = {
     "ip": "iproute2",
     "nft": "nftables",
@@ -36,14 +36,14 @@ def missing_packages(
     has_module: Callable[[str], bool],
     has_file: Callable[[str], bool],
 ) -> list[str]:
-    """Package names, sorted, for everything whose probe says no."""
+    """The packages, sorted, of all tools that their probe does not find."""
     probes = ((_COMMANDS, has_command), (_PKG_CONFIG, has_library), (_PYTHON_MODULES, has_module), (_FILES, has_file))
-    return sorted(package for wanted, has in probes for thing, package in wanted.items() if not has(thing))
+    return sorted(package for tools, has in probes for tool, package in tools.items() if not has(tool))
 
 
 def ensure_packages(cache: Path) -> None:
-    """Installs what is missing with apt-get. Raises LocalClusterError where that is not possible."""
-    if not (missing := _missing_here()):
+    """Installs the missing packages with apt-get. Raises LocalClusterError if that is not possible."""
+    if not (missing := missing_here()):
         return
     names = " ".join(missing)
     if not shutil.which("apt-get"):
@@ -53,7 +53,7 @@ def ensure_packages(cache: Path) -> None:
     say(f"installing missing Debian packages: {names}")
     with locked(cache / "apt.lock"):
         _install(missing, cache / "logs" / "apt.log")
-    if still := _missing_here():
+    if still := missing_here():
         raise LocalClusterError(f"apt-get installed {names}, but the tools of {' '.join(still)} are still not found")
 
 
@@ -67,7 +67,8 @@ def _install(packages: list[str], log: Path) -> None:
         run_long("apt-get install", install, log, limit_s=900, env=env)
 
 
-def _missing_here() -> list[str]:
+def missing_here() -> list[str]:
+    """The packages that this machine lacks, sorted."""
     return missing_packages(_has_command, _has_library, lambda m: find_spec(m) is not None, lambda f: Path(f).exists())
 
 

@@ -1,6 +1,6 @@
-"""Where things are kept: the build cache (shared by all clusters and clones) and one state directory per cluster.
+"""The directories: the build cache, which all clusters and clones share, and one state directory per cluster.
 
-Both lie outside of the work tree. `GPUSHARE_CACHE` and `GPUSHARE_STATE` move them.
+Both are outside of the work tree. `GPUSHARE_CACHE` and `GPUSHARE_STATE` set other places.
 """
 
 import os
@@ -28,14 +28,14 @@ def cache_root(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def state_root(env: Mapping[str, str] = os.environ) -> Path:
-    """`$GPUSHARE_STATE`, else /var/tmp/gpushare: a disk, not a tmpfs, because images are unpacked there."""
+    """`$GPUSHARE_STATE`, else /var/tmp/gpushare: on disk, not in a tmpfs, because images are unpacked there."""
     return Path(env.get("GPUSHARE_STATE") or "/var/tmp/gpushare").absolute()
 
 
 def state_dir(name: str, env: Mapping[str, str] = os.environ) -> Path:
     """The cluster's own directory.
 
-    Raises LocalClusterError where the name is unusable or the path too long for the sockets beneath it.
+    Raises LocalClusterError if the name is unusable or the path is too long for the sockets beneath it.
     """
     if not _NAME.fullmatch(name):
         raise LocalClusterError(f"cluster name {name!r} must match {_NAME.pattern}: choose another --name")

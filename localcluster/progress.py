@@ -1,6 +1,6 @@
-"""Long commands with a sign of life: a live line in a terminal, a line every 20 s elsewhere.
+"""Runs long commands and shows the elapsed time: a live line in a terminal, a line every 20 s elsewhere.
 
-The command's own output goes to a log; on failure its tail is shown.
+The command's own output goes to a log, whose end is shown after a failure.
 """
 
 import subprocess
@@ -16,12 +16,12 @@ _TAIL_LINES = 25
 
 
 def say(line: str) -> None:
-    """One line for the user; stdout is left to results such as paths and JSON."""
+    """Prints a line for the user to stderr; stdout is for results such as paths and JSON."""
     print(line, file=sys.stderr, flush=True)
 
 
 class _Ticker:
-    """Says how long a step has taken, as often as suits where the line goes to."""
+    """Shows how long a step has taken so far."""
 
     def __init__(self, label: str, out: TextIO) -> None:
         self.label, self.out, self.live = label, out, out.isatty()
@@ -57,7 +57,7 @@ def run_long(
 ) -> None:
     """Runs `argv`, appending its output to `log`.
 
-    Raises LocalClusterError with the end of the log when it fails or takes longer than `limit_s`.
+    Raises LocalClusterError with the end of the log if it fails, and one with its path after `limit_s`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     ticker = _Ticker(label, sys.stderr)
@@ -84,7 +84,7 @@ def _poll(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log, indented; empty where there is none."""
+    """The last lines of a log, indented; empty if there is no log."""
     if not log.exists():
         return ""
     with log.open("rb") as file:

@@ -1,6 +1,6 @@
-"""gpushare installed on a cluster: an embedded one with simulated GPUs, or the one that KUBECONFIG names.
+"""Installs gpushare on a cluster: an embedded one with simulated GPUs, or the one of KUBECONFIG.
 
-Both the demo and the cluster tests stand on this, so that what is shown is what is tested.
+The demo and the cluster tests share this, so that the demo shows the tested installation.
 """
 
 import os
@@ -40,7 +40,7 @@ class Stack:
 
 
 def embedded(name: str) -> Stack:
-    """Builds what is missing, starts the cluster, loads the images. Repeated, it finds nothing to do."""
+    """Builds what is missing, starts the cluster, and loads the images. Idempotent."""
     require()
     ensure_packages(cache_root())
     programs = build(cache_root())
@@ -60,7 +60,7 @@ def embedded(name: str) -> Stack:
 def own(environment: Mapping[str, str] = os.environ) -> Stack:
     """The user's cluster, images from OPERATOR_IMAGE and WORKLOAD_IMAGE.
 
-    GPUs are simulated where no node advertises or labels an NVIDIA GPU.
+    GPUs are simulated if no node has an NVIDIA GPU, by its label or its capacity.
     """
     kubectl = Kubectl(environment)
     nodes = kubectl.items("nodes")
@@ -86,9 +86,9 @@ def prepare_namespace(kubectl: Kubectl, name: str, enforce: str, **labels: str) 
 
 
 def install(stack: Stack, *values: str, seconds: float = 180) -> None:
-    """helm upgrade --install, and wait until everything of it is ready. `values`: arguments such as --set=a=b."""
+    """helm upgrade --install, and wait until all of it is ready. `values`: arguments such as --set=a=b."""
     prepare_namespace(stack.kubectl, NAMESPACE, "privileged")
-    _forget_older_driver(stack)
+    _delete_older_driver(stack)
     repository, _, tag = stack.operator_image.rpartition(":")
     simulation = ["--set=simulation.enabled=true"] if stack.simulated else []
     stack.helm(
@@ -99,8 +99,8 @@ def install(stack: Stack, *values: str, seconds: float = 180) -> None:
     )  # fmt: skip
 
 
-def _forget_older_driver(stack: Stack) -> None:
-    """An upgrade leaves the simulated driver alone, like a real one; one that changed code cannot talk to goes."""
+def _delete_older_driver(stack: Stack) -> None:
+    """An upgrade leaves the simulated driver alone, like a real one. One of another image may not understand ours."""
     name, kubectl = "gpushare-simulated-driver", stack.kubectl.within(NAMESPACE)
     live = kubectl.find("daemonset", name) if stack.embedded else None
     if live and live["spec"]["template"]["spec"]["containers"][0]["image"] != stack.operator_image:

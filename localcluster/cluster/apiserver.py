@@ -1,4 +1,4 @@
-"""The few questions that `up` asks the apiserver, over TLS with the admin certificate; proxies are ignored."""
+"""The few requests of `up` to the apiserver, over TLS with the admin certificate. Proxies are ignored."""
 
 import json
 import ssl
@@ -12,7 +12,7 @@ from localcluster.errors import LocalClusterError
 
 
 def get(layout: Layout, path: str) -> bytes:
-    """The body of a GET. Raises OSError (HTTPError included) where there is no good answer within 5 s."""
+    """The body of a GET. Raises OSError, which includes HTTPError, without a good answer within 5 s."""
     context = ssl.create_default_context(cafile=str(layout.pki / "ca.crt"))
     context.load_cert_chain(layout.pki / "admin.crt", layout.pki / "admin.key")
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -37,7 +37,7 @@ def pods_can_start(layout: Layout) -> bool:
 
 
 def wait_for(what: str, holds: Callable[[], bool], limit_s: float) -> None:
-    """Asks every 0.1 s until `holds()`; an OSError counts as not yet.
+    """Calls `holds` every 0.1 s until it is true; an OSError counts as false.
 
     Raises LocalClusterError after `limit_s`, with the last error.
     """

@@ -1,4 +1,4 @@
-"""The cluster's cgroup in every hierarchy of the machine, version 1, 2 or hybrid; nothing else is touched."""
+"""The cluster's cgroup in all hierarchies of the machine: version 1, 2 or hybrid. No other cgroup is changed."""
 
 import time
 from pathlib import Path
@@ -21,12 +21,15 @@ def hierarchies(mountinfo: str) -> list[Hierarchy]:
 
 
 def used_by_pods(found: list[Hierarchy]) -> list[Hierarchy]:
-    """In a hybrid machine version 1 has the controllers; runc may still leave a directory in the `cgroup2` mount."""
+    """The hierarchies with controllers: on a hybrid machine those of version 1.
+
+    There runc may still leave a directory in the `cgroup2` mount, which is why `remove` looks at all hierarchies.
+    """
     return [entry for entry in found if entry[0] == "cgroup"] or found
 
 
 def create(cgroup: str) -> None:
-    """Makes the cgroup everywhere: the kubelet wants its root to exist."""
+    """Creates the cgroup in all hierarchies, because the kubelet expects its root to exist."""
     for kind, mount in used_by_pods(_here()):
         if kind == "cgroup2":
             _delegate(mount)
@@ -36,7 +39,7 @@ def create(cgroup: str) -> None:
 
 
 def _delegate(directory: Path) -> None:
-    """Offers every available controller to the children; one that is refused shows as the kubelet's own complaint."""
+    """Enables all available controllers for the children. If the kernel refuses one, the kubelet reports it."""
     available = (directory / "cgroup.controllers").read_text().split()
     for controller in set(available) & set(_V2_CONTROLLERS):
         try:
@@ -46,7 +49,7 @@ def _delegate(directory: Path) -> None:
 
 
 def remove(cgroup: str) -> None:
-    """Removes the cgroup and all below it once their processes are gone; waits up to 5 s for the kernel."""
+    """Removes the cgroup and all below it, once their processes are gone. Waits up to 5 s for the kernel."""
     for _, mount in _here():
         root = mount / cgroup
         if not root.is_dir():

@@ -1,4 +1,4 @@
-"""Bringing a cluster up and down, and reaching into it. Both are idempotent: repeated, they find nothing to do."""
+"""Starts and ends a cluster, and reaches into it. `up` and `down` are idempotent."""
 
 import fnmatch
 import glob
@@ -27,9 +27,9 @@ _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-
 
 
 def up(name: str, programs: Binaries) -> Layout:
-    """Starts the cluster and returns when pods can be created. A running one is left as it is.
+    """Starts the cluster and returns when pods can be created. A running cluster is left alone.
 
-    Raises LocalClusterError with the end of the relevant log; what was started is then ended again.
+    Raises LocalClusterError with the end of the relevant log, after it has ended what was started.
     """
     started = time.monotonic()
     with _locked(name):
@@ -69,7 +69,7 @@ def _create(name: str, programs: Binaries) -> Layout:
 
 
 def _taken_interfaces() -> set[str]:
-    """Interfaces that exist, and those of clusters that are just being made."""
+    """The interfaces that exist, and those of clusters that are being created."""
     recorded = {layout.network.interface for name in _names_recorded() if (layout := load(name))}
     return {entry.name for entry in Path("/sys/class/net").iterdir()} | recorded
 
@@ -105,7 +105,7 @@ def _has_own_network(pid: int) -> bool:
 
 
 def _listens(path: Path) -> bool:
-    """A socket that is there need not listen yet."""
+    """Whether a process listens on the socket: its file alone proves nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
         with suppress(OSError):
@@ -128,7 +128,7 @@ def _ip(*arguments: str) -> None:
 
 
 def load_images(layout: Layout, archives: list[Path]) -> None:
-    """Imports OCI archives into containerd, under the names that they carry."""
+    """Imports OCI archives into containerd, under the names in the archives."""
     for archive in archives:
         ctr = [f"{layout.programs.runtime}/ctr", "--address", f"{layout.containerd_socket}", "--namespace", "k8s.io"]
         result = subprocess.run(
@@ -143,18 +143,18 @@ def load_images(layout: Layout, archives: list[Path]) -> None:
 
 
 def down(name: str) -> None:
-    """Ends the cluster and removes what it left on the machine."""
+    """Ends the cluster and removes its traces from the machine."""
     with _locked(name):
         down_locked(name)
 
 
 def _locked(name: str) -> AbstractContextManager[None]:
-    """Kept in the cache, because a lock file must outlive what it protects."""
+    """A lock file has to outlive the directory that it protects, so it is in the cache."""
     return locked(cache_root() / f"cluster-{name}.lock")
 
 
 def down_locked(name: str) -> None:
-    """The same for a caller that holds the cluster's lock."""
+    """`down`, for a caller that holds the cluster's lock."""
     layout = load(name)
     if layout is None:
         shutil.rmtree(state_dir(name), ignore_errors=True)
@@ -176,7 +176,7 @@ def _kill(layout: Layout) -> None:
 
 
 def _exists(pid: int) -> bool:
-    """A zombie whose parent has not asked yet has ended; if we are the parent, this asks."""
+    """Whether the process runs. A zombie has ended; if it is our child, this reaps it."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
@@ -200,7 +200,7 @@ def names_running() -> list[str]:
 
 
 def names_matching(pattern: str) -> list[str]:
-    """Clusters by a shell pattern such as `test*`; a plain name is itself, whether there is such a cluster or not."""
+    """The clusters that match a shell pattern such as `test*`; a plain name even if there is no such cluster."""
     return fnmatch.filter(_names_recorded(), pattern) if glob.has_magic(pattern) else [pattern]
 
 
@@ -217,13 +217,13 @@ def enter(layout: Layout, command: list[str]) -> None:
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """What a process needs to talk to the cluster with its own kubectl, helm and ctr."""
+    """The environment of a process that uses the cluster, with the cluster's own kubectl, helm and ctr."""
     path = os.environ.get("PATH", "")
     return _settings(layout) | {"PATH": f"{_program_path(layout)}:{path}"}
 
 
 def exports(layout: Layout) -> str:
-    """The same as a line for a shell's `eval`."""
+    """`environment` as a line for a shell's `eval`."""
     settings = [f"{key}={shlex.quote(value)}" for key, value in _settings(layout).items()]
     return f'export {" ".join(settings)} PATH={shlex.quote(_program_path(layout))}:"$PATH"'
 

@@ -3,7 +3,7 @@
 from localcluster.cluster.config import VOLUME_PLUGINS
 from localcluster.cluster.layout import NODE_NAME, Layout
 
-# The apiserver needs etcd; containerd comes early so that images can be loaded. All others want the apiserver.
+# The apiserver needs etcd; containerd comes early so that images can be loaded. All others need the apiserver.
 FIRST = ("etcd", "containerd", "kube-apiserver")
 THEN = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 
@@ -11,7 +11,7 @@ Command = list[str]
 
 
 def commands(layout: Layout) -> dict[str, Command]:
-    """argv by component; argv[0] is an absolute path whose last part is the component's name."""
+    """argv by component. argv[0] is an absolute path; its last part is the component's name."""
     arguments = {
         "etcd": _etcd(layout),
         "containerd": ["-c", f"{layout.conf}/containerd.toml"],

@@ -1,6 +1,6 @@
-"""The configuration files of containerd, CNI, kubelet, kube-proxy and the apiserver's audit, as text; no I/O.
+"""The configuration files of containerd, CNI, kubelet, kube-proxy and the apiserver's audit, as text. No I/O.
 
-JSON is used wherever YAML is expected: it is YAML, and the standard library writes it.
+YAML is written as JSON, which is valid YAML and in the standard library.
 """
 
 import json
@@ -25,7 +25,7 @@ def files(layout: Layout, snapshotter: str) -> dict[str, str]:
 
 
 def containerd(layout: Layout, snapshotter: str) -> str:
-    """containerd's TOML: CDI on, private directories, and settings that survive without CAP_SYS_RESOURCE."""
+    """containerd's TOML: CDI enabled, private directories, and settings that work without CAP_SYS_RESOURCE."""
     cri = "plugins.'io.containerd.cri.v1.runtime'"
     return f"""version = 3
 root = '{layout.state}/containerd'
@@ -72,7 +72,7 @@ def cni(layout: Layout) -> dict[str, object]:
 
 
 def kubelet(layout: Layout) -> dict[str, object]:
-    """KubeletConfiguration: cgroup v1 and v2, quick to report capacity, quick to restart containers."""
+    """KubeletConfiguration: for cgroup v1 and v2, with quick reports of capacity and quick restarts of containers."""
     pki = layout.pki
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -117,7 +117,7 @@ def kubelet(layout: Layout) -> dict[str, object]:
 
 
 def kube_proxy(layout: Layout) -> dict[str, object]:
-    """KubeProxyConfiguration: nftables, and no sysctl of the machine touched."""
+    """KubeProxyConfiguration: nftables, and no change to sysctls of the machine."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -132,7 +132,7 @@ def kube_proxy(layout: Layout) -> dict[str, object]:
 
 
 def audit_policy() -> dict[str, object]:
-    """Who asked for what, once per finished request: enough to count writes, without their content."""
+    """One line per finished request, without its content: enough to count who wrote what."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",

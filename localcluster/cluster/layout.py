@@ -1,4 +1,4 @@
-"""Where one cluster keeps its files, and what the processes inside and outside of it agree on."""
+"""The files of one cluster, and the names that processes inside and outside of it share."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 @dataclass(frozen=True)
 class Layout:
-    """One cluster: its name, state directory, network and the programs that it runs."""
+    """One cluster: its name, state directory, network and programs."""
 
     name: str
     state: Path
@@ -35,7 +35,7 @@ class Layout:
 
     @property
     def kubelet(self) -> Path:
-        """What the node sees as /var/lib/kubelet."""
+        """/var/lib/kubelet of the node."""
         return self.state / "kubelet"
 
     @property
@@ -65,7 +65,7 @@ def save(layout: Layout) -> None:
 
 
 def load(name: str) -> Layout | None:
-    """The existing cluster of that name; None where there is none."""
+    """The existing cluster of this name, or None."""
     state = state_dir(name)
     record = state / "cluster.json"
     if not record.exists():

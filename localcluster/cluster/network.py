@@ -1,4 +1,4 @@
-"""Which addresses and names a cluster uses, derived from a small number so that clusters on one machine do not collide.
+"""A cluster's addresses and interface, derived from a small index so that clusters on one machine do not collide.
 
 Index i of 0..63 takes the veth `gpushare<i>`, 10.199.i.0/30 between machine and node, pods in 10.244.2i.0/23 and
 Services in 10.96.4i.0/22. All are reachable from the machine, none from outside of it.
@@ -16,7 +16,7 @@ CLUSTERS_MAX = 64
 
 @dataclass(frozen=True)
 class Network:
-    """The plan of the cluster with this index."""
+    """The addresses of the cluster with this index."""
 
     index: int
 
@@ -35,7 +35,7 @@ class Network:
 
     @property
     def pods(self) -> str:
-        """CIDR; 509 addresses, so that 250 pods and as many that are ending fit."""
+        """CIDR with 509 addresses: for 250 pods and as many that are ending."""
         return str(ipaddress.ip_network((f"10.244.{2 * self.index}.0", 23)))
 
     @property
@@ -45,7 +45,7 @@ class Network:
 
     @property
     def apiserver_service_ip(self) -> str:
-        """The first Service address: what `kubernetes.default` gets."""
+        """The first Service address, which is that of `kubernetes.default`."""
         return str(ipaddress.ip_network(self.services)[1])
 
     @property
@@ -54,7 +54,7 @@ class Network:
 
 
 def choose(name: str, taken: Collection[str]) -> Network:
-    """The network for a new cluster: the same index for a name each time, unless one of the `taken` interfaces has it.
+    """The network for a new cluster. A name always gets the same index, unless its interface is in `taken`.
 
     Raises LocalClusterError when all indexes are taken.
     """

@@ -18,7 +18,7 @@ from localcluster.cluster.layout import NODE_NAME, Layout, load
 
 _COVERED = ("/run", "/var/lib", "/var/log")
 _WHOLE_PROC = Path("/run/localcluster/proc")
-# The kubelet would write these machine-wide settings; it is shown files that already hold what it wants.
+# The kubelet would write these machine-wide settings. It sees files that already have its values.
 _SYSCTLS = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,13 +27,13 @@ _STABLE_S = 10.0
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait before the next start; `failures` counts ends within 10 s of their start, in a row."""
+    """Seconds until the next start. `failures`: how often in a row the component ended within 10 s of its start."""
     return _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
 
 
 @dataclass
 class NodeSupervisor:
-    """Starts components and starts them again; knows what runs, not whether it is healthy."""
+    """Starts components, and restarts those that end. Does not check their health."""
 
     argv: dict[str, Command]
     logs: Path
@@ -56,7 +56,7 @@ class NodeSupervisor:
         self.started[name] = time.monotonic()
 
     def reap(self) -> None:
-        """Collects what has ended, orphans of the namespace included, and plans the restart of components."""
+        """Reaps ended processes, including orphans of the namespace, and schedules the restart of components."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -65,9 +65,9 @@ class NodeSupervisor:
             if pid == 0:
                 return
             if name := self.running.pop(pid, None):
-                self._plan(name, os.waitstatus_to_exitcode(status))
+                self._schedule(name, os.waitstatus_to_exitcode(status))
 
-    def _plan(self, name: str, code: int) -> None:
+    def _schedule(self, name: str, code: int) -> None:
         lived = time.monotonic() - self.started[name]
         self.failures[name] = self.failures.get(name, 0) + 1 if lived < _STABLE_S else 0
         wait = backoff(self.failures[name])
@@ -81,7 +81,7 @@ class NodeSupervisor:
             self.start(name)
 
     def run(self) -> None:
-        """For ever. SIGCHLD must be blocked, so that it is waited for and not lost."""
+        """Runs for ever. SIGCHLD must be blocked, so that none is lost between two waits."""
         while True:
             self.reap()
             self.start_due()
@@ -105,7 +105,7 @@ def main(name: str) -> None:
 
 
 def _prepare_mounts(layout: Layout) -> None:
-    # A peer group of its own: Bidirectional mounts work in pods, and nothing propagates to the machine.
+    # A peer group of its own: Bidirectional mounts work in pods, and no mount propagates to the machine.
     _run("mount", "--make-rshared", "/")
     kept = {path: os.open(path, os.O_PATH) for path in (layout.state, layout.programs.kube.parent)}
     for covered in _COVERED:
@@ -117,22 +117,22 @@ def _prepare_mounts(layout: Layout) -> None:
     kubelet = Path("/var/lib/kubelet")
     kubelet.mkdir()
     _run("mount", "--bind", layout.kubelet, kubelet)
-    # In a user namespace the kernel allows another proc only where a whole one is in sight, and we cover parts of ours.
+    # In a user namespace the kernel allows another proc only if a whole one is visible, and we cover parts of ours.
     _WHOLE_PROC.mkdir(parents=True)
     _run("mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", _WHOLE_PROC)
     for key, value in _SYSCTLS.items():
-        _pretend(Path("/proc/sys") / key, f"{value}\n", layout.conf / key.replace("/", "."))
+        _override(Path("/proc/sys") / key, f"{value}\n", layout.conf / key.replace("/", "."))
 
 
 def _bind(source: Path, target: Path, descriptor: int) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    # mount(8) would otherwise follow the link by name, to what is covered now.
+    # Otherwise mount(8) would follow the link by name, to a path that is covered now.
     subprocess.run(
         ["mount", "--no-canonicalize", "--bind", source, target], check=True, timeout=30, pass_fds=(descriptor,)
     )
 
 
-def _pretend(sysctl: Path, value: str, file: Path) -> None:
+def _override(sysctl: Path, value: str, file: Path) -> None:
     if sysctl.read_text() != value:
         file.write_text(value)
         _run("mount", "--bind", file, sysctl)

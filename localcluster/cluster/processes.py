@@ -1,4 +1,4 @@
-"""The cluster's processes as the machine sees them, read from /proc; PIDs are the machine's."""
+"""The cluster's processes, read from the machine's /proc. PIDs are those of the machine."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ class LocalProcess:
 
 
 def holder(layout: Layout) -> int | None:
-    """The `unshare` process that started the namespaces and lives as long as they do; None when the cluster is down."""
+    """The PID of `unshare`, which started the namespaces and lives as long as they do; None if the cluster is down."""
     try:
         pid = int((layout.state / "pid").read_text())
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -37,14 +37,14 @@ def holder(layout: Layout) -> int | None:
 
 
 def init(layout: Layout) -> int | None:
-    """Pid 1 of the namespaces, by its PID on the machine."""
+    """The machine's PID of pid 1 of the namespaces; None if the cluster is down."""
     pid = holder(layout)
     children = _children(pid) if pid else []
     return children[0] if children else None
 
 
 def components(layout: Layout) -> dict[str, LocalProcess]:
-    """What runs of the components, by name: pid 1's children, without the containers that were orphaned to it."""
+    """The running components by name: children of pid 1, without orphaned containers."""
     first = init(layout)
     found = [_describe(pid) for pid in (_children(first) if first else [])]
     return {process.name: process for process in found if process and process.name in FIRST + THEN}
@@ -63,9 +63,9 @@ def everything(layout: Layout) -> list[LocalProcess]:
 
 
 def replace(layout: Layout, name: str, signal_number: signal.Signals, limit_s: float = 30) -> tuple[int, int]:
-    """Signals a component and waits until pid 1 has started it again; returns the old and the new PID.
+    """Signals a component and waits until pid 1 has restarted it. Returns the old and the new PID.
 
-    Raises LocalClusterError where it does not run or does not come back.
+    Raises LocalClusterError if it does not run or is not restarted in time.
     """
     if (old := components(layout).get(name)) is None:
         raise LocalClusterError(

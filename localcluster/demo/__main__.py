@@ -1,4 +1,4 @@
-"""`python -m localcluster.demo [--keep]`: exit code 0 where everything that it shows was seen."""
+"""`python -m localcluster.demo [--keep]`: exit code 0 if the limits held and all neighbours went on."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ SUMMARY = REPOSITORY / "build" / "demo.json"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up for playing; `make down` ends it")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up; `make down` ends it")
     arguments = parser.parse_args()
     began, out, stack = time.monotonic(), console(), None
     try:
@@ -53,7 +53,7 @@ def _summarise(demo: Demo, out: Console) -> None:
 
 
 def _leave(keep: bool, stack: Stack | None, out: Console) -> None:
-    """An embedded cluster goes; on the user's own we remove only what is the demo's: its pods and its share."""
+    """Ends an embedded cluster. On the user's own cluster only the demo's pods and share are removed."""
     if stack is None:
         return
     if keep:

@@ -1,4 +1,4 @@
-"""What the demo knows of each client, read from its pod and from the JSON lines of its log."""
+"""The clients of the demo, read from their pods and from the JSON lines of their logs."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ LOG_LINES = 400
 
 @dataclass(frozen=True, slots=True)
 class DemoClient:
-    """Memory in MiB, threads in percent, `sms` visible to the client of `total_sms`."""
+    """`threads`: percent; `sms`: visible to the client, of `total_sms`; `checks`: results checked so far."""
 
     name: str
     role: str = ""
@@ -34,7 +34,7 @@ class DemoClient:
 
 
 def read_clients(kubectl: Kubectl, names: Iterable[str]) -> list[DemoClient]:
-    """Pods that are gone are told as such, never an error."""
+    """One DemoClient per name; the phase is Deleted if the pod is gone."""
     pods = {pod["metadata"]["name"]: pod for pod in kubectl.items("pods")}
     return [_read(kubectl, name, pods.get(name)) for name in names]
 
@@ -52,7 +52,7 @@ def _read(kubectl: Kubectl, name: str, pod: dict[str, Any] | None) -> DemoClient
 
 
 def from_log(client: DemoClient, log: str) -> DemoClient:
-    """`client` with what its log says so far; lines that are no JSON are passed over."""
+    """`client`, updated by its log. Lines that are not JSON are skipped."""
     for line in log.splitlines():
         try:
             event = json.loads(line)

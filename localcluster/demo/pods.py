@@ -1,4 +1,4 @@
-"""The demo's pods, as a user would write them: nothing but the slot asks for a GPU; they pass `restricted`."""
+"""The demo's pods, as a user would write them: the slot is their only request for a GPU, and they pass `restricted`."""
 
 from typing import Any
 

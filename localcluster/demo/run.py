@@ -1,4 +1,4 @@
-"""The demo, step by step. Each step says what it does, waits with a time limit, and fails with the reason."""
+"""The demo, step by step. Each step prints its title, waits with a time limit, and fails with a reason."""
 
 import json
 import time
@@ -26,7 +26,7 @@ AFTER_DEPARTURE_SECONDS = 5.0
 
 
 class Demo:
-    """Runs once; `figures` holds what was seen, for the summary."""
+    """Runs once. `figures` collects the results, for the summary."""
 
     def __init__(self, stack: Stack, console: Console) -> None:
         self.stack = stack

@@ -1,4 +1,4 @@
-"""How the demo looks: a table of clients, live in a terminal, printed once per step elsewhere."""
+"""The demo's output: a table of clients, live in a terminal, printed once per step elsewhere."""
 
 from collections.abc import Sequence
 
@@ -43,6 +43,6 @@ def _row(client: DemoClient, gpus: Sequence[str]) -> list[str]:
 
 
 def console() -> Console:
-    """Progress and pictures go to standard error; a fixed width where there is no terminal keeps tables whole."""
+    """For standard error. Without a terminal the width is fixed, so that tables keep their lines."""
     plain = Console(stderr=True)
     return plain if plain.is_terminal else Console(stderr=True, width=118)

@@ -1,7 +1,7 @@
 """Builds the repository's two images from its Dockerfile with buildah, without a registry and without docker.
 
-An image is rebuilt only when something that goes into it changed; its tag is the hash of that. Layers are cached, so
-a change of code does not install the dependencies again. buildah's storage is in our cache and nowhere else.
+An image's tag is the hash of its inputs, and the image is rebuilt only if they change. Layers are cached, so a change
+of code does not install the dependencies again. buildah's storage is in our cache and nowhere else.
 """
 
 import os
@@ -23,9 +23,9 @@ from localcluster.progress import run_long
 
 TARGETS = ("operator", "workload")
 _KEPT_SETS = 3
-# Several clones and clusters share the cache: what one of them is just loading is not old.
+# Several clones and clusters share the cache: an image that one of them is loading is not old.
 _IDLE_S = 900.0
-# Pruning also takes the layers of dependencies that a later build would use again, so it is done rarely.
+# Pruning also removes the layers of dependencies that a later build would use again, so it is done rarely.
 _STORAGE_MAX_BYTES = 6 << 30
 
 
@@ -40,7 +40,7 @@ class Image:
 def build_images(cache: Path, context: Path = REPOSITORY) -> dict[str, Image]:
     """The images by target of the Dockerfile in `context`, built if need be.
 
-    Raises LocalClusterError where there is no Dockerfile or the build fails.
+    Raises LocalClusterError if there is no Dockerfile or the build fails.
     """
     dockerfile = context / "Dockerfile"
     if not dockerfile.exists():
@@ -57,9 +57,9 @@ def build_images(cache: Path, context: Path = REPOSITORY) -> dict[str, Image]:
 
 
 def copied_sources(dockerfile: str) -> list[str]:
-    """Everything that COPY and ADD take from the context, as paths relative to it.
+    """All sources of COPY and ADD, as paths relative to the context.
 
-    Raises LocalClusterError for the JSON form and for wildcards, which this does not read.
+    Raises LocalClusterError for the JSON form, for variables and for wildcards, which are not supported.
     """
     joined = re.sub(r"\\\n", " ", dockerfile)
     sources: list[str] = []
@@ -81,7 +81,7 @@ def _name(target: str, tag: str) -> str:
 
 
 class _Buildah:
-    """buildah with all of its storage under our cache."""
+    """buildah, with its whole storage in our cache."""
 
     def __init__(self, cache: Path) -> None:
         self.cache, self.root = cache, cache / "buildah"

@@ -1,8 +1,7 @@
-"""The machine's pip settings, carried into an image build without their values ending up in it.
+"""The machine's pip settings for an image build. Their values do not stay in the image.
 
-pip's environment variables and configuration become one file that is mounted read-only at /etc/pip.conf during the
-build; local files and directories that the settings name are mounted at the same place. Of both only the empty mount
-points stay in the image.
+pip's environment variables and configuration become one file, mounted read-only at /etc/pip.conf during the build.
+Local files and directories in the settings are mounted at their own paths. Only empty mount points stay in the image.
 """
 
 import os
@@ -15,12 +14,12 @@ from pathlib import Path
 # The base image carries the machine's certificates here, so this one needs no mount.
 _SYSTEM_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _SETTING = re.compile(r"^(?::env:|(?P<section>[\w-]+))\.(?P<key>[\w-]+)='(?P<value>.*)'$")
-# Settings that name a place of the machine's own, or that only make sense outside of an image.
+# Settings that name a path of the machine, or that only make sense outside of an image.
 _NOT_CARRIED = {"cache-dir", "target", "prefix", "user", "require-virtualenv", "log", "break-system-packages"}
 
 
 def settings(pip_config_list: str) -> dict[str, str]:
-    """Key to value from the output of `pip config list`; the environment outranks files, as in pip."""
+    """The settings in the output of `pip config list`. The environment outranks files, as in pip."""
     found: dict[str, str] = {}
     matches = [match for line in pip_config_list.splitlines() if (match := _SETTING.match(line))]
     for match in sorted(matches, key=lambda match: match["section"] is None):
@@ -35,13 +34,13 @@ def render(found: dict[str, str]) -> str:
 
 
 def named_paths(found: dict[str, str]) -> list[Path]:
-    """Absolute paths among the values, without the certificates that every base image has."""
+    """The absolute paths among the values, without the certificates, which every base image has."""
     words = [word for value in found.values() for word in value.split()]
     return [Path(word) for word in words if word.startswith("/") and Path(word) != _SYSTEM_BUNDLE]
 
 
 def volumes(directory: Path) -> list[str]:
-    """`--volume` arguments for buildah; writes the configuration to `directory`."""
+    """Writes the configuration to `directory`. Returns the `--volume` arguments for buildah."""
     found = settings(_pip_config_list())
     file = directory / "pip.conf"
     file.write_text(render(found))
@@ -53,7 +52,7 @@ def _mounts(paths: Iterable[Path]) -> list[str]:
 
 
 def _pip_config_list() -> str:
-    """Empty where this Python has no pip: then there are no settings but the environment's, read by hand."""
+    """The output of `pip config list`; for a Python without pip, the settings of the environment in the same form."""
     argv = [sys.executable, "-m", "pip", "config", "list"]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     if result.returncode == 0:

@@ -1,6 +1,6 @@
 """The base image for local builds: a minimal Debian or Ubuntu with Python, made from the machine's own package sources.
 
-It stands in for the public Python image that the Dockerfile names, where no registry can be reached.
+It replaces the public Python image of the Dockerfile, which needs a registry.
 """
 
 import platform
@@ -17,7 +17,7 @@ _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def base_archive(cache: Path) -> Path:
-    """rootfs.tar of the base; made once for this machine's release, sources and certificates."""
+    """rootfs.tar of the base image, made once for this machine's release, package sources and certificates."""
     codename = release_codename(Path("/etc/os-release").read_text())
     sources = apt_sources(_source_files(), codename)
     if not sources:
@@ -30,13 +30,13 @@ def base_archive(cache: Path) -> Path:
 
 
 def release_codename(os_release: str) -> str:
-    """VERSION_CODENAME of os-release(5); empty where there is none."""
+    """VERSION_CODENAME of os-release(5), or an empty string."""
     fields = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     return fields.get("VERSION_CODENAME", "").strip('"')
 
 
 def apt_sources(files: list[tuple[str, str]], codename: str) -> str:
-    """The binary sources of the release itself, in one-line format; third parties' sources are left out.
+    """The binary sources of the release itself, in one-line format, without those of third parties.
 
     `files` are (name, text) of /etc/apt: `.list` in one-line format, `.sources` in deb822 format (sources.list(5)).
     """

@@ -1,7 +1,7 @@
 """Builds Kubernetes, containerd, runc, the CNI plugins, Helm and the pause image from pinned sources, once per machine.
 
-Each component is a cache entry named after its go.mod, go.sum, sources and flags; go.sum verifies every download. Go's
-own caches are used as the user has set them up and never cleaned.
+Each component is a cache entry, named by a hash of its go.mod, go.sum, sources and flags. go.sum verifies every
+download. Go's own caches are used as the user has configured them, and never cleaned.
 """
 
 import os
@@ -48,7 +48,7 @@ _RUNTIME_PACKAGES = (
 
 @dataclass(frozen=True)
 class GoBuild:
-    """One `go build`: flags, what to build, and its environment."""
+    """One `go build`: flags, packages and environment."""
 
     flags: tuple[str, ...]
     packages: tuple[str, ...]
@@ -57,7 +57,7 @@ class GoBuild:
 
 @dataclass(frozen=True)
 class Component:
-    """A directory with go.mod and go.sum, and the builds made from it; `links` are further names of the program."""
+    """A directory with go.mod and go.sum, and its builds. `links`: further names of `program`."""
 
     name: str
     label: str
@@ -73,14 +73,14 @@ class Component:
 
 KUBE = Component(
     "kube",
-    f"Kubernetes {_KUBE_VERSION} (about 7 min on two cores)",
+    f"Kubernetes {_KUBE_VERSION} (7 to 16 min on two cores)",
     (GoBuild(("-tags", "selinux,notest,grpcnotrace", "-ldflags", f"-s -w {_KUBE_STAMP}"), (".",)),),
     program="localkube",
     links=KUBE_PROGRAMS,
 )
 RUNTIME = Component(
     "runtime",
-    "containerd, runc and CNI plugins (about 1.5 min)",
+    "containerd, runc and CNI plugins (1.5 to 3 min)",
     (
         GoBuild(("-tags", "no_btrfs no_devmapper no_zfs urfave_cli_no_docs", "-ldflags", "-s -w"), _RUNTIME_PACKAGES),
         GoBuild(
@@ -92,7 +92,7 @@ RUNTIME = Component(
 )
 HELM = Component(
     "helm",
-    f"Helm {_HELM_VERSION} (about 2 min)",
+    f"Helm {_HELM_VERSION} (2 min)",
     (
         GoBuild(
             ("-ldflags", f"-s -w -X helm.sh/helm/v4/internal/version.version=v{_HELM_VERSION}"),
@@ -116,7 +116,7 @@ CERT_MANAGER = Component(
 
 @dataclass(frozen=True)
 class Binaries:
-    """Where the built programs are."""
+    """The directories of the built programs."""
 
     kube: Path
     runtime: Path
@@ -135,12 +135,12 @@ def binaries(cache: Path) -> Binaries:
 
 
 def build(cache: Path) -> Binaries:
-    """Builds what is missing, returns where everything is. Raises LocalClusterError with the end of the failing log."""
-    wanted = binaries(cache)
-    build_once(wanted.pause, _build_pause)
+    """Builds the missing components. Raises LocalClusterError with the end of the log of one that fails."""
+    programs = binaries(cache)
+    build_once(programs.pause, _build_pause)
     for component in (RUNTIME, KUBE, HELM):
         build_component(component, cache)
-    return wanted
+    return programs
 
 
 def build_component(component: Component, cache: Path) -> Path:
@@ -149,8 +149,10 @@ def build_component(component: Component, cache: Path) -> Path:
 
 
 def build_cert_manager(cache: Path) -> Path:
-    """A directory with the program `certmanager` and its definitions in `crds`. No cluster needs it: only the test of
-    the chart's certificates mode CertManager does."""
+    """A directory with the program `certmanager` and its definitions in `crds`.
+
+    Only the test of the chart's certificates mode CertManager needs it; no cluster does.
+    """
     return build_once(CERT_MANAGER.entry(cache), lambda directory: _build_cert_manager(directory, cache))
 
 

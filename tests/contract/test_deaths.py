@@ -1,4 +1,4 @@
-"""Who dies with whom, and what is left afterwards."""
+"""Which clients end together, and the state of the server afterwards."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ CONNECTION_FAILED, RPC_FAILURE, NOT_READY, TERMINATED = 805, 806, 807, 810
 LONG, ENDLESS = 1500, 1500 * SECONDS
 SETTLE = 0.3
 ARRIVAL = 4.0
-"""By then a command that hangs has reached the daemon, however slowly its program started."""
+"""Long enough for a command that hangs to reach the daemon, even if its program starts slowly."""
 
 
 def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_are_gone(machine):

@@ -1,4 +1,4 @@
-"""What a client may use, by the daemon's settings and its own environment."""
+"""The limits of a client, by the daemon's settings and its own environment."""
 
 import pytest
 

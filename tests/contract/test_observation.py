@@ -1,4 +1,4 @@
-"""What observation and enforcement rest on: NVML's figures beside MPS' limits, and ends that hurt nobody."""
+"""The basis of observation and enforcement: NVML's figures beside MPS' limits, and ends that hurt nobody."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def fill(program: Program) -> None:
 @pytest.mark.parametrize("threads", [5, 25, 100])
 @pytest.mark.parametrize("limit_mib", [1024, 4096, 16384])
 def test_nvml_shows_little_more_than_its_limit_of_a_client_that_keeps_to_it(machine, threads, limit_mib):
-    """The tolerance, by which a client may be seen above its grant without being told, covers the difference."""
+    """The tolerance above a grant, within which no violation is reported, covers the difference."""
     machine.ask(f"set_device_pinned_mem_limit {machine.server()} 0 {limit_mib}M")
     client = machine.client(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(threads))
     fill(client)

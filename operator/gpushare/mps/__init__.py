@@ -1,1 +1,1 @@
-"""The second seam: MPS daemons, their directories, their control protocol and their supervisor."""
+"""MPS daemons: their directories, their control protocol, and their supervisor."""

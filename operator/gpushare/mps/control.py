@@ -1,10 +1,10 @@
 """NVIDIA's control program, `nvidia-cuda-mps-control`, as typed calls: protocol v2, measured on driver 580.
 
-Guarantees: every call ends within its time limit (a wedged server hangs even read-only commands), whatever the program
-started is ended with it, and nothing is believed because of the exit code, which is 0 for errors too: a value set is
-compared with the value answered. Does not guarantee that a memory limit was taken as meant: the daemon shows it floored
-to whole GiB, see `shown_mib`, and answers nothing when it drops one; so set, then read back.
-Standard library only; synchronous, and safe to be called from several threads.
+Guarantees: each call ends within its time limit (a wedged server hangs even read-only commands), and so do the
+program's children. No call trusts the exit code, which is 0 for errors too: a value that was set is compared with the
+answer. Not guaranteed: that the daemon accepted a memory limit. It answers nothing when it drops one, and shows limits
+floored to whole GiB (`shown_mib`), so read a limit back after setting it.
+Standard library only; synchronous, and safe to call from several threads.
 """
 
 import os
@@ -18,7 +18,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process"
 DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
-"""Of an unexpected answer told in an error; the daemon's own sentences are shorter."""
+"""Of an unexpected answer in an error message; the daemon's own sentences are shorter."""
 
 _CONTEXT = re.compile(r"^\d+\.\d+$")
 """PID and number of a client's context."""
@@ -27,7 +27,7 @@ _MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
 
 
 class ControlError(Exception):
-    """A control command did not do what was asked. The text names the command and what was answered."""
+    """A control command failed. The text names the command and the answer."""
 
 
 class NoDaemonError(ControlError):
@@ -35,11 +35,11 @@ class NoDaemonError(ControlError):
 
 
 class ControlTimeoutError(ControlError):
-    """No answer within the time limit: the daemon or its server is wedged, or a server is just starting."""
+    """No answer within the time limit: the daemon or its server is wedged, or a server is starting."""
 
 
 class RefusedError(ControlError):
-    """The daemon answered, but not with what a success answers. `text` is its answer."""
+    """The daemon's answer is not that of a success. `text`: the answer."""
 
     def __init__(self, command: str, text: str) -> None:
         super().__init__(f"{command!r} was answered with {text[:MAX_ANSWER_CHARACTERS]!r}")
@@ -47,7 +47,10 @@ class RefusedError(ControlError):
 
 
 def daemon_environment(bin_dir: Path | None, pipe: Path, log: Path) -> dict[str, str]:
-    """The environment in which daemon and commands find each other, and the daemon its server's executable."""
+    """The environment by which daemon and control program find each other, and the daemon finds its server program.
+
+    `bin_dir` None: the executables are on PATH.
+    """
     path = os.environ.get("PATH", os.defpath)
     return {
         **os.environ,
@@ -58,12 +61,12 @@ def daemon_environment(bin_dir: Path | None, pipe: Path, log: Path) -> dict[str,
 
 
 def shown_mib(mib: int) -> int:
-    """What the daemon shows of a memory limit of `mib` MiB: whole GiB, rounded down, from 1 GiB on (measured)."""
+    """A memory limit of `mib` MiB as the daemon shows it: from 1 GiB on whole GiB, rounded down (measured)."""
     return mib if mib < 1024 else mib // 1024 * 1024
 
 
 class ControlProgram:
-    """Commands to the daemon of one pipe directory. Every call may raise any ControlError."""
+    """Commands to the daemon of one pipe directory. Each call may raise any ControlError."""
 
     def __init__(self, bin_dir: Path | None, pipe: Path, log: Path, seconds: float = DEFAULT_SECONDS) -> None:
         self._program = str(bin_dir / PROGRAM) if bin_dir else PROGRAM
@@ -72,7 +75,7 @@ class ControlProgram:
         self._seconds = seconds
 
     def run(self, *commands: str, seconds: float | None = None) -> str:
-        """What the daemon prints for `commands`, in order, without the last newline; all within `seconds`."""
+        """The daemon's answers to `commands`, in order, without the last newline; `seconds` is for all of them."""
         for command in commands:
             if "\n" in command:
                 raise ValueError(f"a control command is one line, not {command!r}")
@@ -91,29 +94,29 @@ class ControlProgram:
         return _pids("get_server_list", self.run("get_server_list"))
 
     def server_status(self, server: int) -> str:
-        """Such as ACTIVE, INITIALIZING, FAULT. RefusedError: no such server."""
+        """ACTIVE, INITIALIZING, FAULT and others. Raises RefusedError if there is no such server."""
         command = f"get_server_status {server}"
         return _word(command, self.run(command))
 
     def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
-        """(status by PID, number of client contexts), in one run as long as the server is the `last_known` one."""
+        """(status by PID, number of client contexts). One run of the program, if the server is still `last_known`."""
         commands = ["get_server_list", "get_device_client_list"]
         if last_known is not None:
             commands.insert(0, f"get_server_status {last_known}")
         lines = self.run(*commands).splitlines()
         known = {} if last_known is None else {last_known: lines.pop(0) if lines else ""}
-        # The devices of the second list begin with a bracket; without a server it prints nothing.
+        # In the second list, lines of devices begin with a bracket. Without a server that list is empty.
         devices = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
         listed = _pids("get_server_list", "\n".join(lines[:devices]))
         contexts = sum(1 for line in lines[devices:] if _CONTEXT.match(line))
         return {pid: known[pid] if pid in known else self.server_status(pid) for pid in listed}, contexts
 
     def sound_servers(self) -> list[int]:
-        """PIDs of servers that may be asked to terminate a client: in FAULT that hangs the daemon (measured)."""
+        """PIDs of servers that can terminate a client: to ask one in FAULT hangs the daemon (measured)."""
         return [pid for pid in self.server_list() if self.server_status(pid) != "FAULT"]
 
     def start_server(self, uid: int = 0) -> None:
-        """Ask for a server; it is up, or has failed, once the next command is answered. No-op where one runs."""
+        """Request a server. It is up, or has failed, when the next command is answered. No-op while one runs."""
         self._silent(f"start_server -uid {uid}")
 
     def clients(self, server: int) -> list[int]:
@@ -122,7 +125,7 @@ class ControlProgram:
         return _pids(command, self.run(command))
 
     def terminate_client(self, server: int, pid: int) -> bool:
-        """End a client's contexts without harm to its neighbours; False: the daemon knows no such client."""
+        """End a client's contexts without harm to its neighbours. Returns False if the daemon knows no such client."""
         command = f"terminate_client {server} {pid}"
         answer = self.run(command)
         unknown = "Invalid process" in answer or "not found" in answer
@@ -131,16 +134,16 @@ class ControlProgram:
         return not unknown
 
     def quit(self, seconds: int | None = None) -> None:
-        """End the daemon once no client is left; with `seconds`, end clients that are left after so long (806).
+        """End the daemon once it has no client. After `seconds`, if given, the daemon ends its clients (error 806).
 
-        ControlTimeoutError: clients were left, and the daemon goes on waiting for their end.
+        Raises ControlTimeoutError if there were clients; the daemon still waits for their end.
         """
         limit = self._seconds + (seconds or 0)
         answer = self.run("quit" if seconds is None else f"quit -t {seconds}", seconds=limit)
         if answer:
             raise RefusedError("quit", answer)
 
-    # Limits: of the daemon, for servers to come and their clients
+    # Limits of the daemon, for later servers and their clients
 
     def default_threads(self) -> float:
         """Percent of the GPU's SMs."""
@@ -150,7 +153,7 @@ class ControlProgram:
         self._threads(f"set_default_active_thread_percentage {_whole(percent)}", percent)
 
     def default_memory_mib(self, device: str = "0") -> int | None:
-        """As the daemon shows it (`shown_mib`); None: no limit. A limit is only shown under the name it was set by."""
+        """As the daemon shows it (`shown_mib`); None: no limit. A limit shows only under the name used to set it."""
         command = f"get_default_device_pinned_mem_limit {device}"
         return _memory(command, self.run(command))
 
@@ -167,8 +170,8 @@ class ControlProgram:
         self._silent(f"set_default_client_priority {priority}")
 
     def default_limits(self) -> tuple[float, int | None, int]:
-        """(threads, memory as shown, priority) of the daemon, in one run of the program."""
-        # Memory comes last: without a limit it prints nothing at all, which could not be told from a missing line.
+        """(percent, MiB as shown or None, priority) of the daemon, in one run of the program."""
+        # Memory comes last: without a limit nothing is printed, which elsewhere would look like a missing line.
         commands = (
             "get_default_active_thread_percentage",
             "get_default_client_priority",
@@ -177,7 +180,7 @@ class ControlProgram:
         threads, priority, memory = _lines(commands, self.run(*commands))
         return _number(commands[0], threads), _memory(commands[2], memory), int(_number(commands[1], priority))
 
-    # Limits: of a live server, for its clients to come
+    # Limits of a running server, for its later clients
 
     def server_threads(self, server: int) -> float:
         command = f"get_active_thread_percentage {server}"
@@ -194,26 +197,26 @@ class ControlProgram:
         self._silent(f"set_device_pinned_mem_limit {server} {device} {_whole(mib)}M")
 
     def server_limits(self, server: int) -> tuple[float, int | None]:
-        """(threads, memory as shown) of a server, in one run of the program."""
+        """(percent, MiB as shown or None) of a server, in one run of the program."""
         commands = (f"get_active_thread_percentage {server}", f"get_device_pinned_mem_limit {server} 0")
         threads, memory = _lines(commands, self.run(*commands))
         return _number(commands[0], threads), _memory(commands[1], memory)
 
     def _silent(self, command: str) -> None:
-        """A command that prints nothing when it succeeds."""
+        """For a command that prints nothing if it succeeds."""
         answer = self.run(command)
         if answer:
             raise RefusedError(command, answer)
 
     def _threads(self, command: str, percent: int) -> None:
-        """The daemon answers with the percentage now in force: the old one when it refuses."""
+        """The daemon answers with the percentage in force: the old one if it refuses the new one."""
         answer = self.run(command)
         if _number(command, answer) != percent:
             raise RefusedError(command, answer)
 
 
 def _answer(program: str, environment: Mapping[str, str], script: str, seconds: float) -> tuple[int, str]:
-    """(exit status, everything printed). In a session of its own, so that its children end with it."""
+    """(exit status, output). The program gets a session of its own, so that its children end with it."""
     try:
         process = subprocess.Popen(
             [program],
@@ -238,14 +241,14 @@ def _answer(program: str, environment: Mapping[str, str], script: str, seconds: 
 
 
 def _whole(value: int) -> int:
-    """The daemon misreads fractions, spaces and signs silently, so that only positive integers reach it."""
+    """The daemon silently misreads fractions, spaces and signs, so only positive integers may reach it."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"a limit is a whole number of at least 1, not {value!r}")
     return value
 
 
 def _lines(commands: Sequence[str], answer: str) -> list[str]:
-    """One line for each command, of which only the last may print none."""
+    """One line per command; only the last command may print none."""
     lines = answer.split("\n")
     if len(lines) == len(commands) - 1:
         lines.append("")

@@ -1,8 +1,8 @@
-"""Small files that two processes share through a directory: replaced whole, read without ever failing the reader.
+"""Small files that two processes share through a directory: replaced as a whole, and read without exceptions.
 
-Guarantees: a reader sees the old content or the new one, never a part; a file that is absent, torn, too large, not
-JSON or of another shape reads as "no value" with a sentence saying why. Does not guarantee durability over a power
-cut: the directory is remade after a reboot anyway.
+Guarantees: a reader sees the old content or the new one, never a part. A file that is absent, torn, too large, not JSON
+or invalid reads as "no value", with a sentence that says why. Not guaranteed: durability over a power cut; the
+directory is made anew after a reboot anyway.
 """
 
 import os
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[Model]):
-    """`value`, or None with `reason`, a sentence. `absent` tells a file that is not there from one that is bad."""
+    """`value`, or None with a sentence as `reason`. `absent`: there is no file; else the file is invalid."""
 
     value: Model | None
     reason: str = ""
@@ -29,12 +29,12 @@ class Read(Generic[Model]):
 
 
 def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
-    """Replace `path` by `model` as JSON (camelCase, absent rather than null). Errors: OSError."""
+    """Replace `path` by `model` as JSON: camelCase, without null values. Raises OSError."""
     write_text(path, model.model_dump_json(by_alias=True, exclude_none=True), mode)
 
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace `path` by `text` atomically, with permissions `mode`. Errors: OSError; then `path` is as it was."""
+    """Replace `path` by `text` atomically, with permissions `mode`. Raises OSError; then `path` is unchanged."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -47,7 +47,7 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def read_model(path: Path, model: type[Model]) -> Read[Model]:
-    """The JSON in `path` as `model`; never raises for what the file is or holds."""
+    """The JSON in `path` as `model`. Never raises, whatever the file is or contains."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

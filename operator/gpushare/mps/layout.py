@@ -1,12 +1,12 @@
-"""Where a GPU's daemon lives on the node. The agent writes and the supervisor reads by this one description.
+"""The directory of a GPU's daemon on the node, for agent and supervisor.
 
 <root>/<gpu uuid>/        0711 root
-    daemon.json           wanted, by the agent
-    state.json            done, by the supervisor
-    endings.json          clients that the agent had ended, so that a restarted one ends none twice
-    seen.json             what the agent saw last, so that a restarted one knows what happened in between
-    pipe/                 the daemon's own sockets: for the supervisor and the agent only
-    client/control        hard link to pipe/control: all that a client sees
+    daemon.json           the desired state, written by the agent
+    state.json            the current state, written by the supervisor
+    endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
+    seen.json             the agent's last reading, from which a restarted agent learns what happened in between
+    pipe/                 the daemon's own sockets, for supervisor and agent only
+    client/control        hard link to pipe/control, the only file that a client sees
     log/                  control.log, server.log
 """
 
@@ -40,7 +40,7 @@ class GpuDir:
 
     @property
     def original_mode(self) -> Path:
-        """The compute mode found before the GPU was taken, written by the agent before it changes anything."""
+        """The GPU's compute mode before it was taken, written by the agent before any change."""
         return self.path / "original-compute-mode"
 
     @property
@@ -69,7 +69,7 @@ def gpu_dir(root: Path, uuid: str) -> GpuDir:
 
 
 def gpu_dirs(root: Path) -> list[GpuDir]:
-    """Every GPU directory under `root`, by name; other entries are passed over."""
+    """All GPU directories under `root`, by name; other entries are skipped."""
     if not root.is_dir():
         return []
     return [GpuDir(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("GPU-")]

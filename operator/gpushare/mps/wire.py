@@ -1,7 +1,7 @@
-"""daemon.json and state.json: what agent and supervisor tell each other through the node's directory.
+"""daemon.json and state.json, by which agent and supervisor communicate through the node's directory.
 
-Both are replaced atomically and carry a version, so that an agent and a supervisor of different releases, which
-is the normal case during an upgrade, understand each other. Unknown fields are ignored.
+Both are replaced atomically and carry a version, because during an upgrade agent and supervisor are of different
+releases. Unknown fields are ignored.
 """
 
 from typing import Literal
@@ -13,7 +13,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
 
 FRESH_SECONDS = 10.0
-"""A supervisor and NVML are read every 2 s; a reading older than five intervals no longer counts."""
+"""Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
 
 
 class DaemonWanted(ApiModel):
@@ -22,8 +22,8 @@ class DaemonWanted(ApiModel):
     version: Literal[1] = 1
     uuid: str
     share: str
-    limits: Limits = Field(description="Written to the daemon and the live server, read back.")
-    stop: bool = Field(default=False, description="True: take no new clients, quit once no client is left.")
+    limits: Limits = Field(description="To be written to the daemon and the running server, and read back.")
+    stop: bool = Field(default=False, description="True: refuse new clients, and quit once there is no client.")
 
 
 class DaemonState(ApiModel):
@@ -32,7 +32,7 @@ class DaemonState(ApiModel):
     version: Literal[1] = 1
     uuid: str
     share: str
-    heartbeat: float = Field(description="CLOCK_BOOTTIME seconds of this writing: it cannot jump.")
+    heartbeat: float = Field(description="CLOCK_BOOTTIME seconds at this writing: a clock that cannot jump.")
     reason: DaemonReason
     message: str = Field(default="", max_length=1024)
     control_pid: int | None = None
@@ -40,18 +40,20 @@ class DaemonState(ApiModel):
     server_status: str = Field(default="", description="get_server_status, such as ACTIVE.")
     in_force: Limits | None = Field(default=None, description="Read back from daemon and live server.")
     restarts: int = 0
-    servers_lost: int = Field(default=0, description="Times a server ended though nobody ended it.")
-    last_failure: str = Field(default="", max_length=1024, description="How daemon or server ended last, in its words.")
+    servers_lost: int = Field(default=0, description="Times a server ended that the supervisor had not ended.")
+    last_failure: str = Field(default="", max_length=1024, description="How daemon or server ended last.")
     contexts: int = Field(default=0, ge=0, description="Client contexts that the server holds.")
-    faults: int = Field(default=0, description="Times a fatal fault was seen: FAULT, or a server that let the GPU go.")
-    last_fault: str = Field(default="", max_length=1024, description="What was told of the last of them.")
+    faults: int = Field(default=0, description="Number of fatal faults: a server in FAULT, or one that let the GPU go.")
+    last_fault: str = Field(default="", max_length=1024, description="The message of the last fault.")
     fault_since: float | None = Field(
-        default=None, description="CLOCK_BOOTTIME seconds since which the present server is hit by a fatal fault."
+        default=None, description="CLOCK_BOOTTIME seconds when the current server was first observed in FAULT."
     )
     faulted_clients: list[int] = Field(
-        default_factory=list, max_length=64, description="PIDs of the clients that a replacement of it waits for."
+        default_factory=list,
+        max_length=64,
+        description="PIDs that keep the server from being replaced.",
     )
-    stopped: bool = Field(default=False, description="The daemon has ended as asked; its sockets are gone.")
+    stopped: bool = Field(default=False, description="The daemon has ended as requested; its sockets are gone.")
 
     @property
     def ready(self) -> bool:

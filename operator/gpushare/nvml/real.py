@@ -1,8 +1,8 @@
-"""NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real side of the first seam.
+"""NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real implementation of `types.Nvml`.
 
-Guarantees: nothing of the library comes out, neither its types nor its errors; a GPU that is lost is left out of lists
-and told as GpuLostError elsewhere; what an old driver or a GPU without the feature cannot tell reads as absent. Handles
-are asked for by UUID each time, since they do not survive a GPU's reset. NVML is thread-safe, and so is this.
+Guarantees: neither types nor errors of the library come out. A lost GPU is missing from lists, and raises GpuLostError
+elsewhere. A value that an old driver or the GPU does not support reads as absent. Handles are looked up by UUID for
+each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ def cores_per_sm(major: int, minor: int) -> int:
 
 
 class PynvmlNvml:
-    """Implements gpushare.nvml.types.Nvml. Making one loads and initialises NVML: NvmlError where there is none."""
+    """Implements gpushare.nvml.types.Nvml. The constructor loads and initialises NVML; NvmlError if there is none."""
 
     simulated = False
 
@@ -71,7 +71,7 @@ class PynvmlNvml:
         self._ask(self._lib.nvmlDeviceSetComputeMode, self._handle(uuid), self._numbers[mode])
 
     def processes(self, uuid: str) -> GpuProcesses:
-        """NVML lists an MPS client among the compute processes too (measured): there it is left out."""
+        """NVML lists an MPS client among the compute processes too (measured); it is removed there."""
         handle = self._handle(uuid)
         clients = _processes(self._newest("nvmlDeviceGetMPSComputeRunningProcesses", handle))
         known = {client.pid for client in clients}
@@ -87,7 +87,7 @@ class PynvmlNvml:
         except lib.NVMLError as error:
             if error.value == lib.NVML_ERROR_TIMEOUT:
                 return []
-            # The set may be of GPUs that were reset or lost: the next call begins with a new one.
+            # A GPU of the set may have been reset or lost: the next call makes a new set.
             events, self._events = self._events, None
             with suppress(lib.NVMLError):
                 lib.nvmlEventSetFree(events)
@@ -95,7 +95,7 @@ class PynvmlNvml:
         return [Xid(str(self._ask(lib.nvmlDeviceGetUUID, event.device)), int(event.eventData))]
 
     def _registered_events(self) -> Any:
-        """A set of all GPUs' critical Xids. NvmlError where none supports them."""
+        """An event set for the critical Xids of all GPUs. NvmlError if no GPU supports them."""
         lib = self._lib
         events = self._ask(lib.nvmlEventSetCreate)
         registered = 0
@@ -106,7 +106,7 @@ class PynvmlNvml:
                 registered += 1
         if not registered:
             self._ask(lib.nvmlEventSetFree, events)
-            raise NvmlError("no GPU tells of its Xids")
+            raise NvmlError("no GPU reports its Xids")
         return events
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class PynvmlNvml:
         )
 
     def _memory_mib(self, handle: Any) -> int:
-        """What CUDA programs see as the total: NVML's total without the driver's reserve, where NVML tells that."""
+        """The total that CUDA programs see: NVML's total without the driver's reserve, if NVML knows the reserve."""
         lib = self._lib
         detailed = self._ask_or(None, lib.nvmlDeviceGetMemoryInfo, handle, lib.nvmlMemory_v2)
         if detailed is None:
@@ -137,7 +137,7 @@ class PynvmlNvml:
         return int(detailed.total - detailed.reserved) // MIB
 
     def _numa_node(self, handle: Any) -> int | None:
-        """The kernel's word: NVML's own call is for other platforms. -1 means that there is but one node."""
+        """From sysfs: NVML's own call is for other platforms. -1 means that there is only one node."""
         bus_id = str(self._ask(self._lib.nvmlDeviceGetPciInfo, handle).busId).lower()
         domain, _, rest = bus_id.partition(":")
         try:
@@ -150,7 +150,7 @@ class PynvmlNvml:
         return self._ask(self._lib.nvmlDeviceGetHandleByUUID, uuid)
 
     def _newest(self, name: str, handle: Any) -> Iterable[Any]:
-        """By the newest version of the call that the driver has; nothing where it has none."""
+        """Calls the newest version of `name` that the driver has; empty if it has none."""
         for version in ("_v3", "_v2"):
             found = self._ask_or(None, getattr(self._lib, name + version), handle)
             if found is not None:
@@ -158,7 +158,7 @@ class PynvmlNvml:
         return []
 
     def _ask_or(self, default: T, call: Callable[..., T], *arguments: Any) -> T:
-        """`default` where driver or GPU do not know the question."""
+        """`default` if driver or GPU do not support the call."""
         try:
             return call(*arguments)
         except self._lib.NVMLError as error:
@@ -173,13 +173,13 @@ class PynvmlNvml:
             raise self._translated(error) from error
 
     def _translated(self, error: Any) -> NvmlError:
-        """A UUID that NVML finds no more is a GPU that fell off the bus."""
+        """NVML no longer finds the UUID of a GPU that fell off the bus."""
         lost = error.value in self._lost_codes or error.value == self._lib.NVML_ERROR_NOT_FOUND
         return GpuLostError(str(error)) if lost else NvmlError(str(error))
 
 
 def _processes(found: Iterable[Any]) -> tuple[GpuProcess, ...]:
-    """One entry per PID; memory that NVML does not tell counts as 0."""
+    """One entry per PID; memory that NVML does not report counts as 0."""
     memory: dict[int, int] = {}
     for process in found:
         memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0)

@@ -1,6 +1,6 @@
-"""What the rest of gpushare sees of NVML: plain values, no handles, no library types.
+"""NVML for the rest of gpushare: plain values, no handles, no types of the library.
 
-Every call may block on the driver, so callers run them off their event loop and with a time limit.
+Each call may block in the driver, so callers run it outside of their event loop and with a time limit.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class NvmlError(Exception):
 
 
 class GpuLostError(NvmlError):
-    """The GPU fell off the bus or needs a reset: nothing more can be asked of it."""
+    """The GPU fell off the bus or needs a reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuInfo:
-    """One GPU as it is found; memory in MiB."""
+    """One GPU. Memory in MiB."""
 
     uuid: str
     index: int
@@ -44,8 +44,8 @@ class GpuProcess:
 class GpuProcesses:
     """All compute processes of a GPU.
 
-    `mps_clients` are those that NVML lists as MPS compute processes (nvidia-smi type M+C); `compute` are the others
-    (type C): the MPS server itself, and whatever bypasses MPS.
+    `mps_clients`: those that NVML lists as MPS compute processes (nvidia-smi type M+C). `compute`: the others (type C),
+    which are the MPS server and non-MPS processes.
     """
 
     mps_clients: tuple[GpuProcess, ...]
@@ -54,14 +54,14 @@ class GpuProcesses:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """An error that the driver logged of a GPU, by its number in NVIDIA's catalogue of Xids."""
+    """An error of a GPU that the driver logged, with its number in NVIDIA's catalogue of Xids."""
 
     uuid: str
     number: int
 
 
 class Nvml(Protocol):
-    """Errors: NvmlError; GpuLostError for a GPU that is gone."""
+    """Every call may raise NvmlError, and GpuLostError for a lost GPU."""
 
     @property
     def simulated(self) -> bool: ...
@@ -69,25 +69,25 @@ class Nvml(Protocol):
     def driver_version(self) -> str: ...
 
     def cuda_version(self) -> str:
-        """CUDA version of the driver, such as 13.0."""
+        """The driver's CUDA version, such as 13.0."""
         ...
 
     def gpus(self) -> list[GpuInfo]:
-        """By NVML index; a lost GPU is left out."""
+        """All GPUs except lost ones, by NVML index."""
         ...
 
     def compute_mode(self, uuid: str) -> ComputeMode: ...
 
     def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
-        """Needs root. Takes effect for contexts created from now on."""
+        """Needs root. Applies to contexts created from now on."""
         ...
 
     def processes(self, uuid: str) -> GpuProcesses: ...
 
     def wait_for_xids(self, seconds: float) -> list[Xid]:
-        """Critical Xids of any GPU, as soon as there is one; none when the time is over. Waits without a lock.
+        """Critical Xids of any GPU, as soon as there is one; empty after `seconds`. Waits without a lock.
 
-        NvmlError: also where no GPU tells of them. For one caller at a time.
+        Raises NvmlError also if no GPU reports Xids. For one caller at a time.
         """
         ...
 

@@ -172,12 +172,12 @@ def _installed(names: Iterable[str]) -> list[Path]:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        pending += [required for text in distribution.requires or () if (required := _required(text))]
+        pending += [required for text in distribution.requires or () if (required := requirement_name(text))]
         paths += [Path(str(distribution.locate_file(file))) for file in distribution.files or ()]
     return paths
 
 
-def _required(text: str) -> str:
-    """The name in a requirement (PEP 508); empty for one that only an extra wants."""
+def requirement_name(text: str) -> str:
+    """The name in a requirement (PEP 508); empty if only an extra needs it."""
     name = _NAME.match(text)
     return "" if name is None or "extra ==" in text else name[0]

@@ -1,7 +1,7 @@
-"""What travels: programs and the operator's image, compressed, in parts that fit the transport; and back again.
+"""Packs programs and the operator's image into parts that fit the transport, and unpacks them on the other side.
 
-A part is a folder with one slice of the whole and the list of all slices with their digests. Parts may arrive one by
-one and in any order; with the last of them everything is unpacked. A repeated one changes nothing.
+A part is a folder with one slice of the whole, and the list of all slices with their digests. Parts may arrive one by
+one and in any order; with the last of them everything is unpacked. A part that arrives again changes nothing.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,16 @@ from tests.gpu.stack import oci_archive, tools
 from tests.gpu.stack.place import CACHE, OPERATOR_ARCHIVE, OPERATOR_NAME, PARTS
 
 PART_BYTES = 56 << 20
-"""The transport takes 64 MiB, the work tree among them."""
+"""The transport takes 64 MiB, including the work tree."""
 SLICE, LISTING = "slice", "parts.json"
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 9}]
 BLOCK = 1 << 20
 
 
 def pack(out: Path) -> dict[str, Any]:
-    """Writes the parts below `out`; returns the sizes in bytes. Builds nothing but the operator's image.
+    """Writes the parts below `out`. Returns the sizes in bytes. Builds only the operator's image.
 
-    Raises LocalClusterError where Kubernetes has not been built.
+    Raises LocalClusterError if Kubernetes has not been built.
     """
     programs = binaries(cache_root())
     if missing := [path.name for path in _entries(programs) if not path.exists()]:
@@ -45,39 +45,39 @@ def pack(out: Path) -> dict[str, Any]:
         scratch = Path(name)
         folders = _gather(programs, image, scratch)
         with ProcessPoolExecutor(os.cpu_count()) as pool:
-            packed = list(pool.map(_compress, folders))
+            packed = list(pool.map(compress, folders))
         sizes = {
             folder.name: {"bytes": _size(folder), "packed_bytes": item.stat().st_size}
             for folder, item in zip(folders, packed, strict=True)
         }
-        parts = _slice(packed, out)
+        parts = cut(packed, out)
     return {"items": sizes, "parts": parts}
 
 
-def unpack(parts: Iterable[Path]) -> list[str]:
-    """Keeps the parts, and once all are there unpacks them; returns the names of those that are missing yet.
+def unpack(parts: Iterable[Path], kept: Path = PARTS, cache: Path = CACHE) -> list[str]:
+    """Copies the parts to `kept`, and unpacks them to `cache` once all are there. Returns the names of missing parts.
 
-    Raises LocalClusterError where a slice was damaged on its way, or is of another packing.
+    Raises LocalClusterError if a slice was damaged or belongs to another packing.
     """
     for part in parts:
         listing = json.loads((part / LISTING).read_text())
         digest = _digest(part / SLICE)
         if listing[part.name] != digest:
             raise LocalClusterError(f"{part}: its digest is {digest}, not {listing[part.name]}: send it again")
-        PARTS.mkdir(parents=True, exist_ok=True)
-        known = PARTS / LISTING
+        kept.mkdir(parents=True, exist_ok=True)
+        known = kept / LISTING
         if known.exists() and json.loads(known.read_text()) != listing:
-            shutil.rmtree(PARTS)
-            shutil.rmtree(CACHE, ignore_errors=True)
-            PARTS.mkdir()
+            shutil.rmtree(kept)
+            shutil.rmtree(cache, ignore_errors=True)
+            kept.mkdir()
         known.write_text(json.dumps(listing))
-        shutil.copy(part / SLICE, PARTS / part.name)
-    if not (PARTS / LISTING).exists():
+        shutil.copy(part / SLICE, kept / part.name)
+    if not (kept / LISTING).exists():
         raise LocalClusterError("no part has arrived yet")
-    listing = json.loads((PARTS / LISTING).read_text())
-    missing = [name for name in listing if not (PARTS / name).exists()]
-    if not missing and not CACHE.exists():
-        _unpack_all([PARTS / name for name in listing])
+    listing = json.loads((kept / LISTING).read_text())
+    missing = [name for name in listing if not (kept / name).exists()]
+    if not missing and not cache.exists():
+        _unpack_all([kept / name for name in listing], cache)
     return missing
 
 
@@ -102,10 +102,11 @@ def _gather(programs: Binaries, image: buildah.Image, scratch: Path) -> list[Pat
     return list(folders.values())
 
 
-def _compress(folder: Path) -> Path:
+def compress(folder: Path, filters: Sequence[Mapping[str, int]] = FILTERS) -> Path:
+    """Packs the entries of `folder` into `<folder>.tar.xz` beside it."""
     packed = folder.with_name(f"{folder.name}.tar.xz")
     with (
-        lzma.open(packed, "wb", format=lzma.FORMAT_XZ, filters=FILTERS) as file,
+        lzma.open(packed, "wb", format=lzma.FORMAT_XZ, filters=list(filters)) as file,
         tarfile.open(fileobj=file, mode="w|") as tar,
     ):
         for entry in sorted(folder.iterdir()):
@@ -113,7 +114,8 @@ def _compress(folder: Path) -> Path:
     return packed
 
 
-def _slice(packed: list[Path], out: Path) -> dict[str, int]:
+def cut(packed: list[Path], out: Path, part_bytes: int = PART_BYTES) -> dict[str, int]:
+    """Writes the parts of `packed` below `out`, each of at most `part_bytes`. Returns their sizes in bytes."""
     whole = out / "whole.tar"
     with tarfile.open(whole, "w") as tar:
         for item in packed:
@@ -121,7 +123,7 @@ def _slice(packed: list[Path], out: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
     listing: dict[str, str] = {}
     with whole.open("rb") as file:
-        while content := file.read(PART_BYTES):
+        while content := file.read(part_bytes):
             part = out / f"part-{len(sizes) + 1}"
             part.mkdir()
             (part / SLICE).write_bytes(content)
@@ -132,9 +134,9 @@ def _slice(packed: list[Path], out: Path) -> dict[str, int]:
     return sizes
 
 
-def _unpack_all(slices: list[Path]) -> None:
-    """Into a directory aside, renamed at the end: the cache is there complete or not at all."""
-    aside = CACHE.with_suffix(".new")
+def _unpack_all(slices: list[Path], cache: Path) -> None:
+    """Unpacks into a directory aside and renames it at the end, so that the cache is complete or does not exist."""
+    aside = cache.with_suffix(".new")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     whole = aside / "whole.tar"
@@ -148,7 +150,7 @@ def _unpack_all(slices: list[Path]) -> None:
     whole.unlink()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_decompress, [aside / name for name in names]))
-    aside.rename(CACHE)
+    aside.rename(cache)
 
 
 def _extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:

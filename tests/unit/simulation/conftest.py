@@ -1,4 +1,4 @@
-"""A simulated driver of its own for each test that asks for one."""
+"""A simulated driver for each test that uses the fixture `driver`."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def start_driver(directory: Path, gpus: int = 2) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """(directory, process); the environment of this process names it."""
+    """(directory, process) of the driver that this process' environment names."""
     with tempfile.TemporaryDirectory(prefix="sim-") as base:
         directory = Path(base)
         directory.chmod(0o755)
@@ -46,7 +46,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, subprocess.P
 
 @pytest.fixture
 def start_again(driver: tuple[Path, subprocess.Popen[bytes]]) -> Iterator[Callable[[], None]]:
-    """Ends the driver and starts another in its place."""
+    """Ends the driver and starts another one in the same directory."""
     second: list[subprocess.Popen[bytes]] = []
 
     def restart() -> None:

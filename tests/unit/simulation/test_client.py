@@ -1,4 +1,4 @@
-"""What a simulated context makes of what the driver sends it, in whatever order and pieces it arrives."""
+"""A simulated context, and the messages of the driver in any order and in pieces."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""How MPS reads numbers and texts."""
+"""How MPS reads limits."""
 
 import pytest
 from hypothesis import given

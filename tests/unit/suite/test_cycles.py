@@ -1,4 +1,4 @@
-"""The model behind the random cycles: who may end by what, and that a seed replays."""
+"""The model behind the random cycles: which clients a step may end, and that a seed replays."""
 
 import random
 
@@ -59,7 +59,7 @@ def test_a_third_share_waits_until_a_share_without_clients_is_gone() -> None:
 
 
 def lived(seed: int, steps: int) -> list[Step]:
-    """Steps as they are chosen where every client starts."""
+    """The steps of a seed, if every client starts."""
     world, chance, taken = World(), random.Random(seed), []
     for _ in range(steps):
         step = choose(world, chance)

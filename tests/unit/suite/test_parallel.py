@@ -1,4 +1,4 @@
-"""How many clusters a machine carries, what they are called, and who shares one."""
+"""The number of clusters on a machine, their names, and the files that share one."""
 
 import pytest
 
@@ -10,11 +10,11 @@ from tests.cluster import parallel
     ("cores", "available_mib", "workers"),
     [(2, 16_000, 3), (1, 16_000, 1), (3, 16_000, 4), (64, 200_000, 8), (8, 8_000, 4), (2, 4_000, 1), (2, 500, 1)],
 )
-def test_there_are_as_many_clusters_as_cores_and_memory_carry(cores: int, available_mib: int, workers: int) -> None:
+def test_cores_and_memory_limit_the_number_of_clusters(cores: int, available_mib: int, workers: int) -> None:
     assert parallel.workers(cores, available_mib) == workers
 
 
-def test_memory_is_read_as_the_kernel_tells_it() -> None:
+def test_memory_is_read_from_the_kernel() -> None:
     assert parallel.available_mib("MemTotal: 9 kB\nMemAvailable:   2097152 kB\n") == 2048
 
 

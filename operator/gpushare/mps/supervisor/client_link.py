@@ -1,8 +1,8 @@
-"""client/control: the one name under which clients reach a daemon, a hard link to the daemon's own socket.
+"""client/control: the name by which clients reach a daemon, a hard link to the daemon's own socket.
 
-A daemon makes a new socket at every start, so that the link is renewed then; containers that run already see the new
-link in their read-only mount. The renewal is atomic: at no moment is there no name, since a CUDA process that finds
-none runs without MPS, and without limits, silently.
+A daemon makes a new socket at each start, and the link is renewed then. Containers that run already see the new link in
+their read-only mount. The renewal is atomic, so the name exists at every moment: a CUDA process that does not find it
+would silently run without MPS, and without limits.
 """
 
 from gpushare.mps.layout import GpuDir
@@ -11,7 +11,7 @@ _NEW = ".control.new"
 
 
 def is_current(gpu: GpuDir) -> bool:
-    """Whether clients reach the socket that the daemon made last."""
+    """Whether clients reach the daemon's latest socket."""
     try:
         return gpu.client_control.samefile(gpu.control)
     except FileNotFoundError:
@@ -23,7 +23,7 @@ def exists(gpu: GpuDir) -> bool:
 
 
 def renew(gpu: GpuDir) -> None:
-    """Let clients reach the daemon. Errors: OSError; then the old link still stands."""
+    """Let clients reach the daemon. Raises OSError, and then keeps the old link."""
     gpu.client.mkdir(mode=0o755, exist_ok=True)
     new = gpu.client / _NEW
     new.unlink(missing_ok=True)
@@ -32,5 +32,5 @@ def renew(gpu: GpuDir) -> None:
 
 
 def remove(gpu: GpuDir) -> None:
-    """Let no new client in."""
+    """Refuse new clients."""
     gpu.client_control.unlink(missing_ok=True)

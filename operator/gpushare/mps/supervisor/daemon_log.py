@@ -1,8 +1,8 @@
-"""The daemon's log: everything that control daemon and server print, bounded, and its last line that tells something.
+"""The daemon's log: the output of control daemon and server, bounded, and its last relevant line.
 
 In the foreground both print to stderr and write no file (measured), so their output is appended to log/control.log.
-Bounded by copy and truncate, which works because every writer appends (O_APPEND); lines written between the copy and
-the truncation are lost, nothing else.
+The log is bounded by copy and truncate, which works because all writers append (O_APPEND). Only lines written between
+the copy and the truncation are lost.
 """
 
 import re
@@ -11,37 +11,40 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of each log; as much again is kept of what came before. 4 MiB hold some 2,000 clients."""
+"""Of each log; one older file of the same size is kept. 4 MiB hold some 2,000 clients."""
 
 _TAIL_BYTES = 64 * 1024
 _NOISE = re.compile(
     r"Accepting connection|NEW UI|Cmd:|UI closed|User did not send valid credentials"
     r"|\] \[\d+\] [\dA-Fa-f:.]+, "  # the device above its clients
-    r"|\] (Server \d+ not found|[A-Z]+|[\d.]+[MG]?)$"  # answers to our own questions
+    r"|\] (Server \d+ not found|[A-Z]+|[\d.]+[MG]?)$"  # answers to our own commands
 )
 _TROUBLE = re.compile(r"Failed|An instance of this daemon|Only root user|rror:|fatal GPU")
 
 
 class DaemonLog:
-    def __init__(self, directory: Path) -> None:
+    """The logs in `directory`, each of at most `max_bytes`."""
+
+    def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
         self._directory = directory
+        self._max_bytes = max_bytes
         self._path = directory / "control.log"
         self._mark = 0
 
     def open(self) -> BinaryIO:
-        """For a daemon to append to; what was there before no longer counts for `telling_line`."""
+        """For a daemon to append to. `last_relevant_line` ignores earlier lines from now on."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         self.mark()
         return self._path.open("ab")
 
     def mark(self, size: int | None = None) -> None:
-        """From here on, or from when the log had that `size`, `telling_line` looks at what is written later."""
+        """`last_relevant_line` ignores lines before now, or before the log had this `size`."""
         self._mark = self.size() if size is None else size
 
     def rotate(self) -> None:
-        """Keep every log in the directory below its bound. Errors: OSError."""
+        """Keep each log in the directory below its bound. Raises OSError."""
         for path in self._directory.glob("*.log"):
-            if path.stat().st_size <= MAX_BYTES:
+            if path.stat().st_size <= self._max_bytes:
                 continue
             partial = path.with_suffix(".log.new")
             shutil.copyfile(path, partial)
@@ -50,8 +53,8 @@ class DaemonLog:
                 log.truncate(0)
             self._mark = 0
 
-    def telling_line(self) -> str:
-        """The last line since the mark that names a trouble, else the last that is no noise, else nothing."""
+    def last_relevant_line(self) -> str:
+        """The last line since the mark that names an error, else the last that is no noise, else an empty string."""
         lines = [line for line in self._tail() if line and not _NOISE.search(line)]
         troubles = [line for line in lines if _TROUBLE.search(line)]
         return (troubles or lines or [""])[-1]

@@ -1,8 +1,8 @@
-"""One control daemon as a process: started, found again, ended.
+"""One control daemon as a process: how it is started, adopted and ended.
 
-Guarantees: at most one daemon is started per directory; one that an earlier supervisor left is told by its pid file
-and what /proc says of that PID, never by the pid file alone; no process is signalled that is not the daemon. Killing a
-daemon ends its server and clients, so that nothing here does it unasked.
+Guarantees: at most one daemon is started per directory. A daemon of an earlier supervisor is adopted only if its PID
+file and /proc agree. No process is signalled that is not the daemon. Killing a daemon ends its server and clients, so
+only `kill` does that.
 """
 
 import os
@@ -25,7 +25,7 @@ class DaemonProcess:
     """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace."""
 
     def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog, ended: Callable[[], None]) -> None:
-        """`ended` is called, in a thread of its own, when a daemon that was started here ends."""
+        """`ended`: called in a thread of its own when a daemon that `start` started has ended."""
         self._gpu = gpu
         self._bin_dir = bin_dir
         self._log = log
@@ -35,7 +35,7 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int | None:
-        """The running daemon's PID; None: none runs."""
+        """The running daemon's PID; None if none runs."""
         if self._child is not None:
             return self._child.pid if self._child.poll() is None else None
         if self._adopted and _start_time(self._adopted[0]) == self._adopted[1]:
@@ -44,14 +44,14 @@ class DaemonProcess:
 
     @property
     def exit_status(self) -> str:
-        """How the daemon that was started last ended, for a message; empty while it runs or where none was started."""
+        """How the daemon of the last `start` has ended, for a message; empty while it runs, or if there was none."""
         code = self._child.poll() if self._child else None
         if code is None:
             return ""
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
     def start(self) -> None:
-        """Errors: ControlError when it cannot be started at all; what it says then is in the log."""
+        """Raises ControlError if the program cannot be executed. Errors of the daemon itself are in its log."""
         self._gpu.pipe.mkdir(mode=0o700, exist_ok=True)
         environment = daemon_environment(self._bin_dir, self._gpu.pipe, self._gpu.log)
         program = str(self._bin_dir / PROGRAM) if self._bin_dir else PROGRAM
@@ -75,7 +75,7 @@ class DaemonProcess:
         self._ended()
 
     def adopt(self) -> int | None:
-        """Take over the daemon that serves this directory already: its PID, or None where there is none."""
+        """Take over the daemon that already serves this directory. Returns its PID, or None if there is none."""
         try:
             pid = int((self._gpu.pipe / PID_FILE).read_text())
         except (OSError, ValueError):
@@ -87,25 +87,25 @@ class DaemonProcess:
         return pid
 
     def kill(self) -> None:
-        """SIGKILL: its server and every client end with it."""
+        """SIGKILL. The server and all clients end too."""
         pid = self.pid
         if pid is not None:
             _signal(pid, signal.SIGKILL)
 
     def clean_up(self) -> None:
-        """Remove what an ended daemon leaves in pipe/, and forget it: it ended as it should."""
+        """Remove the files of an ended daemon from pipe/, and forget the daemon: its end was requested."""
         self._child = None
         for name in _LEFT_BEHIND:
             (self._gpu.pipe / name).unlink(missing_ok=True)
 
 
 def kill_server(pid: int) -> bool:
-    """SIGKILL an MPS server: its clients get 806. False: that PID is no MPS server (any more)."""
+    """SIGKILL an MPS server; its clients get error 806. False: this PID is no MPS server, or no longer."""
     return SERVER_PROGRAM in _program_names(pid) and _signal(pid, signal.SIGKILL)
 
 
 def command_name(pid: int) -> str:
-    """The process's own name, at most 15 characters; empty when it has gone."""
+    """The process's own name, at most 15 characters; empty if the process has gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -113,7 +113,7 @@ def command_name(pid: int) -> str:
 
 
 def is_mps(pid: int) -> bool:
-    """Whether a process is an MPS daemon or server, of whatever directory."""
+    """Whether a process is an MPS daemon or server of any directory."""
     return not _program_names(pid).isdisjoint((PROGRAM, SERVER_PROGRAM))
 
 
@@ -128,7 +128,7 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
 
 
 def _program_names(pid: int) -> set[str]:
-    """File names of the program and its first arguments, since an interpreter stands before a script's name."""
+    """File names of the program and its first arguments: a script's name follows its interpreter's."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -137,7 +137,7 @@ def _program_names(pid: int) -> set[str]:
 
 
 def _start_time(pid: int) -> int | None:
-    """Clock ticks since boot at which the process started, which tells it from a later one of the same PID."""
+    """When the process started, in clock ticks since boot. It distinguishes the process from a later one of its PID."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

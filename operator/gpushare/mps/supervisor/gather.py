@@ -1,7 +1,7 @@
-"""One look at a GPU's daemon: asks the process table, the control daemon and NVML, and decides nothing.
+"""Observes a GPU's daemon: reads the process table, the control daemon and NVML, and decides nothing.
 
-As few runs of the control program as will do, since each costs a process: one for the servers at every look; the limits
-are read back after changes and every `REREAD_SECONDS`; clients are asked for only where something depends on them.
+Each run of the control program costs a process, so there are few: one for the servers in each observation; the limits
+after a change and every `REREAD_SECONDS`; the clients only if a decision depends on them.
 """
 
 from dataclasses import replace
@@ -14,22 +14,29 @@ from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, command_name, is_mps
-from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, Foreign, GpuContexts, Link, Server
+from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, GpuUse, Link, NonMpsProcess, Server
 from gpushare.mps.supervisor.state import Shown, SupervisorState
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuProcesses, Nvml, NvmlError
 
 REREAD_SECONDS = 30.0
 LIVING_SECONDS = 15.0
-"""A supervisor whose last heartbeat is younger is alive."""
+"""A supervisor with a younger heartbeat is alive."""
 _HEALTHY = ("ACTIVE", "INITIALIZING")
 
 
 class Gatherer:
-    """Of one GPU, for the supervisor of `share`."""
+    """Observes one GPU for the supervisor of `share`. `reread_seconds`: the longest time between readings of limits."""
 
     def __init__(
-        self, gpu: GpuDir, share: str, process: DaemonProcess, control: ControlProgram, nvml: Nvml, log: DaemonLog
+        self,
+        gpu: GpuDir,
+        share: str,
+        process: DaemonProcess,
+        control: ControlProgram,
+        nvml: Nvml,
+        log: DaemonLog,
+        reread_seconds: float = REREAD_SECONDS,
     ) -> None:
         self._gpu = gpu
         self._share = share
@@ -37,98 +44,101 @@ class Gatherer:
         self._control = control
         self._nvml = nvml
         self._log = log
+        self._reread_seconds = reread_seconds
 
-    def look(self, wanted: Limits | None, past: SupervisorState, remark: str) -> DaemonObservation:
-        """The observation carries the past on, with what this look added to it."""
+    def observe(self, desired: Limits | None, state: SupervisorState, remark: str) -> DaemonObservation:
+        """An observation with `state`, updated by this observation."""
         now, size = boot_clock(), self._log.size()
-        seen = DaemonObservation(now, wanted, past, self._other_share(now), remark=remark)
-        seen = self._daemon(seen)
-        if seen.daemon_pid is not None:
-            seen = self._answered(seen)
-        healthy = seen.server is not None and seen.server.status in _HEALTHY and seen.server.pid in seen.on_gpu.pids
+        observed = DaemonObservation(now, desired, state, self._other_share(now), remark=remark)
+        observed = self._daemon(observed)
+        if observed.daemon_pid is not None:
+            observed = self._answered(observed)
+        server = observed.server
+        healthy = server is not None and server.status in _HEALTHY and server.pid in observed.gpu_use.pids
         if healthy:
             self._log.mark(size)
-        return replace(seen, link=self._link(), log_line="" if healthy else self._log.telling_line())
+        return replace(observed, link=self._link(), log_line="" if healthy else self._log.last_relevant_line())
 
-    def _daemon(self, seen: DaemonObservation) -> DaemonObservation:
-        past = seen.past
+    def _daemon(self, observed: DaemonObservation) -> DaemonObservation:
+        state = observed.state
         pid = self._process.pid
-        if pid is None and past.daemon_ran:
-            past = past.daemon_ended(
-                seen.now, self._how(f"the control daemon {self._process.exit_status or 'has gone'}")
+        if pid is None and state.daemon_ran:
+            state = state.daemon_ended(
+                observed.now, self._with_log_line(f"the control daemon {self._process.exit_status or 'has gone'}")
             )
-        if pid is None and not seen.other_share:
+        if pid is None and not observed.other_share:
             pid = self._process.adopt()
-        if pid is not None and not past.daemon_ran:
-            past = past.daemon_runs(seen.now)
-        return replace(seen, past=past, daemon_pid=pid, daemon_exit=self._process.exit_status)
+        if pid is not None and not state.daemon_ran:
+            state = state.daemon_running(observed.now)
+        return replace(observed, state=state, daemon_pid=pid, daemon_exit=self._process.exit_status)
 
-    def _answered(self, seen: DaemonObservation) -> DaemonObservation:
-        """What the control daemon says, then what NVML says: a server that is ACTIVE now is on the GPU by then."""
-        past, on_gpu, answer, error = seen.past, GpuContexts(), ControlAnswer.GIVEN, ""
+    def _answered(self, observed: DaemonObservation) -> DaemonObservation:
+        """Asks the control daemon first and NVML second: a server that is ACTIVE now is on the GPU by then."""
+        state, gpu_use, answer, error = observed.state, GpuUse(), ControlAnswer.GIVEN, ""
         server: Server | None = None
         clients: tuple[int, ...] | None = None
         contexts = 0
         try:
-            server, contexts = self._server(past.server)
-            if past.server is not None and (server is None or server.pid != past.server):
-                past = past.server_lost(self._how(f"MPS server {past.server} ended"))
-            past = past.server_is(server.pid if server else None)
-            past = self._read_back(past, seen.now) if seen.wanted else past
-            on_gpu = self._on_gpu(server)
+            server, contexts = self._server(state.server)
+            if state.server is not None and (server is None or server.pid != state.server):
+                state = state.server_lost(self._with_log_line(f"MPS server {state.server} ended"))
+            state = state.server_seen(server.pid if server else None)
+            state = self._read_back(state, observed.now) if observed.desired else state
+            gpu_use = self._gpu_use(server)
             if server is None:
                 clients = ()
-            elif seen.wanted is None or server.status not in _HEALTHY or server.pid not in on_gpu.pids:
+            elif observed.desired is None or server.status not in _HEALTHY or server.pid not in gpu_use.pids:
                 clients = tuple(self._control.clients(server.pid))
             if server is not None:
-                past = past.server_stands(server.status, server.pid in on_gpu.pids, clients, seen.now)
+                state = state.server_observed(server.status, server.pid in gpu_use.pids, clients, observed.now)
         except ControlError as failure:
-            answer, error, past = _kind(failure), str(failure), past.unanswered(seen.now)
-            on_gpu = self._on_gpu(server)
+            answer, error, state = _kind(failure), str(failure), state.unanswered(observed.now)
+            gpu_use = self._gpu_use(server)
         return replace(
-            seen,
-            past=past,
+            observed,
+            state=state,
             answer=answer,
             answer_error=error,
             server=server,
             clients=clients,
             contexts=contexts,
-            on_gpu=on_gpu,
+            gpu_use=gpu_use,
         )
 
     def _server(self, last: int | None) -> tuple[Server | None, int]:
-        """(the server, client contexts); of several, which `-multiuser-server` does not make, the one that serves."""
+        """(the server, number of client contexts). Of several servers, which `-multiuser-server` does not make, the
+        ACTIVE one."""
         found, contexts = self._control.survey(last)
         servers = [Server(pid, status) for pid, status in found.items()]
         serving = next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
         return serving, contexts
 
-    def _how(self, ended: str) -> str:
-        """With the daemon's own word, where it left one."""
-        line = self._log.telling_line()
+    def _with_log_line(self, ended: str) -> str:
+        """`ended` with the relevant line of the daemon's log, if there is one."""
+        line = self._log.last_relevant_line()
         return f"{ended}: {line}" if line else ended
 
-    def _read_back(self, past: SupervisorState, now: float) -> SupervisorState:
-        """What was never written is not read: it is about to be written."""
-        stale = now - past.read_at >= REREAD_SECONDS
-        if past.defaults_written is not None and (past.defaults is None or stale):
-            past = replace(past, defaults=Shown(*self._control.default_limits()), read_at=now)
-        unread = past.server_limits is None or stale
-        if past.server is not None and past.server_limits_written is not None and unread:
-            past = replace(past, server_limits=Shown(*self._control.server_limits(past.server)))
-        return past
+    def _read_back(self, state: SupervisorState, now: float) -> SupervisorState:
+        """Limits that were never written are not read: the next action writes them."""
+        stale = now - state.read_at >= self._reread_seconds
+        if state.defaults_written is not None and (state.defaults is None or stale):
+            state = replace(state, defaults=Shown(*self._control.default_limits()), read_at=now)
+        unread = state.server_limits is None or stale
+        if state.server is not None and state.server_limits_written is not None and unread:
+            state = replace(state, server_limits=Shown(*self._control.server_limits(state.server)))
+        return state
 
-    def _on_gpu(self, server: Server | None) -> GpuContexts:
+    def _gpu_use(self, server: Server | None) -> GpuUse:
         try:
             processes = self._nvml.processes(self._gpu.uuid)
         except NvmlError as error:
-            return GpuContexts(error=str(error) or type(error).__name__)
-        foreign = (
-            Foreign(process.pid, command_name(process.pid))
+            return GpuUse(error=str(error) or type(error).__name__)
+        non_mps = (
+            NonMpsProcess(process.pid, command_name(process.pid))
             for process in processes.compute
             if (server is None or process.pid != server.pid) and not is_mps(process.pid)
         )
-        return GpuContexts(_pids(processes), len(processes.mps_clients), tuple(foreign))
+        return GpuUse(_pids(processes), len(processes.mps_clients), tuple(non_mps))
 
     def _link(self) -> Link:
         if client_link.is_current(self._gpu):

@@ -1,8 +1,9 @@
-"""One GPU's daemon, kept as daemon.json wants it: look, decide, tell state.json, act; over and over, in a thread.
+"""Keeps one GPU's daemon as daemon.json asks: observe, decide, write state.json, act; again and again, in a thread.
 
-Guarantees: state.json is written at every change and at every look, and a look takes place every 2 s, or after the
-time limit of a hanging control command; an error in one look is logged and the next look begins afresh. When a thread
-ends, this share's daemon on the GPU has ended. Does not guarantee to notice daemon.json before the next look.
+Guarantees: state.json is written at each observation, and there is one every 2 s, or after the time limit of a control
+command that hangs. An error in one observation is logged, and the next one begins afresh. When the thread has ended,
+this share's daemon on the GPU has ended. Not guaranteed: that a change of daemon.json counts before the next
+observation.
 """
 
 import logging
@@ -21,7 +22,7 @@ from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, decide
-from gpushare.mps.supervisor.gather import Gatherer
+from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.observation import DaemonObservation
 from gpushare.mps.supervisor.state import SupervisorState
 from gpushare.mps.wire import DaemonState, DaemonWanted
@@ -30,12 +31,15 @@ from gpushare.nvml.types import Nvml
 LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
 FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_LET_GO)
-FAULTED_TOLD = 64
-"""More than any driver takes on one GPU."""
+MAX_FAULTED_CLIENTS = 64
+"""More than any driver accepts on one GPU."""
 
 
 class GpuSupervisor:
-    """Of one GPU, for `share`. `leaving`: set when all are to end. `poll_seconds`: the longest pause."""
+    """Supervises one GPU for `share`. `leaving`: set when all daemons have to end.
+
+    `poll_seconds`: the longest time between two observations; `reread_seconds`: between two readings of the limits.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class GpuSupervisor:
         leaving: threading.Event,
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
+        reread_seconds: float = REREAD_SECONDS,
     ) -> None:
         self._gpu = gpu
         self._share = share
@@ -56,21 +61,21 @@ class GpuSupervisor:
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
-        self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log)
-        self._past = SupervisorState()
-        self._wanted: DaemonWanted | None = None
-        self._told: DaemonState | None = None
+        self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log, reread_seconds)
+        self._state = SupervisorState()
+        self._desired: DaemonWanted | None = None
+        self._reported: DaemonState | None = None
 
     def wake(self) -> None:
-        """Look now rather than at the end of the pause."""
+        """Observe now, not at the end of the pause."""
         self._wake.set()
 
     def run(self) -> None:
         while True:
             try:
                 decision = self.step()
-            except Exception:  # whatever it is: the daemon goes on serving, and so does its supervision
-                LOG.exception("GPU %s: this look failed", self._gpu.uuid)
+            except Exception:  # the daemon goes on serving, so its supervision has to go on too
+                LOG.exception("GPU %s: this observation failed", self._gpu.uuid)
                 decision = None
             if decision is not None and decision.stopped and self._ends():
                 return
@@ -78,131 +83,132 @@ class GpuSupervisor:
             self._wake.clear()
 
     def step(self) -> Decision:
-        """One look and what follows from it."""
+        """One observation, and the action that follows from it."""
         self._log.rotate()
-        seen = self._gatherer.look(self._limits(), self._past, self._remark)
-        decision = decide(seen)
+        observed = self._gatherer.observe(self._limits(), self._state, self._remark)
+        decision = decide(observed)
         if decision.reason in FAULT_REASONS:
-            seen = replace(seen, past=seen.past.fault_told(decision.message))
-        self._past = seen.past
-        self._tell(seen, decision)
-        self._act(decision.action, seen)
+            observed = replace(observed, state=observed.state.with_fault(decision.message))
+        self._state = observed.state
+        self._report(observed, decision)
+        self._act(decision.action, observed)
         return decision
 
     def _limits(self) -> Limits | None:
-        """What daemon.json wants now; None: that this share's daemon ends. An unreadable file is no news."""
+        """The limits of daemon.json; None if this share's daemon has to end. An unreadable file changes nothing."""
         read = read_model(self._gpu.wanted, DaemonWanted)
         if read.value is not None or read.absent:
-            self._wanted = read.value
+            self._desired = read.value
         else:
-            LOG.warning("GPU %s: %s; what it wanted before still counts", self._gpu.uuid, read.reason)
-        wanted = self._wanted
-        if wanted is None or wanted.share != self._share or wanted.stop or self._leaving.is_set():
+            LOG.warning("GPU %s: %s; its previous content still counts", self._gpu.uuid, read.reason)
+        desired = self._desired
+        if desired is None or desired.share != self._share or desired.stop or self._leaving.is_set():
             return None
-        return wanted.limits
+        return desired.limits
 
     def _ends(self) -> bool:
-        """A daemon that was told to stop is watched on, since it may be wanted again."""
-        gone = self._wanted is None or self._wanted.share != self._share
+        """A daemon with `stop` in daemon.json is supervised on, because it may be desired again."""
+        gone = self._desired is None or self._desired.share != self._share
         return gone or self._leaving.is_set()
 
-    def _tell(self, seen: DaemonObservation, decision: Decision) -> None:
-        if seen.other_share:
+    def _report(self, observed: DaemonObservation, decision: Decision) -> None:
+        if observed.other_share:
             return
-        state = DaemonState(
+        kept = observed.state
+        report = DaemonState(
             uuid=self._gpu.uuid,
             share=self._share,
             heartbeat=boot_clock(),
             reason=decision.reason,
             message=decision.message[:MESSAGE_CHARACTERS],
-            control_pid=seen.daemon_pid,
-            server_pid=seen.server.pid if seen.server else None,
-            server_status=seen.server.status if seen.server else "",
-            in_force=seen.in_force,
-            restarts=seen.past.restarts,
-            servers_lost=seen.past.servers_lost,
-            last_failure=seen.past.last_failure[:MESSAGE_CHARACTERS],
-            faults=seen.past.faults,
-            last_fault=seen.past.last_fault[:MESSAGE_CHARACTERS],
-            contexts=seen.contexts,
-            fault_since=seen.past.fault_since,
-            faulted_clients=[pid for pid in seen.past.faulted if pid in (seen.clients or ())][:FAULTED_TOLD],
+            control_pid=observed.daemon_pid,
+            server_pid=observed.server.pid if observed.server else None,
+            server_status=observed.server.status if observed.server else "",
+            in_force=observed.in_force,
+            restarts=kept.restarts,
+            servers_lost=kept.servers_lost,
+            last_failure=kept.last_failure[:MESSAGE_CHARACTERS],
+            faults=kept.faults,
+            last_fault=kept.last_fault[:MESSAGE_CHARACTERS],
+            contexts=observed.contexts,
+            fault_since=kept.fault_since,
+            faulted_clients=[pid for pid in kept.faulted if pid in (observed.clients or ())][:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
         )
-        if self._told is None or (state.reason, state.message) != (self._told.reason, self._told.message):
-            LOG.info("GPU %s: %s %s", self._gpu.uuid, state.reason.value, state.message)
+        if self._reported is None or (report.reason, report.message) != (self._reported.reason, self._reported.message):
+            LOG.info("GPU %s: %s %s", self._gpu.uuid, report.reason.value, report.message)
         try:
-            write_model(self._gpu.state, state)
+            write_model(self._gpu.state, report)
         except FileNotFoundError:
-            # The agent removes the directory once it has read that the daemon has ended: nobody reads on.
+            # The agent removes the directory once it has read that the daemon has ended. Nobody reads state.json then.
             if not decision.stopped:
                 raise
-        self._told = state
+        self._reported = report
 
-    def _act(self, action: Action | None, seen: DaemonObservation) -> None:
-        """Carry out `action`; what hinders it is remembered, told at the next look, and tried again then."""
+    def _act(self, action: Action | None, observed: DaemonObservation) -> None:
+        """Carry out `action`. An error is kept as `trouble`; the next observation reports it and tries again."""
         if action is None:
             return
         try:
-            self._past = replace(_ACTIONS[action](self, seen, self._past), trouble="")
+            self._state = replace(_ACTIONS[action](self, observed, self._state), trouble="")
         except (ControlError, OSError) as error:
             LOG.warning("GPU %s: %s failed: %s", self._gpu.uuid, action.name.lower().replace("_", " "), error)
-            self._past = replace(self._past, trouble=str(error))
+            self._state = replace(self._state, trouble=str(error))
 
-    def _start_daemon(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
+    def _start_daemon(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
         try:
             self._process.start()
         except ControlError:
-            self._past = past.daemon_ended(seen.now)
+            self._state = state.daemon_ended(observed.now)
             raise
-        return replace(past, starts=past.starts + 1).daemon_runs(seen.now)
+        return replace(state, starts=state.starts + 1).daemon_running(observed.now)
 
-    def _kill_daemon(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
+    def _kill_daemon(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         self._process.kill()
-        return past
+        return state
 
-    def _write_defaults(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
-        if seen.wanted is None:
-            return past
-        self._past = replace(past, defaults=None, defaults_written=seen.wanted)
-        self._control.set_default_threads(seen.wanted.threads)
-        self._control.set_default_memory(seen.wanted.memory_mib)
-        self._control.set_default_priority(seen.wanted.priority)
-        return self._past
+    def _write_defaults(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
+        if observed.desired is None:
+            return state
+        self._state = replace(state, defaults=None, defaults_written=observed.desired)
+        self._control.set_default_threads(observed.desired.threads)
+        self._control.set_default_memory(observed.desired.memory_mib)
+        self._control.set_default_priority(observed.desired.priority)
+        return self._state
 
-    def _start_server(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
-        self._past = past.server_attempted(seen.now)
+    def _start_server(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
+        self._state = state.server_start_requested(observed.now)
         self._control.start_server()
-        return self._past
+        return self._state
 
-    def _kill_server(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
-        if past.server is not None and kill_server(past.server):
-            LOG.info("GPU %s: ended server %d", self._gpu.uuid, past.server)
-            return replace(past.server_is(None), unanswered_since=past.unanswered_since)
-        return past
+    def _kill_server(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
+        if state.server is not None and kill_server(state.server):
+            LOG.info("GPU %s: ended server %d", self._gpu.uuid, state.server)
+            return replace(state.server_seen(None), unanswered_since=state.unanswered_since)
+        return state
 
-    def _write_server_limits(self, seen: DaemonObservation, past: SupervisorState) -> SupervisorState:
-        if seen.wanted is None or seen.server is None:
-            return past
-        self._past = replace(past, server_limits=None, server_limits_written=seen.wanted)
-        self._control.set_server_threads(seen.server.pid, seen.wanted.threads)
-        self._control.set_server_memory(seen.server.pid, seen.wanted.memory_mib)
-        return self._past
+    def _write_server_limits(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
+        if observed.desired is None or observed.server is None:
+            return state
+        self._state = replace(state, server_limits=None, server_limits_written=observed.desired)
+        self._control.set_server_threads(observed.server.pid, observed.desired.threads)
+        self._control.set_server_memory(observed.server.pid, observed.desired.memory_mib)
+        return self._state
 
-    def _renew_link(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
+    def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         client_link.renew(self._gpu)
-        return past
+        return state
 
-    def _remove_link(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
+    def _remove_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         client_link.remove(self._gpu)
-        return past
+        return state
 
-    def _quit(self, _: DaemonObservation, past: SupervisorState) -> SupervisorState:
+    def _quit(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         self._control.quit()
-        return past
+        return state
 
     def _clean_up(self, _: DaemonObservation, __: SupervisorState) -> SupervisorState:
-        """An end that was wanted is no failure: a later daemon starts without a history."""
+        """A requested end is no failure: a later daemon starts without a history."""
         client_link.remove(self._gpu)
         self._process.clean_up()
         return SupervisorState()

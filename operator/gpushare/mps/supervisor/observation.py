@@ -1,4 +1,4 @@
-"""What is known of one GPU's daemon at one moment: plain values, from which `decision` decides."""
+"""An observation of one GPU's daemon: plain values, the input of `decision`."""
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -12,7 +12,7 @@ class ControlAnswer(Enum):
 
     GIVEN = auto()
     TIMED_OUT = auto()
-    NO_DAEMON = auto()  # nothing listens, although the process may live
+    NO_DAEMON = auto()  # nobody listens, although the process may live
     FAILED = auto()  # the control program itself failed
 
 
@@ -31,34 +31,35 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """A compute process on the GPU that is none of MPS."""
+class NonMpsProcess:
+    """A compute process on the GPU that belongs to no MPS daemon."""
 
     pid: int
     command: str
 
 
 @dataclass(frozen=True, slots=True)
-class GpuContexts:
-    """NVML's view. `error`: NVML could not be asked, and the rest says nothing."""
+class GpuUse:
+    """The processes that NVML lists. With an `error` of NVML the other fields mean nothing."""
 
     pids: frozenset[int] = frozenset()
     mps_clients: int = 0
-    foreign: tuple[Foreign, ...] = ()
+    non_mps: tuple[NonMpsProcess, ...] = ()
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonObservation:
-    """One look. `now` and other times are CLOCK_BOOTTIME seconds.
+    """One observation. `now` and other times are CLOCK_BOOTTIME seconds.
 
-    `wanted` None: the daemon is to end. `other_share`: the share whose living supervisor still has a daemon here.
-    `clients` None: not asked, since nothing depends on it. `remark`: to be told of a daemon that is ready.
+    `desired` None: the daemon has to end. `other_share`: the share whose living supervisor still has a daemon here.
+    `clients`: PIDs; None if not asked, because no decision depends on them. `contexts`: client contexts of the server.
+    `log_line`: the relevant line of the daemon's log. `remark`: the message of a daemon that is ready.
     """
 
     now: float
-    wanted: Limits | None
-    past: SupervisorState = field(default_factory=SupervisorState)
+    desired: Limits | None
+    state: SupervisorState = field(default_factory=SupervisorState)
     other_share: str = ""
     daemon_pid: int | None = None
     daemon_exit: str = ""
@@ -67,20 +68,20 @@ class DaemonObservation:
     server: Server | None = None
     clients: tuple[int, ...] | None = None
     contexts: int = 0
-    on_gpu: GpuContexts = field(default_factory=GpuContexts)
+    gpu_use: GpuUse = field(default_factory=GpuUse)
     link: Link = Link.ABSENT
     log_line: str = ""
     remark: str = ""
 
     @property
-    def defaults_stand(self) -> bool:
-        return _agrees(self.past.defaults, self.wanted)
+    def defaults_in_force(self) -> bool:
+        return _agrees(self.state.defaults, self.desired)
 
     @property
     def in_force(self) -> Limits | None:
-        """The limits proven by reading back: those wanted, or None as long as daemon or server shows others."""
-        return self.wanted if self.defaults_stand and _agrees(self.past.server_limits, self.wanted) else None
+        """The desired limits once daemon and server show them; None as long as one of them shows others."""
+        return self.desired if self.defaults_in_force and _agrees(self.state.server_limits, self.desired) else None
 
 
-def _agrees(shown: Shown | None, wanted: Limits | None) -> bool:
-    return shown is not None and wanted is not None and shown.agrees(wanted)
+def _agrees(shown: Shown | None, desired: Limits | None) -> bool:
+    return shown is not None and desired is not None and shown.agrees(desired)

@@ -1,22 +1,23 @@
-"""Open files: an MPS server needs several per client, and a limit that is too low shows only at the n-th client."""
+"""The limit of open files. An MPS server needs several per client, so a low limit shows only at some later client."""
 
 import resource
 
-ENOUGH = 65536
-"""More is never needed, and some programs close every descriptor up to the limit one by one."""
-LEAST = 4096
+MAX_OPEN_FILES = 65536
+"""More is never needed, and some programs close all descriptors up to the limit, one by one."""
+MIN_OPEN_FILES = 4096
 
 
 def raise_nofile() -> str:
-    """Raise this process's soft limit, which its children inherit. A sentence when even the hard one is too low."""
+    """Raise this process's soft limit, which its children inherit. Returns a warning if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reachable = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    reachable = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < reachable:
         resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
     return nofile_remark(hard)
 
 
 def nofile_remark(hard: int) -> str:
-    if hard == resource.RLIM_INFINITY or hard >= LEAST:
+    if hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES:
         return ""
-    return f"NofileTooLow: the container may open {hard} files, not {LEAST}; raise LimitNOFILE of the container runtime"
+    reason = f"the container may open {hard} files, not {MIN_OPEN_FILES}"
+    return f"NofileTooLow: {reason}; raise LimitNOFILE of the container runtime"

@@ -1,4 +1,4 @@
-"""What one GPU's supervisor remembers from look to look, and the two back-offs that follow from it. Pure."""
+"""The state of one GPU's supervisor from observation to observation, with its two back-offs. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -7,7 +7,7 @@ from gpushare.mps.control import shown_mib
 
 LONGEST_BACKOFF_SECONDS = 60.0
 GOOD_SECONDS = 60.0
-"""A daemon that ran so long did start: its end begins a new count."""
+"""A daemon that ran so long started well: its end begins a new count of failures."""
 FIRST_SERVER_WAIT_SECONDS = 0.5
 LONGEST_SERVER_WAIT_SECONDS = 30.0
 _MOST_DOUBLINGS = 10
@@ -15,20 +15,20 @@ _MOST_DOUBLINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Limits as the daemon reads them back: percent, MiB (floored, see `shown_mib`; None: no limit), priority.
+    """Limits as daemon or server show them: percent, MiB (floored, see `shown_mib`; None: no limit), priority.
 
-    A server shows no priority of its own: the daemon's default counts for its clients.
+    A server shows no priority; its clients get the daemon's default.
     """
 
     threads: float
     memory_mib: int | None
     priority: int | None = None
 
-    def agrees(self, wanted: Limits) -> bool:
+    def agrees(self, desired: Limits) -> bool:
         return (
-            self.threads == wanted.threads
-            and self.memory_mib in (shown_mib(wanted.memory_mib), wanted.memory_mib)
-            and self.priority in (None, wanted.priority)
+            self.threads == desired.threads
+            and self.memory_mib in (shown_mib(desired.memory_mib), desired.memory_mib)
+            and self.priority in (None, desired.priority)
         )
 
     def __str__(self) -> str:
@@ -41,8 +41,8 @@ class Shown:
 class SupervisorState:
     """Times are CLOCK_BOOTTIME seconds. Limits read back count for one daemon and one server.
 
-    `daemon_ran`: at the last look. `…_written`: the limits written last. `trouble`: what the last action ran into.
-    `last_failure`: how daemon or server ended last. `fault_since`: when the present server was first seen in FAULT;
+    `daemon_ran`: in the last observation. `…_written`: the limits written last. `trouble`: the last action's error.
+    `last_failure`: how daemon or server ended last. `fault_since`: when the current server was first observed in FAULT;
     `faulted`: PIDs of the clients that it listed then, which have lost their contexts.
     """
 
@@ -73,12 +73,12 @@ class SupervisorState:
     def restarts(self) -> int:
         return max(0, self.starts - 1)
 
-    def daemon_runs(self, now: float) -> "SupervisorState":
-        """A daemon was started or taken over."""
+    def daemon_running(self, now: float) -> "SupervisorState":
+        """A daemon was started or adopted."""
         return replace(self, daemon_ran=True, daemon_since=now)
 
     def daemon_ended(self, now: float, how: str = "") -> "SupervisorState":
-        """0, 1, 2, 4, … 60 s until the next start; the count begins anew after a good minute."""
+        """The next start is 0, 1, 2, 4, … 60 s later. A daemon that ran for GOOD_SECONDS resets the count."""
         failures = 1 if self.daemon_ran and now - self.daemon_since >= GOOD_SECONDS else self.failures + 1
         wait = min(2.0 ** min(failures - 2, _MOST_DOUBLINGS), LONGEST_BACKOFF_SECONDS) if failures > 1 else 0.0
         return SupervisorState(
@@ -95,22 +95,22 @@ class SupervisorState:
     def unanswered(self, now: float) -> "SupervisorState":
         return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
 
-    def server_is(self, pid: int | None) -> "SupervisorState":
-        """The server seen now; one that is new has yet to show its limits."""
-        past = replace(self, server=pid, unanswered_since=None)
+    def server_seen(self, pid: int | None) -> "SupervisorState":
+        """The server in this observation. The limits of a new server are unknown."""
+        state = replace(self, server=pid, unanswered_since=None)
         if pid != self.server:
-            past = replace(past, server_limits=None, server_limits_written=None)
-            past = past._without_fault()
-        return past if pid is None else replace(past, server_attempts=0, server_start_at=0.0)
+            state = replace(state, server_limits=None, server_limits_written=None)
+            state = state._without_fault()
+        return state if pid is None else replace(state, server_attempts=0, server_start_at=0.0)
 
     def server_lost(self, how: str) -> "SupervisorState":
-        """The server ended although nobody ended it."""
+        """The server ended, and the supervisor had not ended it."""
         return replace(self, servers_lost=self.servers_lost + 1, last_failure=how)
 
-    def server_stands(
+    def server_observed(
         self, status: str, holds_gpu: bool, clients: tuple[int, ...] | None, now: float
     ) -> "SupervisorState":
-        """A fault begins with FAULT, and is over once the server is ACTIVE and on the GPU again."""
+        """A fault begins with the status FAULT, and is over once the server is ACTIVE and on the GPU again."""
         if status == "FAULT":
             since = now if self.fault_since is None else self.fault_since
             return replace(self, fault_since=since, faulted=self.faulted if clients is None else clients)
@@ -119,13 +119,13 @@ class SupervisorState:
     def _without_fault(self) -> "SupervisorState":
         return replace(self, fault_since=None, fault_counted=False, faulted=())
 
-    def fault_told(self, message: str) -> "SupervisorState":
-        """A fault shows in FAULT, in a server that let the GPU go, or in both one after the other: it counts once."""
+    def with_fault(self, message: str) -> "SupervisorState":
+        """Counts a fault once: it may show as FAULT, as a server that let the GPU go, or as one after the other."""
         if self.fault_counted:
             return self
         return replace(self, faults=self.faults + 1, last_fault=message, fault_counted=True)
 
-    def server_attempted(self, now: float) -> "SupervisorState":
+    def server_start_requested(self, now: float) -> "SupervisorState":
         wait = FIRST_SERVER_WAIT_SECONDS * 2.0 ** min(self.server_attempts, _MOST_DOUBLINGS)
         start_at = now + min(wait, LONGEST_SERVER_WAIT_SECONDS)
         return replace(self, server_attempts=self.server_attempts + 1, server_start_at=start_at)

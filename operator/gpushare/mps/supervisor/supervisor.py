@@ -1,7 +1,7 @@
-"""The supervisor of one MPS pod: one thread for each GPU that daemon.json gives to its share.
+"""The supervisor of one MPS pod: one thread for each GPU that daemon.json assigns to its share.
 
-Guarantees: a GPU whose daemon hangs holds up no other; told to end, it takes no new client at once, ends each daemon
-when its last client has gone, and returns when all have ended. It makes no decision itself: `decision` does, per GPU.
+Guarantees: a daemon that hangs delays no other GPU. After `leave`, new clients are refused at once, each daemon ends
+when its last client has gone, and `run` returns when all have ended. Decisions are made per GPU, in `decision`.
 """
 
 import logging
@@ -12,17 +12,22 @@ from pathlib import Path
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.supervisor.decision import POLL_SECONDS
+from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
 from gpushare.mps.wire import DaemonWanted
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
-"""How soon a new or changed daemon.json is seen; a scan is a few stat calls."""
+"""Between two scans for new or changed daemon.json files; a scan is a few stat calls."""
 
 
 class Supervisor:
-    """`remark`: told of every daemon that is ready. `poll_seconds`: the longest pause between looks at a GPU."""
+    """`remark`: the message of every daemon that is ready.
+
+    `poll_seconds`: the longest time between two observations of a GPU; `reread_seconds`: between two readings of its
+    limits.
+    """
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class Supervisor:
         nvml: Nvml,
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
+        reread_seconds: float = REREAD_SECONDS,
     ) -> None:
         self._share = share
         self._root = root
@@ -42,13 +48,14 @@ class Supervisor:
             nvml=nvml,
             remark=remark,
             poll_seconds=poll_seconds,
+            reread_seconds=reread_seconds,
         )
         self._leaving = threading.Event()
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}
         self._changed: dict[str, int] = {}
 
     def leave(self) -> None:
-        """Let every daemon end as soon as it has no client; may be called from a signal handler."""
+        """End every daemon as soon as it has no client. May be called from a signal handler."""
         self._leaving.set()
 
     def run(self) -> None:
@@ -75,7 +82,7 @@ class Supervisor:
                 self._start(gpu)
 
     def _forget_ended(self, uuid: str) -> None:
-        """A GPU whose thread has ended is looked at anew: it may have been given back in that moment."""
+        """Scan a GPU anew once its thread has ended: it may have been assigned to us again at that moment."""
         if uuid in self._workers and not self._workers[uuid][1].is_alive():
             del self._workers[uuid], self._changed[uuid]
 
@@ -91,7 +98,7 @@ class Supervisor:
 
 
 def _changed_at(gpu: GpuDir) -> int:
-    """When daemon.json was replaced last, in nanoseconds; 0: it is not there."""
+    """When daemon.json was last replaced, in nanoseconds; 0 if there is none."""
     try:
         return gpu.wanted.stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""Who dies with whom, as measured."""
+"""Which contexts fail together, as measured."""
 
 import pytest
 from hypothesis import given

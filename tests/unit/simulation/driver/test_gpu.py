@@ -1,4 +1,4 @@
-"""Contexts on one GPU: who may open one, what it takes, what is left after a fault."""
+"""Contexts on one GPU: refusals, memory, and the state after a fault."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_prohibited_gpu_refuses_programs_servers_and_new_clients(gpu):
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
 
-def test_a_server_that_let_go_cannot_take_hold_of_an_exclusive_gpu_that_a_stray_took(gpu):
+def test_a_server_that_let_go_cannot_take_back_an_exclusive_gpu_from_a_non_mps_process(gpu):
     gpu.mode = ComputeMode.EXCLUSIVE_PROCESS
     server = gpu.open_server(10)
     client = gpu.open_client(11, server, 25, None)
@@ -72,7 +72,7 @@ def test_a_kernel_takes_longer_on_fewer_sms_and_queues_behind_the_last(gpu):
     assert client.remaining_ms(1.0) == 0
 
 
-def test_memory_is_bounded_by_the_gpu_where_there_is_no_limit(gpu):
+def test_memory_is_bounded_by_the_gpu_without_a_limit(gpu):
     client = gpu.open_client(11, gpu.open_server(10), 25, None)
     assert refusal(gpu.allocate, client, gpu.memory_mib << 20) == 2
     handle = gpu.allocate(client, gpu.available(client))

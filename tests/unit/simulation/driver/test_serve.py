@@ -1,4 +1,4 @@
-"""The driver process, NVML on it, and clients of it."""
+"""The driver process, with NVML and clients."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ def admin(driver):
     channel.close()
 
 
-def test_the_directory_is_the_one_that_the_other_parts_know():
+def test_the_directory_is_that_of_the_api_names():
     assert paths.DEFAULT_DIRECTORY == names.SIMULATION_DIR
 
 
@@ -79,7 +79,7 @@ def test_an_idle_driver_takes_no_processor_time(driver, nvml):
     assert ticks() - before <= 1
 
 
-def test_a_lost_gpu_is_left_out_and_every_question_about_it_is_an_error(nvml, admin):
+def test_a_lost_gpu_is_missing_from_the_list_and_every_request_about_it_fails(nvml, admin):
     first, second = nvml.gpus()
     admin("lose", uuid=first.uuid)
     assert nvml.gpus() == [second]
@@ -104,7 +104,7 @@ def test_without_a_driver_nvml_says_where_it_looked(tmp_path):
         SimulatedNvml(tmp_path).gpus()
 
 
-def test_a_foreign_process_is_listed_and_keeps_an_exclusive_gpu(nvml, admin):
+def test_a_process_without_mps_is_listed_and_keeps_an_exclusive_gpu(nvml, admin):
     uuid = nvml.gpus()[0].uuid
     nvml.set_compute_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
     admin("add_process", uuid=uuid, pid=4711, memory_mib=1000)
@@ -116,7 +116,7 @@ def test_a_foreign_process_is_listed_and_keeps_an_exclusive_gpu(nvml, admin):
     SimulatedContext.create().close()
 
 
-def test_kernels_in_flight_and_xids_can_be_asked_for(nvml, admin, daemon):
+def test_running_kernels_and_xids_can_be_read(nvml, admin, daemon):
     daemon("-multiuser-server")
     uuid = nvml.gpus()[0].uuid
     context = SimulatedContext.create()
@@ -169,7 +169,7 @@ def test_a_killed_parent_is_dead_although_its_child_keeps_the_connection(driver,
         time.sleep(0.01)
 
 
-def test_what_is_no_request_ends_that_connection_alone(driver, nvml):
+def test_an_invalid_request_ends_its_own_connection_alone(driver, nvml):
     for garbage in (b"hello\n", b"[]\n", b'{"op":"alloc"}\n', b'{"op":"nonsense"}\n', b"x" * 200_000):
         sock = connect(paths.device_node(str(driver[0]), 0), SECONDS)
         sock.sendall(garbage)

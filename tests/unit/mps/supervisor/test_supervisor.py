@@ -25,7 +25,7 @@ from gpushare.simulation.nvml import SimulatedNvml
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
 LIMITS = Limits(threads=50, memory_mib=16385)
-SECONDS = 20.0
+SECONDS = 60.0
 CLIENT = """
 import sys, time
 from gpushare.simulation.client import SimulatedContext
@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 
 def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    """`what` is asked once time has run out: it tells what was there in the end."""
+    """`what`: called after the time limit, to describe the last state."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, f"not within {SECONDS} s: {what()}"
@@ -47,7 +47,7 @@ def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
 
 
 class Node:
-    """Two simulated GPUs in EXCLUSIVE_PROCESS, and what a node agent does about them."""
+    """Two simulated GPUs in EXCLUSIVE_PROCESS, and the agent's part of their supervision."""
 
     def __init__(self, base: Path, root: Path) -> None:
         self.base = base
@@ -78,8 +78,14 @@ class Node:
     def ready(self, gpu: GpuDir) -> DaemonState:
         return self.until(gpu, lambda state: state.ready)
 
+    def observe_again(self, gpu: GpuDir, times: int = 3) -> None:
+        """Wait until the supervisor has observed the GPU so often, and reported it."""
+        for _ in range(times):
+            before = self.state(gpu).heartbeat
+            self.until(gpu, lambda state, before=before: state.heartbeat > before)
+
     def client(self, gpu: GpuDir) -> tuple[subprocess.Popen[str], list[str]]:
-        """A client as a container has it: it sees client/ alone. With what it prints: SMs, MiB free, whether MPS."""
+        """A client that sees client/ alone, as in a container, and its output: SMs, free MiB, whether under MPS."""
         client = subprocess.Popen(
             [sys.executable, "-c", CLIENT],
             env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(gpu.client)},
@@ -97,7 +103,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Path]:
-    """One simulated driver for all tests. Its directory is short: socket paths are."""
+    """One simulated driver for all tests. Its directory is short, because socket paths have to be."""
     with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as directory:
         arguments = ["--directory", directory, "--gpus", "2", "--node", "unit", "--client-init-ms", "5"]
         process = subprocess.Popen([sys.executable, "-m", "gpushare.cli.main", "simulated-driver", *arguments])
@@ -132,7 +138,7 @@ def node(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 @pytest.fixture
 def supervisor(node: Node) -> Iterator[Supervisor]:
-    supervisor = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
+    supervisor = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2, reread_seconds=1.0)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     yield supervisor
@@ -148,7 +154,7 @@ def _kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(pid, number)
 
 
-def test_a_wanted_gpu_becomes_ready_and_limits_its_clients(node: Node, supervisor: Supervisor) -> None:
+def test_a_desired_gpu_becomes_ready_and_limits_its_clients(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.want(gpu)
     state = node.ready(gpu)
@@ -175,10 +181,7 @@ def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervis
     assert old.poll() is None
 
 
-def test_a_limit_that_somebody_removes_is_written_again(
-    node: Node, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpushare.mps.supervisor.gather.REREAD_SECONDS", 1.0)
+def test_a_limit_that_somebody_removes_is_written_again(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.want(gpu)
     server = node.ready(gpu).server_pid
@@ -226,7 +229,7 @@ def test_a_server_that_let_the_gpu_go_is_replaced(node: Node, supervisor: Superv
     assert (after.faults, after.servers_lost) == (1, 0)
 
 
-def test_clients_that_outlive_a_fault_are_named_and_hold_up_the_server_until_they_end(
+def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_end(
     node: Node, supervisor: Supervisor
 ) -> None:
     gpu = node.dirs[0]
@@ -241,7 +244,7 @@ def test_clients_that_outlive_a_fault_are_named_and_hold_up_the_server_until_the
     assert faulted.fault_since is not None
     assert "a fatal fault has taken the CUDA contexts of all clients" in faulted.message
     assert "encountered a fatal" in faulted.last_fault
-    time.sleep(1)
+    node.observe_again(gpu)
     assert node.state(gpu).fault_since == faulted.fault_since
     idle.kill()
     after = node.until(gpu, lambda state: state.ready)
@@ -259,16 +262,16 @@ def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) 
     assert waiting.reason is DaemonReason.STOPPING
     assert not waiting.stopped
     assert not gpu.client_control.exists()
-    time.sleep(1)
+    node.observe_again(gpu)
     assert client.poll() is None
     client.communicate("")
     stopped = node.until(gpu, lambda state: state.stopped)
     assert stopped.control_pid is None
-    # It is cleaned after the end was told.
+    # The directory is cleaned after the end was reported.
     until(lambda: not any(gpu.pipe.iterdir()), lambda: list(gpu.pipe.iterdir()))
 
 
-def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supervisor) -> None:
+def test_a_gpu_that_is_desired_again_is_served_again(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.want(gpu)
     node.ready(gpu)
@@ -283,7 +286,7 @@ def test_a_gpu_that_is_wanted_again_is_served_again(node: Node, supervisor: Supe
     assert (state.in_force, state.restarts) == (LIMITS, 0)
 
 
-def test_a_wedged_server_is_told_and_holds_up_no_other_gpu(node: Node, supervisor: Supervisor) -> None:
+def test_a_wedged_server_is_reported_and_delays_no_other_gpu(node: Node, supervisor: Supervisor) -> None:
     wedged, other = node.dirs
     node.want(wedged)
     server = node.ready(wedged).server_pid
@@ -298,7 +301,7 @@ def test_a_wedged_server_is_told_and_holds_up_no_other_gpu(node: Node, superviso
     assert node.ready(wedged).server_pid == server
 
 
-def test_a_foreign_process_that_holds_the_gpu_is_named(node: Node, supervisor: Supervisor) -> None:
+def test_a_process_without_mps_that_holds_the_gpu_is_named(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     holder, (_, _, under_mps) = node.client(gpu)
     assert under_mps == "False"
@@ -329,7 +332,7 @@ def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: No
     try:
         node.want(gpu, share="training")
         node.until(gpu, lambda state: str(client.pid) in state.message)
-        time.sleep(1)
+        node.observe_again(gpu)
         assert node.state(gpu).share == "inference"
         client.communicate("")
         state = node.until(gpu, lambda state: state.ready and state.share == "training")
@@ -360,7 +363,7 @@ def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: 
     assert node.state(gpu).stopped
 
 
-def test_a_missing_program_is_told_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
+def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
     gpu = node.dirs[0]
     node.want(gpu)
     supervisor = Supervisor("inference", node.root, tmp_path, node.nvml, poll_seconds=0.2)

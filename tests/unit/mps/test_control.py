@@ -1,4 +1,4 @@
-"""ControlProgram against a stand-in executable: what the daemon prints, how long it takes, and what is believed."""
+"""ControlProgram against a stand-in executable: answers, time limits and refusals."""
 
 import os
 import time
@@ -106,13 +106,13 @@ def test_an_answer_that_no_success_gives_is_a_refusal_that_quotes_it(
     assert refused.value.text in answer
 
 
-def test_without_a_daemon_every_call_says_so(tmp_path: Path) -> None:
+def test_without_a_daemon_every_call_raises(tmp_path: Path) -> None:
     program = Program(tmp_path, "echo 'Cannot find MPS control daemon process'; exit 1")
     with pytest.raises(NoDaemonError, match="pipe"):
         program.control.server_list()
 
 
-def test_a_program_that_is_not_there_is_told_by_its_path(tmp_path: Path) -> None:
+def test_a_missing_program_is_named_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match=f"{tmp_path}/nvidia-cuda-mps-control cannot be started"):
         ControlProgram(tmp_path, tmp_path, tmp_path).server_list()
 
@@ -156,7 +156,7 @@ def test_a_server_without_clients_has_no_contexts(tmp_path: Path) -> None:
     ("answer", "value"),
     [("50.0\n0\n16G", (50.0, 16384, 0)), ("50.0\n1", (50.0, None, 1)), ("50.0\n1\n", (50.0, None, 1))],
 )
-def test_the_daemon_s_limits_are_told_apart_even_without_a_memory_limit(
+def test_the_daemon_s_limits_are_distinguished_even_without_a_memory_limit(
     tmp_path: Path, answer: str, value: tuple[float, int | None, int]
 ) -> None:
     assert answering(tmp_path, answer).control.default_limits() == value

@@ -1,4 +1,4 @@
-"""The files of a machine that its clients' image needs: links kept, the driver's left behind."""
+"""The files of a machine for its clients' image: links are kept, the driver's files are not."""
 
 import gzip
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.stack import host_image, libraries, oci_archive
-from tests.gpu.stack.host_tree import Tree, _required, is_of_driver
+from tests.gpu.stack.host_tree import Tree, is_of_driver, requirement_name
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from tests.gpu.stack.host_tree import Tree, _required, is_of_driver
         ("/usr/local/cuda/lib64/libnvrtc.so.13", False),
     ],
 )
-def test_the_drivers_files_are_told_from_those_of_the_tool_kit(path: str, driver: bool) -> None:
+def test_the_drivers_files_are_distinguished_from_those_of_the_tool_kit(path: str, driver: bool) -> None:
     assert is_of_driver(path) is driver
 
 
@@ -47,7 +47,7 @@ def test_a_file_comes_with_every_link_on_the_way_to_it(tmp_path: Path) -> None:
     }
 
 
-def test_what_leads_nowhere_or_in_circles_is_left_out(tmp_path: Path) -> None:
+def test_links_to_nothing_or_in_circles_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "dangling").symlink_to("nothing")
     tree = Tree()
@@ -64,20 +64,20 @@ def test_what_leads_nowhere_or_in_circles_is_left_out(tmp_path: Path) -> None:
         ('scipy>=1.14; extra == "all"', ""),
     ],
 )
-def test_what_only_an_extra_wants_is_not_required(requirement: str, name: str) -> None:
-    assert _required(requirement) == name
+def test_a_requirement_of_an_extra_is_not_required(requirement: str, name: str) -> None:
+    assert requirement_name(requirement) == name
 
 
-def test_ldd_names_libraries_and_the_loader_and_not_what_it_did_not_find() -> None:
-    told = """\tlinux-vdso.so.1 (0x00007f)
+def test_libraries_that_ldd_did_not_find_are_left_out() -> None:
+    output = """\tlinux-vdso.so.1 (0x00007f)
 \tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007fa)
 \tlibcuda.so.1 => not found
 \t/lib64/ld-linux-x86-64.so.2 (0x00007fb)
 """
-    assert libraries.found(told) == {Path("/lib/x86_64-linux-gnu/libz.so.1"), Path("/lib64/ld-linux-x86-64.so.2")}
+    assert libraries.found(output) == {Path("/lib/x86_64-linux-gnu/libz.so.1"), Path("/lib64/ld-linux-x86-64.so.2")}
 
 
-def test_in_the_image_everybody_may_read_what_only_root_may_here(tmp_path: Path) -> None:
+def test_files_that_only_root_may_read_are_readable_for_all_in_the_image(tmp_path: Path) -> None:
     secret = tmp_path / "root" / "python"
     secret.parent.mkdir(mode=0o700)
     secret.write_text("#!")

@@ -1,4 +1,4 @@
-"""Clusters on one machine get names and addresses that do not collide and stay the same."""
+"""Clusters on one machine get addresses that do not collide and stay the same."""
 
 import ipaddress
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from localcluster.cluster.network import CLUSTERS_MAX, Network, choose
 from localcluster.errors import LocalClusterError
-from localcluster.paths import cache_root, state_dir
 
 indexes = st.integers(0, CLUSTERS_MAX - 1)
 
@@ -60,27 +59,3 @@ def test_the_last_free_network_is_found() -> None:
 def test_too_many_clusters_are_refused() -> None:
     with pytest.raises(LocalClusterError, match="64 clusters"):
         choose("dev", {Network(index).interface for index in range(CLUSTERS_MAX)})
-
-
-@pytest.mark.parametrize("name", ["", "Dev", "1a", "a_b", "../x", "a" * 17])
-def test_an_unusable_cluster_name_is_refused_with_its_value(name: str) -> None:
-    with pytest.raises(LocalClusterError, match="cluster name"):
-        state_dir(name, {})
-
-
-def test_a_state_directory_too_deep_for_sockets_is_refused() -> None:
-    with pytest.raises(LocalClusterError, match="shorter directory"):
-        state_dir("dev", {"GPUSHARE_STATE": "/var/tmp/" + "deep/" * 12})
-
-
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        ({"GPUSHARE_CACHE": "/c", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/c"),
-        ({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/x/gpushare"),
-        ({"HOME": "/h"}, "/h/.cache/gpushare"),
-        ({"GPUSHARE_CACHE": "", "HOME": "/h"}, "/h/.cache/gpushare"),
-    ],
-)
-def test_the_cache_lies_where_the_user_wants_it(env: dict[str, str], expected: str) -> None:
-    assert str(cache_root(env)) == expected

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcluster.cache import build_once, contents, keep_newest, key_of
-from localcluster.programs import build
 
 files = st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=8), max_size=4)
 
@@ -79,8 +78,3 @@ def test_an_entry_in_use_is_kept_however_many_there_are(tmp_path: Path) -> None:
     removed = keep_newest([*tmp_path.iterdir(), tmp_path / "gone"], 1, idle_s=900)
     assert sorted(path.name for path in removed) == ["gone", "old"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["newest", "recent"]
-
-
-def test_changed_flags_make_another_entry(tmp_path: Path) -> None:
-    other = build.Component("kube", "", (build.GoBuild(("-tags", "other"), (".",)),))
-    assert build.KUBE.entry(tmp_path) != other.entry(tmp_path)

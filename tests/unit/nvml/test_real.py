@@ -54,7 +54,7 @@ def library(**changes: object) -> Any:
     return SimpleNamespace(**{**constants, **calls, **changes})
 
 
-def test_a_gpu_is_told_in_our_units(tmp_path: Path) -> None:
+def test_a_gpu_is_described_in_our_units(tmp_path: Path) -> None:
     (tmp_path / "0000:00:06.0").mkdir()
     (tmp_path / "0000:00:06.0" / "numa_node").write_text("1\n")
     nvml = PynvmlNvml(library(), tmp_path)
@@ -77,13 +77,13 @@ def test_a_gpu_is_told_in_our_units(tmp_path: Path) -> None:
         ({"nvmlDeviceGetPciInfo": lambda _: SimpleNamespace(busId="00000000:FF:00.0")}, "numa_node", None),
     ],
 )
-def test_what_a_gpu_cannot_tell_reads_as_absent(
+def test_unsupported_values_read_as_absent(
     tmp_path: Path, changes: dict[str, object], field: str, value: object
 ) -> None:
     assert getattr(PynvmlNvml(library(**changes), tmp_path).gpus()[0], field) == value
 
 
-def test_an_old_driver_tells_its_total_memory() -> None:
+def test_an_old_driver_reports_its_total_memory() -> None:
     def info(_: object, version: object = None) -> object:
         if version is not None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -92,12 +92,12 @@ def test_an_old_driver_tells_its_total_memory() -> None:
     assert PynvmlNvml(library(nvmlDeviceGetMemoryInfo=info)).gpus()[0].memory_mib == 1000
 
 
-def test_mps_clients_are_told_apart_from_other_processes() -> None:
+def test_mps_clients_are_separated_from_other_processes() -> None:
     expected = GpuProcesses(mps_clients=(GpuProcess(590, 218),), compute=(GpuProcess(501, 66),))
     assert PynvmlNvml(library()).processes(UUID) == expected
 
 
-def test_processes_are_asked_by_the_version_that_the_driver_has() -> None:
+def test_processes_are_read_by_the_newest_call_that_the_driver_has() -> None:
     missing = failing(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     older = library(
         nvmlDeviceGetMPSComputeRunningProcesses_v3=missing,
@@ -118,7 +118,7 @@ def test_processes_are_asked_by_the_version_that_the_driver_has() -> None:
         (pynvml.NVML_ERROR_NO_PERMISSION, NvmlError),
     ],
 )
-def test_errors_are_ours_and_a_lost_gpu_is_told_as_lost(code: int, error: type[NvmlError]) -> None:
+def test_errors_are_ours_and_a_lost_gpu_raises_its_own(code: int, error: type[NvmlError]) -> None:
     nvml = PynvmlNvml(library(nvmlDeviceGetHandleByUUID=failing(code)))
     for call in (nvml.processes, nvml.compute_mode):
         with pytest.raises(NvmlError) as raised:
@@ -126,7 +126,7 @@ def test_errors_are_ours_and_a_lost_gpu_is_told_as_lost(code: int, error: type[N
         assert type(raised.value) is error
 
 
-def test_a_lost_gpu_is_left_out_and_the_others_are_told() -> None:
+def test_a_lost_gpu_is_missing_from_the_list_of_gpus() -> None:
     def handle(index: int) -> str:
         if index == 0:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -149,7 +149,7 @@ def test_a_compute_mode_that_is_set_is_the_one_that_is_read(mode: ComputeMode) -
     assert nvml.compute_mode(UUID) is mode
 
 
-def test_without_a_driver_it_says_so() -> None:
+def test_without_a_driver_the_constructor_raises() -> None:
     with pytest.raises(NvmlError):
         PynvmlNvml(library(nvmlInit=failing(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)))
 
@@ -186,7 +186,7 @@ class Events:
         return answer
 
 
-def test_an_xid_is_told_with_its_gpu_and_the_wait_is_bounded() -> None:
+def test_an_xid_names_its_gpu_and_the_wait_is_bounded() -> None:
     events = Events(SimpleNamespace(device="handle 0", eventData=31), pynvml.NVML_ERROR_TIMEOUT)
     nvml = PynvmlNvml(events.library())
     assert nvml.wait_for_xids(2.5) == [Xid(UUID, 31)]
@@ -203,9 +203,9 @@ def test_after_a_failed_wait_a_new_set_is_waited_on() -> None:
     assert (events.made, events.freed) == (2, 1)
 
 
-def test_where_no_gpu_tells_of_xids_that_is_said() -> None:
+def test_gpus_without_xid_events_raise() -> None:
     events = Events()
     nvml = PynvmlNvml(events.library(nvmlDeviceRegisterEvents=failing(pynvml.NVML_ERROR_NOT_SUPPORTED)))
-    with pytest.raises(NvmlError, match="no GPU tells"):
+    with pytest.raises(NvmlError, match="no GPU reports"):
         nvml.wait_for_xids(1)
     assert events.freed == 1

@@ -1,0 +1,10 @@
+"""Only missing packages are installed."""
+
+from localcluster import packages
+
+
+def test_only_packages_whose_tools_are_missing_are_installed() -> None:
+    found = packages.missing_packages(
+        lambda command: command != "nft", lambda library: False, lambda module: True, lambda file: True
+    )
+    assert found == ["libseccomp-dev", "nftables"]

@@ -1,0 +1,72 @@
+"""The back-offs of daemon and server, faults, and the values that a new server does not inherit."""
+
+from gpushare.api.gpunode import Limits
+from gpushare.mps.supervisor.state import GOOD_SECONDS, Shown, SupervisorState
+
+LIMITS = Limits(threads=50, memory_mib=16384)
+
+
+def waits(lifetimes: list[float]) -> list[float]:
+    state, now, found = SupervisorState(), 0.0, []
+    for lifetime in lifetimes:
+        state = state.daemon_running(now)
+        now += lifetime
+        state = state.daemon_ended(now)
+        found.append(state.daemon_start_at - now)
+        now = state.daemon_start_at
+    return found
+
+
+def test_a_daemon_that_keeps_failing_is_started_ever_more_slowly_up_to_a_minute() -> None:
+    assert waits([1.0] * 9) == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_daemon_that_ran_for_a_minute_resets_the_back_off() -> None:
+    assert waits([1, 1, 1, GOOD_SECONDS, 1]) == [0, 1, 2, 0, 1]
+
+
+def test_a_server_that_does_not_start_is_asked_for_ever_more_slowly_until_one_runs() -> None:
+    state, found = SupervisorState(), []
+    for _ in range(8):
+        state = state.server_start_requested(100.0)
+        found.append(state.server_start_at - 100.0)
+    assert found == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert state.server_seen(501).server_attempts == 0
+    assert state.server_seen(None).server_attempts == 8
+
+
+def test_the_limits_of_a_new_server_are_unknown() -> None:
+    state = SupervisorState(server=501, server_limits=Shown(50.0, 16384), server_limits_written=LIMITS)
+    assert state.server_seen(501).server_limits is not None
+    assert state.server_seen(502).server_limits is None
+    assert state.server_seen(502).server_limits_written is None
+
+
+def test_a_fault_counts_once_however_it_shows_until_the_server_works_again_or_is_another() -> None:
+    state = SupervisorState(server=501).server_observed("FAULT", True, (590,), 7.0).with_fault("faulted")
+    state = state.server_observed("FAULT", True, (590,), 9.0).with_fault("faulted")
+    state = state.server_observed("ACTIVE", False, (590, 600), 10.0)
+    state = state.with_fault("it let go")
+    assert (state.faults, state.last_fault, state.fault_since) == (1, "faulted", 7.0)
+    assert state.faulted == (590,), "600 came later, and has lost nothing"
+    again = state.server_observed("ACTIVE", True, None, 11.0)
+    assert (again.fault_since, again.faulted) == (None, ())
+    assert again.with_fault("once more").faults == 2
+    assert state.server_seen(502).with_fault("once more").faults == 2
+
+
+def test_the_last_failure_is_kept_beyond_the_next_start() -> None:
+    state = (
+        SupervisorState(server=501)
+        .server_lost("MPS server 501 ended")
+        .daemon_ended(5.0, "the control daemon was ended by SIGKILL")
+    )
+    assert (state.servers_lost, state.last_failure) == (1, "the control daemon was ended by SIGKILL")
+
+
+def test_the_limits_of_a_new_daemon_are_unknown() -> None:
+    state = SupervisorState(starts=3, defaults=Shown(50.0, 16384, 0), defaults_written=LIMITS, server=501).daemon_ended(
+        5.0
+    )
+    assert (state.defaults, state.defaults_written, state.server) == (None, None, None)
+    assert state.restarts == 2
