@@ -1,8 +1,8 @@
 """The documentation as a site: `make docs`.
 
 Guarantees: the site is made without the network and loads nothing from it; a dead link, anchor, image or Python
-reference, and a page that the navigation does not reach, fail the build. The navigation is what index.md and the other
-pages in NAVIGATION list, in their order: no second list has to be kept.
+reference, and a page that the navigation does not reach, fail the build. The navigation is what index.md and the
+README.md of each folder list, in their order: no second list has to be kept.
 """
 
 import re
@@ -30,6 +30,8 @@ html_title = f"gpushare {release}"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["results"]
 
+toc_object_entries_show_parents = "hide"
+
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -44,7 +46,6 @@ html_theme_options = {
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
-autodoc_mock_imports = ["numpy"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True}
@@ -55,22 +56,30 @@ add_module_names = False
 # Only the public modules have pages, and no inventory is fetched: what a signature names besides is plain text.
 nitpick_ignore_regex = [("py:.*", r".*")]
 
-NAVIGATION = ["index", "runbooks", "python/index", "decisions/index"]
-_ENTRY = re.compile(r"^(?:- |\| )\[[^]]+\]\(([^)#:]+)\.md\)", re.MULTILINE)
+_ENTRY = re.compile(r"^(?:- |\| )\[([^]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _OUTSIDE = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
 
 
 def add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
-    """Append to a page of NAVIGATION one hidden table of contents for each section that lists pages."""
-    if page not in NAVIGATION:
+    """Append the hidden tables of contents: to index.md one for each section, to a folder's README.md one."""
+    if page == "index":
+        _, *sections = _SECTION.split(source[0])
+        tables = zip(sections[::2], sections[1::2], strict=True)
+    elif page.endswith("/README"):
+        tables = zip([""], source, strict=True)
+    else:
         return
-    _, *sections = _SECTION.split(source[0]) if _SECTION.search(source[0]) else ("", "", source[0])
-    for caption, text in zip(sections[::2], sections[1::2], strict=True):
-        entries = _ENTRY.findall(text)
-        if entries:
-            options = f":hidden:\n:caption: {caption}\n" if caption and page == "index" else ":hidden:\n"
-            source[0] += "\n".join(["", "```{toctree}", options, *entries, "```", ""])
+    source[0] += "".join(_table(caption, _ENTRY.findall(text)) for caption, text in list(tables))
+
+
+def _table(caption: str, entries: list[tuple[str, str]]) -> str:
+    """With a caption, the navigation takes the names of the links; without, the pages' own titles."""
+    if not entries:
+        return ""
+    pages = [f"{name} <{page}>" if caption else page for name, page in entries]
+    options = [":hidden:", f":caption: {caption}"] if caption else [":hidden:"]
+    return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
 class RepositoryFolders(SphinxTransform):
@@ -97,8 +106,10 @@ class Markdown(SphinxDirective):
 
 
 def docstring_as_markdown(_: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Wrap a docstring in `markdown`, and append to a model's the descriptions of its fields."""
+    """Wrap a docstring in `markdown`, and append a model's fields with their descriptions, or an enum's values."""
     del name, options
+    if what == "class" and isinstance(thing, type) and issubclass(thing, Enum):
+        lines += ["", ", ".join(f"`{member.value}`" for member in thing)]
     if what == "class" and isinstance(thing, type) and issubclass(thing, BaseModel):
         lines[:] = [*([] if thing.__doc__ == BaseModel.__doc__ else lines), "", *_fields(thing)]
     if any(lines):

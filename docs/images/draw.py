@@ -331,7 +331,7 @@ def allocate() -> str:
         ("ours", "MPS daemon", "and its server"),
         ("other", "client", "your container"),
     ]
-    steps = [
+    steps: list[Message | Note] = [
         note(agent, daemon, "The GPU is ready: limits written and read back,", "CDI spec written, its slots offered"),
         call(
             api,
@@ -369,7 +369,7 @@ def departure() -> str:
         ("other", "client", "in mid-kernel"),
         ("other", "neighbour", "on the same GPU"),
     ]
-    steps = [
+    steps: list[Message | Note] = [
         call(api, api, "kubectl delete pod: the pod gets a deletion timestamp"),
         call(api, agent, "watch event, within milliseconds"),
         call(api, kubelet, "watch event"),
@@ -418,7 +418,7 @@ def limits() -> str:
         ("ours", "MPS daemon", "and its server"),
         ("other", "clients", ""),
     ]
-    steps = [
+    steps: list[Message | Note] = [
         call(
             api,
             api,
