@@ -271,7 +271,7 @@ def architecture() -> str:
         ("daemon.json", "desired limits"),
         ("state.json", "state, limits read back"),
         ("pipe/", "the MPS daemon's sockets"),
-        ("log/", "control.log, server.log"),
+        ("log/", "what daemon and server print"),
         ("client/control", "hard link to pipe/control"),
     )
     for number, (name, meaning) in enumerate(rows):
