@@ -15,6 +15,8 @@ CYCLES   ?= 100
 # One environment per clone (it is an editable install) and lock file.
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)
 BIN   := $(VENV)/bin
+# The tools of `make docs` are apart, so that `make venv` stays small.
+DOCS  := $(CACHE)/docs-$(shell (pwd; $(PY) --version; cat requirements/docs.lock 2>/dev/null) | sha256sum | cut -c1-16)
 LOCAL := $(PY) -m localcluster
 UV    := uv==0.13.8
 COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
@@ -110,6 +112,17 @@ format: venv ## format and fix what can be fixed
 crds: venv ## generate crds/ and docs/api.md from the API models
 	@$(BIN)/gpushare crds --output crds --output charts/gpushare/files/crds --reference docs/api.md
 
+$(DOCS)/.complete:
+	@echo "installing Sphinx into $(DOCS)"
+	@$(PY) -m venv --clear $(DOCS)
+	@$(DOCS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead link, image or reference or an orphan page fails it
+	@PYTHONPATH=operator:workload $(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
 .PHONY: lock
 lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python
 	@$(PY) -m venv --clear $(CACHE)/uv
@@ -119,5 +132,6 @@ lock: ## resolve requirements.lock and requirements/*.lock anew, for every suppo
 	@$(COMPILE) --extra workload --extra report -c requirements.lock -o requirements/workload.lock pyproject.toml
 	@echo 'cupy-cuda12x[ctk]' | $(COMPILE) --extra workload --extra report --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml -
 	@echo 'cupy-cuda13x[ctk]' | $(COMPILE) --extra workload --extra report --extra cupy-cuda13x -c requirements.lock -o requirements/cupy-cuda13x.lock pyproject.toml -
+	@$(COMPILE) --extra docs -c requirements.lock -o requirements/docs.lock pyproject.toml
 	@$(COMPILE) --extra workload --extra torch -c requirements.lock -o requirements/torch.lock pyproject.toml
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -

@@ -1,7 +1,6 @@
 """The documentation says what the code says: every reason has its line, the README's examples are those that we run."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -67,13 +66,6 @@ def test_what_the_page_of_claims_shows_is_admitted() -> None:
     for resource in shown["ResourceQuota"]["spec"]["hard"]:
         name = resource.removesuffix(".deviceclass.resource.k8s.io/devices")
         assert name in classes or name == f"requests.gpushare.dev/{share.name}"
-
-
-@pytest.mark.parametrize("page", [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"])
-def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_the_api_reference_is_current() -> None:
