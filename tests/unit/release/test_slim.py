@@ -8,12 +8,10 @@ import pytest
 from localcluster.paths import REPOSITORY
 from release.slim import kept_packages, linked_libraries, parse_status, unneeded
 
-LIBC, SSL, CRYPTO, PERL = (
-    Path("/usr/lib/libc.so"),
-    Path("/usr/lib/libssl.so"),
-    Path("/usr/lib/libcrypto.so"),
-    Path("/usr/bin/perl"),
-)
+LIBC = Path("/usr/lib/libc.so")
+SSL = Path("/usr/lib/libssl.so")
+CRYPTO = Path("/usr/lib/libcrypto.so")
+PERL = Path("/usr/bin/perl")
 PYTHON_SSL = Path("/usr/lib/python3.11/lib-dynload/_ssl.so")
 FILES = {
     "libc6": [LIBC],
