@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.build import HELM, build_component
 from localcluster.doctor import require
 from localcluster.errors import LocalClusterError
-from localcluster.images import build_images
+from localcluster.images.buildah import build_images
 from localcluster.packages import ensure_packages
 from localcluster.paths import REPOSITORY, cache_root
+from localcluster.programs.build import HELM, build_component
 from localcluster.progress import say
 from release import changelog, sbom
 from release.oci import OciArchive

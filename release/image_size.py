@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from localcluster.images import build_images
+from localcluster.images.buildah import build_images
 from localcluster.paths import REPOSITORY, cache_root
 from release.oci import File, OciArchive
 from release.packages import Package, contents
