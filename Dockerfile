@@ -33,9 +33,10 @@ RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
 FROM base AS operator-dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
 RUN python3 -m venv /opt/gpushare
-COPY requirements/operator.lock /src/operator.lock
+COPY requirements/operator.lock release/slim.py /src/
 RUN pip install --require-hashes --no-deps --only-binary :all: -r /src/operator.lock && \
     pip uninstall --yes --quiet pip setuptools && \
+    python3 /src/slim.py packages /opt/gpushare && \
     python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gpushare
 
 FROM base AS workload-dependencies
@@ -48,11 +49,23 @@ RUN pip install --require-hashes --no-deps --only-binary :all: -r "/src/${CUPY:-
     pip uninstall --yes --quiet pip setuptools && \
     python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gpushare
 
-# The driver's libraries and programs are bound into these folders when a container starts; they must exist, since the
-# root file system is read-only then.
-FROM base AS operator
+# The base without what only builds need: package managers, pip, Perl, translations (release/slim.py). The driver's
+# libraries and programs are bound into these folders when a container starts; they must exist, since the root file system
+# is read-only then.
+FROM base AS slim
+COPY release/slim.py /src/slim.py
+RUN python3 /src/slim.py system && rm -r /src && mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
+
+# One layer: what the step above removed is gone from the image too.
+FROM scratch AS runtime
+COPY --from=slim / /
+ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+
+FROM runtime AS operator
 COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
-RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \
       org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \
@@ -60,10 +73,9 @@ LABEL org.opencontainers.image.title="gpushare-operator" \
 USER 65532:65532
 ENTRYPOINT ["gpushare"]
 
-FROM base AS workload
+FROM runtime AS workload
 ENV CUPY_CACHE_DIR=/tmp/cupy
 COPY --from=workload-dependencies /opt/gpushare /opt/gpushare
-RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-workload" \
       org.opencontainers.image.description="Programs that use a shared GPU in every way worth comparing" \
@@ -79,9 +91,8 @@ COPY requirements/torch.lock /src/torch.lock
 RUN pip install --require-hashes --no-deps --only-binary :all: -r /src/torch.lock && \
     pip uninstall --yes --quiet pip
 
-FROM base AS workload-torch
+FROM runtime AS workload-torch
 COPY --from=workload-torch-dependencies /opt/gpushare /opt/gpushare
-RUN mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-workload-torch" \
       org.opencontainers.image.description="The scenario of PyTorch's distributed data parallel" \

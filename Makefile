@@ -13,11 +13,14 @@ CLUSTERS ?= auto
 RERUNS   ?= 2
 CYCLES   ?= 100
 # One environment per clone (it is an editable install) and lock file.
-VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml requirements.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)
+LOCKS := requirements.lock requirements/build.lock requirements/release.lock
+VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml $(LOCKS) 2>/dev/null) | sha256sum | cut -c1-16)
 BIN   := $(VENV)/bin
 # The tools of `make docs` are apart, so that `make venv` stays small.
 DOCS  := $(CACHE)/docs-$(shell (pwd; $(PY) --version; cat requirements/docs.lock 2>/dev/null) | sha256sum | cut -c1-16)
 LOCAL := $(PY) -m localcluster
+# An MPS daemon for several users takes UID 0 alone, also a simulated one: without root, that of a user namespace.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),,$(shell unshare --map-root-user --map-auto true 2>/dev/null && echo unshare --map-root-user --map-auto --))
 UV    := uv==0.13.8
 COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
@@ -32,12 +35,17 @@ $(VENV)/.complete:
 	@$(PY) -c 'import ensurepip' 2>/dev/null || $(LOCAL) packages
 	@echo "installing the Python dependencies into $(VENV)"
 	@$(PY) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock -r requirements/build.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(LOCKS))
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: venv
 venv: $(VENV)/.complete ## the Python environment, from requirements.lock
+
+.PHONY: bin
+bin:
+	@$(MAKE) --no-print-directory -s venv >&2
+	@echo $(BIN)
 
 .PHONY: doctor
 doctor: ## what this machine lacks for a cluster
@@ -59,6 +67,14 @@ cluster-down: ## end the cluster NAME (test)
 images: ## build the operator and workload images
 	@$(LOCAL) images
 
+.PHONY: image-size
+image-size: venv ## measure the images by layer and package, into docs/results/image-size.json
+	@$(BIN)/python -m release.image_size $(if $(BEFORE),--before $(BEFORE))
+
+.PHONY: release
+release: venv ## images, chart, bills of materials and checksums in dist/; PREVIEW=1 from a changed tree
+	@$(BIN)/python -m release $(if $(PREVIEW),--preview)
+
 .PHONY: demo
 demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBECONFIG uses yours
 	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate; }
@@ -78,12 +94,12 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator workload localcluster
+	@$(BIN)/mypy operator workload localcluster release
 	@$(BIN)/lint-imports
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster, JOBS=4 at once
-	@$(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
+	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
 
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
@@ -135,3 +151,4 @@ lock: ## resolve requirements.lock and requirements/*.lock anew, for every suppo
 	@$(COMPILE) --extra docs -c requirements.lock -o requirements/docs.lock pyproject.toml
 	@$(COMPILE) --extra workload --extra torch -c requirements.lock -o requirements/torch.lock pyproject.toml
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -
+	@echo 'cyclonedx-python-lib>=11' | $(COMPILE) -c requirements.lock -o requirements/release.lock -

@@ -1,5 +1,6 @@
 """The machine under test: the simulation, or with GPUSHARE_CONTRACT=real a real GPU.
 
+The simulation needs UID 0, if only that of a user namespace: the MPS daemon takes -multiuser-server from root alone.
 The real GPU needs root, an idle GPU, nvidia-cuda-mps-control on PATH and driver 580 (MPS v2); the thread counts are
 those of a GPU with 132 SMs.
 """
@@ -163,6 +164,8 @@ class Machine:
 @pytest.fixture(scope="session")
 def parts() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
     """(environment, NVML, control program, client's command line) of the implementation under test."""
+    if os.geteuid() != 0:
+        pytest.skip("needs UID 0: run make unit, or put unshare --map-root-user --map-auto before pytest")
     if REAL:
         from gpushare.nvml.real import PynvmlNvml
 

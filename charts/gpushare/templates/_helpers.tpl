@@ -1,5 +1,5 @@
 {{- define "gpushare.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* What selects a part's pods: never changes. Argument: (dict "component" NAME). */}}

@@ -28,6 +28,7 @@ VARIANTS = {
         "imagePullSecrets[0].name=one",
         "imagePullSecrets[1].name=two",
         "image.tag=v9",
+        "image.digest=sha256:" + "0" * 64,
         "driverRoot=/run/nvidia/driver",
         "computeMode=Leave",
         "webhook.failurePolicy.shares=Ignore",
@@ -284,7 +285,8 @@ def test_an_outage_never_holds_up_pods_whose_claims_may_be_another_drivers(varia
 @every_variant
 def test_all_parts_run_the_image_that_the_policy_pins(variant: str) -> None:
     images = {container["image"] for _, container in containers(variant)}
-    assert images == {"gpushare/operator:v9" if variant == "everything" else "gpushare/operator:0.1.0"}
+    pinned = f"gpushare/operator:v9@sha256:{'0' * 64}"
+    assert images == {pinned if variant == "everything" else "gpushare/operator:0.1.0"}
     (image,) = images
     (operator,) = [container for name, container in containers(variant) if name == "gpushare-operator"]
     environment = {entry["name"]: entry.get("value") for entry in operator["env"]}

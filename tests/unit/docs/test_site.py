@@ -32,7 +32,9 @@ def test_the_navigation_reaches_every_page() -> None:
 def site(tmp_path: Path) -> Path:
     """A small documentation without a mistake."""
     (tmp_path / "how").mkdir()
-    (tmp_path / "index.md").write_text("# Home\n\n## Use\n\n- [A](a.md): [first](a.md#what-it-is)\n- [How](how/README.md)\n")
+    (tmp_path / "index.md").write_text(
+        "# Home\n\n## Use\n\n- [A](a.md): [first](a.md#what-it-is)\n- [How](how/README.md)\n"
+    )
     (tmp_path / "a.md").write_text("# A\n\n## What `it` is\n![picture](a.svg) [up](#a)\n```sh\n# [no](link.md)\n```\n")
     (tmp_path / "a.svg").write_text("<svg/>")
     (tmp_path / "how" / "README.md").write_text("# How\n\n| page | |\n| --- | --- |\n| [b](b.md) | b |\n")

@@ -1,0 +1,1 @@
+"""Makes a release: `make release` (docs/releasing.md)."""

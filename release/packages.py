@@ -1,0 +1,119 @@
+"""What an image contains, by package: Debian packages of dpkg's database, Python distributions of site-packages."""
+
+import csv
+import email.parser
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from release.oci import OciArchive
+
+_DPKG_STATUS = "var/lib/dpkg/status"
+_DPKG_LIST = re.compile(r"var/lib/dpkg/info/(?P<name>[^/:]+)(:[^/]+)?\.list")
+_DIST_INFO = re.compile(
+    r"(?P<site>.*/(site|dist)-packages)/(?P<folder>[^/]+\.(dist|egg)-info)/(?P<file>METADATA|PKG-INFO|RECORD)"
+)
+_OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
+
+
+@dataclass(frozen=True)
+class Package:
+    """`kind`: deb or pypi, as in a package URL. `licence`: an SPDX expression or the package's own words, or empty."""
+
+    kind: str
+    name: str
+    version: str
+    architecture: str = ""
+    licence: str = ""
+    homepage: str = ""
+    paths: frozenset[str] = frozenset()
+    """Paths that it owns in the root file system, without a leading slash; byte code is not among them."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    distribution: str
+    """ID of os-release(5), such as debian; with `release`, its VERSION_ID."""
+    release: str
+    packages: tuple[Package, ...]
+
+
+def contents(archive: OciArchive) -> Contents:
+    """Everything that is installed in the image, ordered by kind and name."""
+    read = archive.read(
+        lambda path: (
+            path in (_DPKG_STATUS, *_OS_RELEASE) or bool(_DPKG_LIST.fullmatch(path) or _DIST_INFO.fullmatch(path))
+        )
+    )
+    texts = {path: content.decode(errors="replace") for path, content in read.items()}
+    fields = dict(
+        line.split("=", 1) for name in _OS_RELEASE for line in texts.get(name, "").splitlines() if "=" in line
+    )
+    found = [*debian_packages(texts), *python_distributions(texts)]
+    return Contents(
+        fields.get("ID", "linux").strip('"'),
+        fields.get("VERSION_ID", "").strip('"'),
+        tuple(sorted(found, key=lambda package: (package.kind, package.name))),
+    )
+
+
+def debian_packages(texts: Mapping[str, str]) -> list[Package]:
+    """The installed packages of dpkg's database. `texts`: files of the image by path."""
+    lists = {match["name"]: text for path, text in texts.items() if (match := _DPKG_LIST.fullmatch(path))}
+    return [
+        Package(
+            "deb",
+            fields["Package"],
+            fields["Version"],
+            architecture=fields["Architecture"],
+            homepage=fields.get("Homepage", ""),
+            paths=frozenset(line.strip("/") for line in lists.get(fields["Package"], "").splitlines()),
+        )
+        for fields in _stanzas(texts.get(_DPKG_STATUS, ""))
+        if fields.get("Status", "").endswith(" installed")
+    ]
+
+
+def python_distributions(texts: Mapping[str, str]) -> list[Package]:
+    """The distributions of every site-packages. `texts`: files of the image by path."""
+    found = []
+    for path, text in texts.items():
+        match = _DIST_INFO.fullmatch(path)
+        if match is None or match["file"] == "RECORD":
+            continue
+        metadata = email.parser.HeaderParser().parsestr(text)
+        record = texts.get(f"{match['site']}/{match['folder']}/RECORD", "")
+        owned = (posixpath.normpath(f"{match['site']}/{row[0]}") for row in csv.reader(record.splitlines()) if row)
+        found.append(
+            Package(
+                "pypi",
+                _normalized(metadata["Name"]),
+                metadata["Version"],
+                licence=_licence(metadata.get("License-Expression"), metadata.get("License")),
+                homepage=metadata.get("Home-page") or _project_url(metadata.get_all("Project-URL", [])),
+                paths=frozenset(owned),
+            )
+        )
+    return found
+
+
+def _stanzas(status: str) -> Iterable[dict[str, str]]:
+    for stanza in status.strip().split("\n\n"):
+        if stanza:
+            yield dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line and line[0] != " ")
+
+
+def _normalized(name: str) -> str:
+    """The name as package URLs have it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _licence(expression: str | None, text: str | None) -> str:
+    """Some distributions put the licence's whole text into the field: its name alone is of use."""
+    return expression or (text if text and "\n" not in text and len(text) <= 64 else "") or ""
+
+
+def _project_url(urls: Iterable[str]) -> str:
+    known = dict(url.split(", ", 1) for url in urls if ", " in url)
+    return next((known[label] for label in ("Homepage", "Source", "Repository") if label in known), "")

@@ -1,0 +1,59 @@
+"""The project's own pages and settings: they lead somewhere, and agree with the Makefile."""
+
+import re
+
+import pytest
+import yaml
+
+from localcluster.paths import REPOSITORY
+
+PAGES = ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"]
+MAKEFILE = (REPOSITORY / "Makefile").read_text()
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target of the Makefile."""
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert found is not None
+    return [line.strip().removeprefix("@") for line in found[1].splitlines()]
+
+
+def test_the_hooks_before_a_commit_run_the_commands_of_make_lint() -> None:
+    (local,) = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    entries = [hook["entry"].replace("$(make -s bin)", "$(BIN)") for hook in local["hooks"]]
+    assert entries == [f"sh -c '{command}'" for command in recipe("lint")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_repository_leads_somewhere(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (REPOSITORY / page).read_text())
+    missing = [target for target in targets if "://" not in target and not (REPOSITORY / target).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/releasing.md", "docs/testing.md"])
+def test_every_make_target_that_a_page_names_exists(page: str) -> None:
+    commands = re.findall(r"(?:`|^)make ([a-z-]+(?: [a-z-]+)*)", (REPOSITORY / page).read_text(), re.MULTILINE)
+    known = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    assert {target for command in commands for target in command.split()} - known == set()
+
+
+@pytest.mark.parametrize("form", ["bug", "feature"])
+def test_an_issue_form_has_what_the_tracker_needs(form: str) -> None:
+    body = yaml.safe_load((REPOSITORY / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
+    assert body["name"]
+    assert body["description"]
+    identifiers = [part["id"] for part in body["body"] if part["type"] != "markdown"]
+    assert len(identifiers) == len(set(identifiers)) > 0
+    assert any(part.get("validations", {}).get("required") for part in body["body"])
+
+
+def test_every_decision_record_is_in_the_index_with_its_title() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    for record in sorted(folder.glob("[0-9]*.md")):
+        title = record.read_text().splitlines()[0]
+        assert re.fullmatch(rf"# {record.name[:4]}: .+", title), record.name
+        assert f"[{record.name[:4]}]({record.name})" in index

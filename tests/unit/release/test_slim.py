@@ -1,0 +1,77 @@
+"""What an image loses: nothing that a program or a library that stays needs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from localcluster.paths import REPOSITORY
+from release.slim import kept_packages, linked_libraries, parse_status, unneeded
+
+LIBC = Path("/usr/lib/libc.so")
+SSL = Path("/usr/lib/libssl.so")
+CRYPTO = Path("/usr/lib/libcrypto.so")
+PERL = Path("/usr/bin/perl")
+PYTHON_SSL = Path("/usr/lib/python3.11/lib-dynload/_ssl.so")
+FILES = {
+    "libc6": [LIBC],
+    "libpython3.11-stdlib": [PYTHON_SSL],
+    "libssl3": [SSL],
+    "libcrypto3": [CRYPTO],
+    "perl-base": [PERL],
+    "python3-pip": [Path("/usr/bin/pip3")],
+}
+LINKS = {PYTHON_SSL: [SSL, LIBC], SSL: [CRYPTO, LIBC], PERL: [LIBC]}
+
+
+def test_a_package_stays_by_its_name_or_because_one_that_stays_links_its_library_over_any_distance() -> None:
+    kept = kept_packages(FILES, lambda path: LINKS.get(path, []))
+    assert kept == {"libc6", "libpython3.11-stdlib", "libssl3", "libcrypto3"}
+
+
+def test_a_library_that_no_package_owns_is_no_reason_to_fail() -> None:
+    assert kept_packages({"libc6": [LIBC]}, lambda path: [Path("/opt/own.so")]) == {"libc6"}
+
+
+def test_a_package_that_was_removed_but_configured_is_not_installed() -> None:
+    status = (
+        "Package: dash\nStatus: install ok installed\nVersion: 1\n\n"
+        "Package: perl\nStatus: deinstall ok config-files\nVersion: 5\n"
+    )
+    assert list(parse_status(status)) == ["dash"]
+
+
+def test_what_python_links_is_found(tmp_path: Path) -> None:
+    import _ctypes
+
+    assert any(path.name.startswith("libffi.so") for path in linked_libraries(Path(_ctypes.__file__)))
+    text = tmp_path / "text"
+    text.write_text("no program")
+    assert linked_libraries(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "goes"),
+    [
+        ("kubernetes/aio/client/api/core_v1_api.py", True),
+        ("kubernetes/client/models/v1_pod.py", True),
+        ("kubernetes/aio/client/api/__init__.py", False),
+        ("kubernetes/aio/client/api_client.py", False),
+        ("kubernetes/aio/client/rest.py", False),
+        ("websocket/tests/test_app.py", True),
+        ("aiohttp/_http_parser.pyx", True),
+        ("aiohttp/_http_parser.cpython-311-x86_64-linux-gnu.so", False),
+        ("aiohttp/test_utils.py", False),
+        ("gpushare/py.typed", False),
+    ],
+)
+def test_of_python_packages_only_what_serves_development_goes(path: str, goes: bool) -> None:
+    assert unneeded(path) is goes
+
+
+def test_gpushare_uses_nothing_of_the_kubernetes_client_that_the_images_leave_out() -> None:
+    """The client loads its generated API on first use, so that only the sources can show it."""
+    used = re.compile(r"kubernetes(\.aio)?\.client\.(api|models)\b|\bclient\.(V\d\w+|\w+Api)\b")
+    sources = sorted((REPOSITORY / "operator").rglob("*.py"))
+    assert sources
+    assert [path.name for path in sources if used.search(path.read_text())] == []
