@@ -241,7 +241,7 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
         assert "failed liveness probe" in terminated(tenant, "unalive")[0]
         assert "has been active for longer than its activeDeadlineSeconds" in terminated(tenant, "deadline")[0]
         assert "is evicted by the kubelet" in terminated(tenant, "stored")[0]
-        assert "has to make room for a critical pod" in terminated(tenant, "preempted")[0]
+        assert "is preempted by the kubelet for a critical pod" in terminated(tenant, "preempted")[0]
 
 
 @contextmanager
@@ -296,7 +296,7 @@ def test_what_a_restarted_kubelet_ends_hurts_no_neighbour(harness: Harness) -> N
                     120,
                     lambda: all_events(tenant),
                 )[0]
-        assert "was not taken back by its kubelet, which had restarted (" in told["rejected"]
+        assert "is rejected by its kubelet after a restart (" in told["rejected"]
         assert "is evicted by the kubelet (The node was low on resource: memory" in told["evicted"]
         assert "which the kubelet ends (Stopping container app)" in told["shut"]
         gpu.wait_capacity(8, 60)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.termination.kubelet_kills import LACK, PODS, REJECTIONS
+from gpushare.agent.termination.kubelet_kills import LACK, POD_REASONS, REJECTIONS
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
@@ -216,7 +216,7 @@ def kubelet_event(**fields: Any) -> Object:
 def test_nobody_but_a_node_says_that_the_kubelet_ends_a_pod(harness: Harness) -> None:
     """The agent ends the clients of such a container: it would be a way to end those of others."""
     create = ("create", "-f", "-")
-    for reason in ("Killing", *PODS, *REJECTIONS, f"{LACK}cpu"):
+    for reason in ("Killing", *POD_REASONS, *REJECTIONS, f"{LACK}cpu"):
         assert "for nodes to write" in refusal(harness.kubectl, *create, body=kubelet_event(reason=reason)), reason
     node = harness.kubectl.acting_as(f"--as=system:node:{NODE}", "--as-group=system:nodes")
     node(*create, "--dry-run=server", stdin=json.dumps(kubelet_event()))

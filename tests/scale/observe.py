@@ -17,24 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.reconcile.daemon_files import DaemonFiles
-from gpushare.agent.usage.observation import UsageMonitor
-from gpushare.agent.usage.violations import Judgement
-from gpushare.api.gpunode import ComputeMode, Limits
+from gpushare.agent.usage.usage import SharedGpu
+from gpushare.agent.usage.violations import Judgement, UsageMonitor
+from gpushare.api.gpunode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.layout import gpu_dir
-from gpushare.mps.wire import DaemonWanted
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 from tests.unit.agent.observed_pods import container_id, pod, share, uid
 
 
-class NobodyActs:
-    def ended(self, *_: Any) -> bool:
+class CountingEnforcer:
+    def was_terminated(self, *_: Any) -> bool:
         return False
 
-    def act(self, judgement: Judgement, terminating: Any) -> None:
-        self.standing = len(judgement.standing)
+    def enforce(self, judgement: Judgement, terminating: Any) -> None:
+        self.confirmed = len(judgement.confirmed)
 
 
 def start_processes(count: int, proc: Path) -> list[int]:
@@ -62,10 +59,8 @@ def views(gpus: int, pids: list[int]) -> dict[str, GpuView]:
     return found
 
 
-def taken(gpus: int, root: Path) -> dict[str, DaemonFiles]:
-    limits = Limits(threads=50, memory_mib=16384)
-    wanted = [DaemonWanted(uuid=f"GPU-{index}", share="a", limits=limits) for index in range(gpus)]
-    return {it.uuid: DaemonFiles(gpu_dir(root, it.uuid), it, None, True, None, 0.0) for it in wanted}
+def taken(gpus: int) -> dict[str, SharedGpu]:
+    return {f"GPU-{index}": SharedGpu("a", None) for index in range(gpus)}
 
 
 def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
@@ -81,18 +76,18 @@ def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
 
 
 async def observe(gpus: int, pids: list[int], readings: int, directory: Path) -> None:
-    pods, on_disk, nobody = [pod(number) for number in range(len(pids))], taken(gpus, directory), NobodyActs()
+    pods, enforcer = [pod(number) for number in range(len(pids))], CountingEnforcer()
     places = {("team", f"pod-{number}", "app"): ("a", f"GPU-{number % gpus}") for number in range(len(pids))}
-    watch = UsageMonitor(boot_clock, nobody, directory / "proc")
+    monitor = UsageMonitor(boot_clock, enforcer, directory / "proc")
     wall, spent = [], []
     for _ in range(readings + 1):
         seen = views(gpus, pids)
         started, before = time.monotonic(), time.process_time()
-        await watch.look(seen, on_disk, pods, {"a": share()}, places, {}, list)
+        await monitor.observe(seen, taken(gpus), pods, {"a": share()}, places, {}, list)
         wall.append((time.monotonic() - started) * 1000)
         spent.append((time.process_time() - before) * 1000)
     later = sorted(spent[1:])
-    print(f"{len(pids)} clients on {gpus} GPUs, {readings} readings; {nobody.standing} above their grant")
+    print(f"{len(pids)} clients on {gpus} GPUs, {readings} readings; {enforcer.confirmed} above their grant")
     print(f"first reading: {spent[0]:.1f} ms of CPU; later ones: median {later[len(later) // 2]:.1f} ms, ", end="")
     print(f"largest {later[-1]:.1f} ms (wall: median {sorted(wall[1:])[len(wall) // 2 - 1]:.1f} ms)")
     print(f"every 2 s that is {later[len(later) // 2] / 20:.2f} % of one core", end="; ")

@@ -26,7 +26,8 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.state import AgentState
 from gpushare.agent.status.status import foreign_holders
 from gpushare.agent.status.writer import GpuNodeWriter
-from gpushare.agent.usage.observation import Enforcer
+from gpushare.agent.usage.usage import SharedGpu
+from gpushare.agent.usage.violations import Enforcer
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock
@@ -193,9 +194,9 @@ class Agent:
             return
         slots = known.kubelet.view.places() if known.kubelet.view else {}
         claimed = self._claims.claims.containers()
-        await known.watch.look(
+        await known.watch.observe(
             known.inventory.views,
-            known.on_disk,
+            {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in known.on_disk.items()},
             known.pods.objects.values(),
             known.models(),
             {**slots, **{name: use.place for name, use in claimed.items()}},

@@ -25,16 +25,16 @@ from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import MeteredHooks, NodeMeters, export
 from gpushare.agent.status.metrics import WITHOUT_DRIVER
 from gpushare.agent.termination.after_fault import FaultedClientReaper
-from gpushare.agent.termination.departure import DepartureGuard
-from gpushare.agent.termination.kubelet_events import KubeletKillWatcher
+from gpushare.agent.termination.departure_guard import DepartureGuard
+from gpushare.agent.termination.kubelet_kills import KubeletKillWatcher
 from gpushare.agent.termination.max_wait import MaxWaitEnforcer
 from gpushare.agent.termination.terminate import ClientTerminator
 from gpushare.agent.usage.enforcement import ViolationEnforcer
-from gpushare.agent.usage.usage import pods_by_cgroup_uid
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Kube
 from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlProgram
@@ -62,7 +62,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
     server = await probes.serve(settings.probe_port, checks)
     async with server, exposed(settings.metrics_port, exported):
         nvml = await _open_nvml(settings)
-        endings = ClientTerminator(settings.root, _controls(settings), told=meters.told)
+        endings = ClientTerminator(settings.root, _controls(settings), attempted=meters.count_attempt)
         announcer = EventRecorder(kube, "gpushare-agent", settings.pod)
         enforcement = ViolationEnforcer(settings.node, endings, _controls(settings), announcer, boot_clock)
         turns = AllocationLock(boot_clock)
@@ -73,22 +73,22 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             LockedPodResources(PodResources(settings.pod_resources), turns),
             _plugins(settings, meters, turns),
             enforcement,
-            turned=meters.turn,
+            turned=meters.observe_turn,
         )
         known = agent.known
         departure = DepartureGuard(
             nvml,
             pods=known.pods_by_uid,
             gpus=known.taken,
-            endings=endings,
-            tell=announcer.tell,
+            terminator=endings,
+            record=announcer.record,
         )
-        expiry = MaxWaitEnforcer(nvml, known.expired, known.pods_by_uid, endings, announcer.tell)
+        expiry = MaxWaitEnforcer(nvml, known.expired, known.pods_by_uid, endings, announcer.record)
         reports = FaultReports(settings.node)
         handover = Handover(settings.root)
-        lingering = FaultedClientReaper(settings.node, known.faults, known.pods_by_uid, announcer.tell)
+        lingering = FaultedClientReaper(settings.node, known.faults, known.pods_by_uid, announcer.record)
         agent.follow_pods(departure.poke)
-        kill_events = KubeletKillWatcher(kube, settings.node, known.pods_by_uid, departure.killing)
+        kill_events = KubeletKillWatcher(kube, settings.node, known.pods_by_uid, departure.add_kill)
         agent.follow_pods(kill_events.poke)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(agent.run())
@@ -105,7 +105,7 @@ async def _watch_xids(nvml: Nvml, reports: FaultReports, agent: Agent) -> None:
     """Runs until cancelled."""
 
     def seen(xid: Xid) -> None:
-        reports.xid(xid, boot_clock())
+        reports.add_xid(xid, boot_clock())
         agent.look_at_kubelet()  # whoever holds nothing now did not cause it
 
     await XidWatch(nvml, seen).run()
@@ -115,11 +115,11 @@ async def _report(known: AgentState, reports: FaultReports, announcer: EventReco
     """Faults, and slots given twice. Runs until cancelled."""
     doubled = DuplicateAllocations()
     while True:
-        found = reports.look(known.fault_looks(), boot_clock())
+        found = reports.update(known.fault_looks(), boot_clock())
         if known.kubelet.view is not None:
             found += doubled.look(known.kubelet.view, known.pods.objects.values())
         for news in found:
-            announcer.tell(news)
+            announcer.record(news)
         await asyncio.sleep(REPORT_SECONDS)
 
 
@@ -133,10 +133,10 @@ async def _hand_over(node: str, known: AgentState, handover: Handover, announcer
             if before is not None:
                 ended = handover.ended(uuid, before.clients)
                 pods = pods_by_cgroup_uid(known.pods.objects.values())
-                for news in absence.told(node, uuid, before, state, ended, pods, now):
+                for news in absence.downtime_events(node, uuid, before, state, ended, pods, now):
                     LOG.warning("%s", news.note)
-                    announcer.tell(news)
-            handover.note(uuid, state, known.observed.get(uuid), now)
+                    announcer.record(news)
+            handover.save(uuid, state, known.observed.get(uuid), now)
         await asyncio.sleep(REPORT_SECONDS)
 
 

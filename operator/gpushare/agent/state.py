@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpushare.agent.faults.reports import GpuLook, look_at
+from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu
@@ -21,8 +21,8 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.observation import Enforcer, UsageMonitor
 from gpushare.agent.usage.usage import Reading
+from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
@@ -146,14 +146,14 @@ class AgentState:
         plans = [self.decisions[uuid].plan for uuid in self.on_disk if uuid in self.decisions]
         return [ExpiredGpu(plan.uuid, plan.share) for plan in plans if plan.ends_clients]
 
-    def fault_looks(self) -> list[GpuLook]:
+    def fault_looks(self) -> list[GpuHealth]:
         """What is known now of each GPU with a daemon of ours, for reports of faults."""
         holders: dict[Uuid, set[str]] = {}
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
         absent = self.kubelet.view.absent if self.kubelet.view else {}
         return [
-            look_at(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
+            gpu_health(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
             for uuid, decision in self.decisions.items()
             if (item := self.on_disk.get(uuid)) is not None
         ]

@@ -16,9 +16,9 @@ from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Note, Write, WriteStage
 from gpushare.fleet.pending import Pending
-from gpushare.kube import events
 from gpushare.kube.client import API_ERRORS, GPU_SHARES, Kube, Object
-from gpushare.kube.event_recorder import Event, EventRecorder
+from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.events import Event, reference
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 8
@@ -110,22 +110,22 @@ class Applier:
         """An event on each claim that fits nowhere, once for each capacity that lacks."""
         about = {item.claim.uid: _reference(item) for item in pending}
         for uid in self._told.keys() - about.keys():
-            self._announcer.over(self._told[uid], EventReason.CLAIM_PENDING)
+            self._announcer.resolve(self._told[uid], EventReason.CLAIM_PENDING)
         self._told = about
         for item in pending:
             regarding = about[item.claim.uid]
             news = Event(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
-            self._announcer.tell(news)
+            self._announcer.record(news)
 
     def _tell(self, note: Note) -> None:
         share = self._world.get(GPU_SHARES, note.share)
         if share is None:
             return
-        regarding = events.reference(share, names.API_VERSION, "GpuShare")
-        self._announcer.tell(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+        regarding = reference(share, names.API_VERSION, "GpuShare")
+        self._announcer.record(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
 
 
 def _reference(item: Pending) -> Object:
     namespace, _, name = item.claim.name.partition("/")
     claim = {"metadata": {"namespace": namespace, "name": name, "uid": item.claim.uid}}
-    return events.reference(claim, "resource.k8s.io/v1", "ResourceClaim")
+    return reference(claim, "resource.k8s.io/v1", "ResourceClaim")

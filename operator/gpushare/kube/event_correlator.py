@@ -1,121 +1,91 @@
-"""Whether an event is news: what was told last of each subject, how often, and how much an object may still say. Pure.
+"""Which events are written, and which count up one that was written before. Pure: times are handed in.
 
-Bounded: the least recent are forgotten first. What is forgotten may be told once more; its event's name, made of what
-it says, then still keeps it from standing there twice.
+Guarantees: an event that equals the last one of its topic passes only if it `happened` anew or the topic was resolved
+in between; an object passes at most BURST events of one reason at once. Memory is bounded: the least recently recorded
+topics are forgotten first. A forgotten event may pass once more; its name, made of its content, then keeps the API
+server from storing it twice.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal
 
-from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube.client import Object
+from gpushare.kube.events import Event, Reason, Topic, topic
 
-SUBJECTS = 4096
+TOPICS = 4096
 CONTENTS = 8
-"""How many things told of one subject are still known when they come back."""
+"""How many contents of one topic are still known when they come back."""
 BURST = 25.0
 REFILL_SECONDS = 300.0
-"""Of an object, for one reason, 25 events come at once, then one in five minutes: the figures of client-go's filter."""
-
-Topic = tuple[str, str, str]
-"""(object, reason, subject)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event. `regarding`: from events.reference; `kind`, `reason`, `action`, `note`: as in events.k8s.io/v1.
-
-    `subject`: what of the object it is about where there may be several, such as a container. `key`: what makes it
-    news; the note where that is empty, so a note with a figure that moves needs a key. `happened`: True where the
-    caller saw the change itself, False where a loop tells how things are.
-    """
-
-    regarding: Object
-    kind: Literal["Normal", "Warning"]
-    reason: EventReason | ShareReason
-    action: str
-    note: str
-    subject: str = ""
-    key: str = ""
-    happened: bool = False
-
-    @property
-    def topic(self) -> Topic:
-        return _topic(self.regarding, self.reason, self.subject)
-
-    @property
-    def content(self) -> str:
-        return self.key or self.note
+"""Of one object and reason, 25 events pass at once, then one in five minutes: the figures of client-go's spam filter."""
 
 
 @dataclass(slots=True)
-class _Told:
-    """`last`: the content told last, None once it is over. `counts`: how often each content was told."""
+class _Recorded:
+    """`last`: the content recorded last; None once it was resolved. `counts`: how often each content was recorded."""
 
     last: str | None
     counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """An event to be written. `times`: how often this process tells it now.
+class CorrelateResult:
+    """An event to be written. `count`: how often this process has recorded it, this time included.
 
-    `repeats`: a change is known to lie between this and what an equal event told before, so that one is counted up.
+    `repeats`: an equal event of an earlier process is another occurrence, so it is counted up.
     """
 
-    times: int
+    count: int
     repeats: bool
 
 
 class EventCorrelator:
-    def __init__(self) -> None:
-        self._told: OrderedDict[Topic, _Told] = OrderedDict()
-        self._budgets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+    def __init__(self, topics: int = TOPICS) -> None:
+        """`topics`: how many are remembered."""
+        self._topics = topics
+        self._recorded: OrderedDict[Topic, _Recorded] = OrderedDict()
+        self._tokens: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        """Of each object and reason: how many events it may still record, and when that was counted."""
 
-    def turn(self, news: Event, now: float) -> Delivery | None:
-        """None: it is no news, or the object has said too much."""
-        told = self._told.get(news.topic)
-        if told is not None:
-            self._told.move_to_end(news.topic)
-            if told.last == news.content and not news.happened:
+    def correlate(self, event: Event, now: float) -> CorrelateResult | None:
+        """None: it is not to be written. `now`: seconds, monotonic."""
+        recorded = self._recorded.get(event.topic)
+        if recorded is not None:
+            self._recorded.move_to_end(event.topic)
+            if recorded.last == event.content and not event.happened:
                 return None
-        if not self._spend(news.topic[:2], now):
+        if not self._take_token(event.topic[:2], now):
             return None
-        repeats = told is not None or news.happened
-        told = self._told.setdefault(news.topic, _Told(None, {}))
-        times = told.counts.get(news.content, 0) + 1
-        told.counts = {**dict(list(told.counts.items())[-CONTENTS:]), news.content: times}
-        told.last = news.content
-        while len(self._told) > SUBJECTS:
-            self._told.popitem(last=False)
-        return Delivery(times, repeats)
+        repeats = recorded is not None or event.happened
+        recorded = self._recorded.setdefault(event.topic, _Recorded(None, {}))
+        count = recorded.counts.get(event.content, 0) + 1
+        recorded.counts = {**dict(list(recorded.counts.items())[-CONTENTS:]), event.content: count}
+        recorded.last = event.content
+        while len(self._recorded) > self._topics:
+            self._recorded.popitem(last=False)
+        return CorrelateResult(count, repeats)
 
-    def over(self, regarding: Object, reason: EventReason | ShareReason, subject: str) -> None:
-        told = self._told.get(_topic(regarding, reason, subject))
-        if told is not None:
-            told.last = None
+    def resolve(self, regarding: Object, reason: Reason, subject: str) -> None:
+        """What the last event of this topic reported has ended: the same event is a new occurrence."""
+        recorded = self._recorded.get(topic(regarding, reason, subject))
+        if recorded is not None:
+            recorded.last = None
 
-    def failed(self, news: Event) -> None:
-        """It was not written: told again it is news, and not a repetition."""
-        told = self._told.get(news.topic)
-        if told is None:
+    def failed(self, event: Event) -> None:
+        """It was not written: recorded again it passes, and does not count as a repetition."""
+        recorded = self._recorded.get(event.topic)
+        if recorded is None:
             return
-        told.counts[news.content] = told.counts.get(news.content, 1) - 1
-        if told.last == news.content:
-            told.last = None
+        recorded.counts[event.content] = recorded.counts.get(event.content, 1) - 1
+        if recorded.last == event.content:
+            recorded.last = None
 
-    def _spend(self, about: tuple[str, str], now: float) -> bool:
-        left, at = self._budgets.get(about, (BURST, now))
+    def _take_token(self, about: tuple[str, str], now: float) -> bool:
+        left, at = self._tokens.get(about, (BURST, now))
         left = min(BURST, left + (now - at) / REFILL_SECONDS)
         allowed = left >= 1.0
-        self._budgets[about] = (left - 1.0 if allowed else left, now)
-        self._budgets.move_to_end(about)
-        while len(self._budgets) > SUBJECTS:
-            self._budgets.popitem(last=False)
+        self._tokens[about] = (left - 1.0 if allowed else left, now)
+        self._tokens.move_to_end(about)
+        while len(self._tokens) > self._topics:
+            self._tokens.popitem(last=False)
         return allowed
-
-
-def _topic(regarding: Object, reason: EventReason | ShareReason, subject: str) -> Topic:
-    about = regarding.get("uid") or f"{regarding['kind']}/{regarding.get('namespace', '')}/{regarding['name']}"
-    return about, reason, subject

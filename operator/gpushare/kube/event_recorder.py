@@ -1,10 +1,11 @@
-"""Events once per change, however often a loop tells the same.
+"""Writes events, each once per change, however often a loop records the same.
 
-Guarantees: what was told last about a subject is not told again, neither by the next loop nor by the next process: an
-event's name is made of what it says, so the API server refuses a second one while the first is kept (an hour by
-default). What ended and came back, or changed and changed back, counts up its event's series, as events.k8s.io/v1
-means it; the count starts anew with each process. Memory and requests are bounded. `tell` never waits and never
-raises; an event that could not be written is logged, and written when its loop tells it again.
+Guarantees: an event that equals the last one of its object, reason and subject is not written again, neither by the
+next loop nor by the next process: its name is made of its content, so the API server refuses a second one while it
+keeps the first (an hour by default). What ended and came back, or changed and changed back, counts up the `series` of
+its event, as events.k8s.io/v1 means it; the count starts anew with each process. Memory and requests are bounded.
+`record` never waits and never raises; an event that could not be written is logged, and written when it is recorded
+again.
 """
 
 import asyncio
@@ -15,20 +16,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube import events
 from gpushare.kube.client import API_ERRORS, EVENTS, KubeError, Object, Resource
-from gpushare.kube.event_correlator import Delivery, Event, EventCorrelator
+from gpushare.kube.event_correlator import CorrelateResult, EventCorrelator
+from gpushare.kube.events import Event, Reason
 
 LOG = logging.getLogger(__name__)
-AT_ONCE = 64
+MAX_REQUESTS = 64
 """Requests under way: each may take its whole time limit when the API server hangs."""
-
-__all__ = ["EventRecorder", "Event"]
 
 
 class EventWriter(Protocol):
-    """What is asked of gpushare.kube.client.Kube, with its errors."""
+    """The part of gpushare.kube.client.Kube that the recorder uses, with its errors."""
 
     async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object: ...
 
@@ -39,33 +38,43 @@ class EventWriter(Protocol):
 
 class EventRecorder:
     def __init__(
-        self, kube: EventWriter, controller: str, instance: str, clock: Callable[[], float] = time.monotonic
+        self,
+        kube: EventWriter,
+        controller: str,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+        correlator: EventCorrelator | None = None,
     ) -> None:
         """`controller`: who reports, such as gpushare-agent; `instance`: its pod. `clock`: seconds, monotonic."""
         self._kube = kube
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._telling = EventCorrelator()
+        self._correlator = correlator or EventCorrelator()
         self._requests: set[asyncio.Task[None]] = set()
 
-    def tell(self, news: Event) -> None:
-        """Writes an event unless this is what was told last of the same object, reason and subject."""
-        if len(self._requests) >= AT_ONCE:
-            LOG.warning("event %s about %s not written: too many are under way", news.reason, news.regarding["name"])
+    @property
+    def requests_under_way(self) -> int:
+        """At most MAX_REQUESTS."""
+        return len(self._requests)
+
+    def record(self, event: Event) -> None:
+        """Writes the event, unless it equals the last one of the same object, reason and subject."""
+        if len(self._requests) >= MAX_REQUESTS:
+            LOG.warning("event %s about %s not written: too many are under way", event.reason, event.regarding["name"])
             return
-        turn = self._telling.turn(news, self._clock())
-        if turn is not None:
-            request = asyncio.create_task(self._write(news, turn))
+        result = self._correlator.correlate(event, self._clock())
+        if result is not None:
+            request = asyncio.create_task(self._write(event, result))
             self._requests.add(request)
             request.add_done_callback(self._requests.discard)
 
-    def over(self, regarding: Object, reason: EventReason | ShareReason, subject: str = "") -> None:
-        """What was told last of it holds no more: telling it again is news."""
-        self._telling.over(regarding, reason, subject)
+    def resolve(self, regarding: Object, reason: Reason, subject: str = "") -> None:
+        """What the last such event reported has ended: recording it again is a new occurrence."""
+        self._correlator.resolve(regarding, reason, subject)
 
     async def flush(self) -> None:
-        """Returns once everything told is written or given up."""
+        """Returns once all that was recorded is written or given up."""
         await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def close(self) -> None:
@@ -74,43 +83,39 @@ class EventRecorder:
             request.cancel()
         await self.flush()
 
-    async def _write(self, news: Event, turn: Delivery) -> None:
+    async def _write(self, event: Event, result: CorrelateResult) -> None:
         try:
-            if turn.times == 1 or not await self._count_up(news, turn.times):
-                await self._create(news, turn)
+            if result.count == 1 or not await self._count_up(event, result.count):
+                await self._create(event, result)
         except API_ERRORS as error:
-            self._telling.failed(news)
-            LOG.warning("event %s about %s not written: %s", news.reason, news.regarding["name"], error)
+            self._correlator.failed(event)
+            LOG.warning("event %s about %s not written: %s", event.reason, event.regarding["name"], error)
 
-    async def _create(self, news: Event, turn: Delivery) -> None:
-        body = events.event(
-            news.regarding,
+    async def _create(self, event: Event, result: CorrelateResult) -> None:
+        body = events.body(
+            event,
+            name=self._name(event),
             controller=self._controller,
             instance=self._instance,
-            kind=news.kind,
-            reason=news.reason,
-            action=news.action,
-            note=news.note,
-            name=self._name(news),
+            at=datetime.now(UTC),
         )
         try:
             await self._kube.create(EVENTS, body, namespace=body["metadata"]["namespace"])
         except KubeError as error:
             if error.reason != "AlreadyExists":
                 raise
-            if turn.repeats:
-                await self._count_up(news, max(turn.times, 2))
+            if result.repeats:
+                await self._count_up(event, max(result.count, 2))
 
-    async def _count_up(self, news: Event, times: int) -> bool:
-        """False: the event is gone by age, so there is nothing to count up."""
-        series = {"count": times, "lastObservedTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    async def _count_up(self, event: Event, count: int) -> bool:
+        """False: the API server has deleted the event for its age, so there is nothing to count up."""
         try:
             await self._kube.patch(
                 EVENTS,
-                self._name(news),
-                {"series": series},
+                self._name(event),
+                events.series(count, datetime.now(UTC)),
                 manager=self._controller,
-                namespace=events.namespace_of(news.regarding),
+                namespace=events.namespace_of(event.regarding),
             )
         except KubeError as error:
             if error.not_found:
@@ -118,6 +123,6 @@ class EventRecorder:
             raise
         return True
 
-    def _name(self, news: Event) -> str:
-        said = "\0".join((self._controller, *news.topic, news.content))
-        return f"{news.regarding['name'][:200]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    def _name(self, event: Event) -> str:
+        identity = "\0".join((self._controller, *event.topic, event.content))
+        return f"{event.regarding['name'][:200]}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

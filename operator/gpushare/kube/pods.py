@@ -1,4 +1,120 @@
-"""Pods as the API shows them: what several parts read off the same fields."""
+"""Pods as the API shows them: the fields that several parts read. Pure.
+
+Guarantees: a field that the API left out or gave as null counts as empty; only what every pod has (name, namespace,
+uid) is required, and KeyError is raised where it is missing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpushare.api import names
+
+Pod = Mapping[str, Any]
+Container = Mapping[str, Any]
+"""An item of a pod's `spec.containers`, `spec.initContainers` or `spec.ephemeralContainers`."""
+ContainerStatus = Mapping[str, Any]
+"""An item of a pod's `status.containerStatuses`, or of those of init or ephemeral containers."""
 
 ENDED_PHASES = ("Succeeded", "Failed")
-"""A pod of such a phase has no running container and never will again."""
+"""A pod in such a phase has no running container and never will again."""
+STATIC_POD_HASH = "kubernetes.io/config.hash"
+"""Annotation: the uid of a static pod as the kubelet knows it. The uid of its mirror in the API is another one."""
+DEFAULT_GRACE_SECONDS = 30.0
+"""Kubernetes' default of terminationGracePeriodSeconds."""
+
+
+def full_name(pod: Pod) -> str:
+    """`namespace/name`."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Such as `ml/a, ml/b and 3 more`, in the order given."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def phase(pod: Pod) -> str:
+    """Empty where the status does not say."""
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether no container of it runs, nor ever will again."""
+    return phase(pod) in ENDED_PHASES
+
+
+def grace_period_seconds(pod: Pod) -> float:
+    """Of the spec; what a deletion gave instead is in the metadata."""
+    seconds = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
+
+
+def containers(pod: Pod, *, ephemeral: bool = False) -> list[Container]:
+    """Containers first, then init containers (sidecars are among them) and, if asked for, ephemeral ones."""
+    spec = pod.get("spec") or {}
+    fields = ("containers", "initContainers", *(("ephemeralContainers",) if ephemeral else ()))
+    return [container for field in fields for container in spec.get(field) or ()]
+
+
+def container_statuses(pod: Pod) -> list[ContainerStatus]:
+    """Of all containers, in the order of `containers`."""
+    status = pod.get("status") or {}
+    fields = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+    return [item for field in fields for item in status.get(field) or ()]
+
+
+def container_id(status: ContainerStatus) -> str:
+    """The runtime's id of the latest instance, without the runtime's name; empty where there is none yet."""
+    return str(status.get("containerID") or "").rpartition("://")[2]
+
+
+def is_running(status: ContainerStatus) -> bool:
+    return (status.get("state") or {}).get("running") is not None
+
+
+def container_name(pod: Pod, of_id: str) -> str:
+    """Of the container that the runtime knows by this id; empty where the status does not show it."""
+    statuses = container_statuses(pod) if of_id else []
+    return next((str(item["name"]) for item in statuses if container_id(item) == of_id), "")
+
+
+def limits(container: Container) -> Mapping[str, Any]:
+    """Its resource limits, as the API has them: quantities may be strings or numbers."""
+    return (container.get("resources") or {}).get("limits") or {}
+
+
+def requested_resources(container: Container) -> list[str]:
+    """The names of the resources that it requests or limits, once each."""
+    resources = container.get("resources") or {}
+    return list({**(resources.get("requests") or {}), **limits(container)})
+
+
+def asks_for_gpu(pod: Pod) -> bool:
+    """Whether it asks for a slot of a share or has a claim, which may be for a part of one of our GPUs."""
+    resources = (resource for container in containers(pod) for resource in limits(container))
+    has_claim = bool((pod.get("spec") or {}).get("resourceClaims"))
+    return has_claim or any(names.share_of_resource(resource) for resource in resources)
+
+
+def may_have_clients(pod: Pod) -> bool:
+    """Whether it asks for a GPU and has not ended."""
+    return asks_for_gpu(pod) and not has_ended(pod)
+
+
+def environment(container: Container) -> dict[str, str]:
+    """The variables that its spec sets by value; those set by a reference are empty."""
+    return {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
+
+
+def cgroup_uid(pod: Pod) -> str:
+    """The uid that the kubelet names the pod's cgroups after: for a static pod, the hash of its file."""
+    metadata = pod["metadata"]
+    static = str((metadata.get("annotations") or {}).get(STATIC_POD_HASH, ""))
+    # Anybody may annotate a pod; in this form it is at least no uid of another ordinary one.
+    return static if re.fullmatch("[0-9a-f]{32}", static) else str(metadata["uid"])
+
+
+def pods_by_cgroup_uid(pods: Iterable[Pod]) -> dict[str, Pod]:
+    return {cgroup_uid(pod): pod for pod in pods}

@@ -23,7 +23,7 @@ from gpushare.agent.usage.enforcement import ViolationEnforcer
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeModes
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
@@ -181,10 +181,10 @@ class FakeTeller:
     def __init__(self) -> None:
         self.told: list[Event] = []
 
-    def tell(self, news: Event) -> None:
-        self.told.append(news)
+    def record(self, event: Event) -> None:
+        self.told.append(event)
 
-    def over(self, regarding: Object, reason: Any, subject: str = "") -> None:
+    def resolve(self, regarding: Object, reason: Any, subject: str = "") -> None:
         pass
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpushare.agent.process.processes import Owner
-from gpushare.agent.usage.usage import Listed, Usage
+from gpushare.agent.usage.usage import ListedProcess, Usage
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
@@ -26,8 +26,8 @@ def container(name: str = "app", share: str | None = "a", grant: Grant | None = 
     return {"name": name, "resources": {"limits": limits}, "env": env}
 
 
-def pod(number: int = 1, *containers: Any, told: bool = True, **metadata: Any) -> Any:
-    """The n-th container's id is `container_id(number * 10 + n)`. `told`: whether its status says so."""
+def pod(number: int = 1, *containers: Any, with_status: bool = True, **metadata: Any) -> Any:
+    """The n-th container's id is `container_id(number * 10 + n)`. `with_status`: whether its status shows them."""
     listed = containers or (container(),)
     statuses = [
         {
@@ -40,7 +40,7 @@ def pod(number: int = 1, *containers: Any, told: bool = True, **metadata: Any) -
     return {
         "metadata": {"name": f"pod-{number}", "namespace": "team", "uid": uid(number), **metadata},
         "spec": {"containers": list(listed)},
-        "status": {"containerStatuses": statuses if told else []},
+        "status": {"containerStatuses": statuses if with_status else []},
     }
 
 
@@ -50,12 +50,12 @@ def owner(number: int = 1, position: int = 0) -> Owner:
 
 def process(
     pid: int, memory_mib: int = 100, *owners: Owner, mps: bool = True, started: int = 100, host: bool = False
-) -> Listed:
-    """Of pod 1's first container unless told otherwise."""
-    return Listed(pid, started, memory_mib, mps, () if host else owners or (owner(),))
+) -> ListedProcess:
+    """Of pod 1's first container by default."""
+    return ListedProcess(pid, started, memory_mib, mps, () if host else owners or (owner(),))
 
 
-def usage(*listed: Listed, **fields: Any) -> Usage:
+def usage(*listed: ListedProcess, **fields: Any) -> Usage:
     """Of a container with a slot and GRANT: 8192 MiB for two processes."""
     values: dict[str, Any] = {
         "uuid": UUID,
@@ -65,7 +65,7 @@ def usage(*listed: Listed, **fields: Any) -> Usage:
         "pod": "pod-1",
         "container": "app",
         "container_id": container_id(10),
-        "listed": listed,
+        "processes": listed,
         "slot": True,
         "grant": GRANT,
         "by_default": False,

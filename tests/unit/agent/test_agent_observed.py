@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.usage import observation as watch
+from gpushare.agent.usage import usage as watch
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import GPU_SHARES, PODS
 from tests.unit.agent.agent_world import SHARE, World
 from tests.unit.agent.observed_pods import container, container_id, pod
 
-TENANT = pod(1, container(), told=False)
+TENANT = pod(1, container(), with_status=False)
 STRANDED = pod(1, name="pod", namespace="ns")
 """The pod that the kubelet here says holds its slots."""
 
@@ -51,7 +51,7 @@ async def test_one_above_it_is_told_in_the_status_and_at_the_pod_and_nobody_is_e
     condition = within_grants(world)
     assert (condition["status"], condition["reason"]) == ("False", "MemoryAboveGrant")
     assert "uses 9000 MiB" in condition["message"]
-    assert "granted are 8192 MiB" in condition["message"]
+    assert "its grant is 8192 MiB" in condition["message"]
     assert {news.reason for news in world.teller.told} == {EventReason.MEMORY_ABOVE_GRANT}
     assert world.daemons.asked == []
 
@@ -115,7 +115,7 @@ async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(
     async def hang(*_: Any) -> None:
         raise HungError("processes on GPUs: no answer within 5 s")
 
-    monkeypatch.setattr(watch.UsageReader, "look", hang)
+    monkeypatch.setattr(watch.UsageReader, "read", hang)
     await serve(world, 9000)
     await world.until(lambda: within_grants(world).get("status") == "True")
     assert findings(world) == []

@@ -1,4 +1,4 @@
-"""Events: once per change, whatever loops and restarts do; what comes back counts up the series of its event."""
+"""Events are written once per change, whatever loops and restarts do; what comes back counts up its event's series."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,8 @@ from gpushare.api.conditions import EventReason
 from gpushare.kube import event_correlator
 from gpushare.kube.client import EVENTS, KubeError, Object, Resource
 from gpushare.kube.event_correlator import EventCorrelator
-from gpushare.kube.event_recorder import AT_ONCE, Event, EventRecorder
+from gpushare.kube.event_recorder import MAX_REQUESTS, EventRecorder
+from gpushare.kube.events import Event
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "app", "namespace": "team", "uid": "u1"}
 ABOVE = Event(
@@ -56,7 +57,7 @@ class Api:
         if self.broken:
             raise KubeError(503, "ServiceUnavailable", "try later")
 
-    def seen(self) -> list[tuple[str, int]]:
+    def stored(self) -> list[tuple[str, int]]:
         """(note, how often), as kubectl shows them."""
         return [(it["note"], it.get("series", {}).get("count", 1)) for it in self.events.values()]
 
@@ -72,30 +73,30 @@ def start(api: Api) -> Callable[[], EventRecorder]:
     return lambda: EventRecorder(api, "gpushare-agent", "agent-1", clock=lambda: 0.0)
 
 
-async def tell(announcer: EventRecorder, *news: Event) -> None:
-    for one in news:
-        announcer.tell(one)
-        await announcer.flush()
+async def record(recorder: EventRecorder, *events: Event) -> None:
+    for event in events:
+        recorder.record(event)
+        await recorder.flush()
 
 
-async def test_a_loop_that_tells_the_same_for_ever_leaves_one_event_and_one_request(api: Api, start: Any) -> None:
-    announcer = start()
+async def test_a_loop_that_records_the_same_for_ever_leaves_one_event_and_one_request(api: Api, start: Any) -> None:
+    recorder = start()
     for gib in range(9, 30):
-        await tell(announcer, replace(ABOVE, note=f"uses {gib} GiB of 8 GiB"))
-    assert api.seen() == [("uses 9 GiB of 8 GiB", 1)]
+        await record(recorder, replace(ABOVE, note=f"uses {gib} GiB of 8 GiB"))
+    assert api.stored() == [("uses 9 GiB of 8 GiB", 1)]
     assert api.requests == 1
 
 
-async def test_without_a_key_the_note_is_what_makes_it_news(api: Api, start: Any) -> None:
+async def test_without_a_key_another_note_is_another_event(api: Api, start: Any) -> None:
     first, second = replace(ABOVE, key="", note="one"), replace(ABOVE, key="", note="two")
-    await tell(start(), first, first, second, second)
-    assert api.seen() == [("one", 1), ("two", 1)]
+    await record(start(), first, first, second, second)
+    assert api.stored() == [("one", 1), ("two", 1)]
 
 
-async def test_a_restarted_process_does_not_tell_again_what_stands_there(api: Api, start: Any) -> None:
+async def test_a_restarted_process_does_not_write_an_event_that_is_stored(api: Api, start: Any) -> None:
     for _ in range(3):
-        await tell(start(), ABOVE, ABOVE)
-    assert api.seen() == [(ABOVE.note, 1)]
+        await record(start(), ABOVE, ABOVE)
+    assert api.stored() == [(ABOVE.note, 1)]
 
 
 @pytest.mark.parametrize(
@@ -106,77 +107,76 @@ async def test_a_restarted_process_does_not_tell_again_what_stands_there(api: Ap
         replace(ABOVE, regarding=POD | {"uid": "u2"}),
     ],
 )
-async def test_another_container_reason_or_object_is_told_of_by_itself(api: Api, start: Any, other: Event) -> None:
-    await tell(start(), ABOVE, other, ABOVE, other)
-    assert [count for _, count in api.seen()] == [1, 1]
+async def test_another_container_reason_or_object_has_an_event_of_its_own(api: Api, start: Any, other: Event) -> None:
+    await record(start(), ABOVE, other, ABOVE, other)
+    assert [count for _, count in api.stored()] == [1, 1]
 
 
 async def test_what_ended_and_came_back_counts_up_its_event(api: Api, start: Any) -> None:
-    announcer = start()
+    recorder = start()
     for _ in range(3):
-        await tell(announcer, ABOVE, ABOVE)
-        announcer.over(POD, ABOVE.reason, ABOVE.subject)
-    assert api.seen() == [(ABOVE.note, 3)]
+        await record(recorder, ABOVE, ABOVE)
+        recorder.resolve(POD, ABOVE.reason, ABOVE.subject)
+    assert api.stored() == [(ABOVE.note, 3)]
     assert api.events[next(iter(api.events))]["series"]["lastObservedTime"].endswith("Z")
 
 
 async def test_what_changes_and_changes_back_counts_up_both_events(api: Api, start: Any) -> None:
-    announcer, below = start(), replace(ABOVE, key="below", note="is back below")
-    await tell(announcer, ABOVE, below, ABOVE, below, ABOVE)
-    assert Counter(dict(api.seen())) == {ABOVE.note: 3, below.note: 2}
+    recorder, below = start(), replace(ABOVE, key="below", note="is back below")
+    await record(recorder, ABOVE, below, ABOVE, below, ABOVE)
+    assert Counter(dict(api.stored())) == {ABOVE.note: 3, below.note: 2}
 
 
-async def test_a_change_that_was_seen_is_counted_even_when_the_last_process_told_the_same(api: Api, start: Any) -> None:
-    seen = replace(ABOVE, happened=True)
-    await tell(start(), seen)
-    await tell(start(), seen)
-    assert api.seen() == [(ABOVE.note, 2)]
+async def test_an_occurrence_is_counted_even_when_the_last_process_recorded_the_same(api: Api, start: Any) -> None:
+    occurrence = replace(ABOVE, happened=True)
+    await record(start(), occurrence)
+    await record(start(), occurrence)
+    assert api.stored() == [(ABOVE.note, 2)]
 
 
 async def test_a_repetition_of_an_event_that_is_gone_by_age_is_written_anew(api: Api, start: Any) -> None:
-    announcer = start()
-    await tell(announcer, ABOVE)
+    recorder = start()
+    await record(recorder, ABOVE)
     api.events.clear()
-    announcer.over(POD, ABOVE.reason, ABOVE.subject)
-    await tell(announcer, ABOVE)
-    assert api.seen() == [(ABOVE.note, 1)]
+    recorder.resolve(POD, ABOVE.reason, ABOVE.subject)
+    await record(recorder, ABOVE)
+    assert api.stored() == [(ABOVE.note, 1)]
 
 
-async def test_an_event_that_could_not_be_written_is_written_when_it_is_told_again(api: Api, start: Any) -> None:
-    announcer, api.broken = start(), True
-    await tell(announcer, ABOVE)
+async def test_an_event_that_could_not_be_written_is_written_when_it_is_recorded_again(api: Api, start: Any) -> None:
+    recorder, api.broken = start(), True
+    await record(recorder, ABOVE)
     api.broken = False
-    await tell(announcer, ABOVE, ABOVE)
-    assert api.seen() == [(ABOVE.note, 1)]
+    await record(recorder, ABOVE, ABOVE)
+    assert api.stored() == [(ABOVE.note, 1)]
 
 
 async def test_an_object_that_flaps_costs_no_more_than_a_burst_and_then_one_event_in_five_minutes(api: Api) -> None:
     now = 0.0
-    announcer = EventRecorder(api, "gpushare-agent", "agent-1", clock=lambda: now)
+    recorder = EventRecorder(api, "gpushare-agent", "agent-1", clock=lambda: now)
     for number in range(100):
-        await tell(announcer, replace(ABOVE, key=str(number)))
+        await record(recorder, replace(ABOVE, key=str(number)))
     assert len(api.events) == event_correlator.BURST
-    await tell(announcer, replace(ABOVE, reason=EventReason.GPU_RELEASED))
-    assert len(api.events) == event_correlator.BURST + 1, "what is told often holds up nothing else"
+    await record(recorder, replace(ABOVE, reason=EventReason.GPU_RELEASED))
+    assert len(api.events) == event_correlator.BURST + 1, "what is recorded often holds up nothing else"
     now = 2 * event_correlator.REFILL_SECONDS
     for number in range(100, 200):
-        await tell(announcer, replace(ABOVE, key=str(number)))
+        await record(recorder, replace(ABOVE, key=str(number)))
     assert len(api.events) == event_correlator.BURST + 3
 
 
-async def test_what_is_remembered_is_bounded_and_what_is_forgotten_is_still_told_once(
-    api: Api, start: Any, monkeypatch: pytest.MonkeyPatch
+async def test_what_is_remembered_is_bounded_and_what_is_forgotten_is_still_stored_once(
+    api: Api,
 ) -> None:
-    monkeypatch.setattr(event_correlator, "SUBJECTS", 2)
-    announcer = start()
+    recorder = EventRecorder(api, "gpushare-agent", "agent-1", lambda: 0.0, EventCorrelator(topics=2))
     containers = [replace(ABOVE, subject=f"c{number}", regarding=POD | {"uid": f"u{number}"}) for number in range(4)]
-    await tell(announcer, *containers, *containers)
-    assert [count for _, count in api.seen()] == [1] * 4
+    await record(recorder, *containers, *containers)
+    assert [count for _, count in api.stored()] == [1] * 4
 
 
 async def test_an_event_about_the_whole_cluster_stands_in_namespace_default(api: Api, start: Any) -> None:
     share = {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuShare", "name": "inference", "uid": "u9"}
-    await tell(start(), replace(ABOVE, regarding=share))
+    await record(start(), replace(ABOVE, regarding=share))
     (event,) = api.events.values()
     assert event["metadata"]["namespace"] == "default"
     assert event["metadata"]["name"].startswith("inference.")
@@ -190,32 +190,32 @@ async def test_an_api_server_that_hangs_holds_up_nobody_and_piles_up_no_requests
         return {}
 
     api.create = hang  # type: ignore[method-assign]
-    announcer = start()
+    recorder = start()
     for number in range(1000):
-        announcer.tell(replace(ABOVE, regarding=POD | {"uid": f"u{number}"}))
-    assert len(announcer._requests) == AT_ONCE
+        recorder.record(replace(ABOVE, regarding=POD | {"uid": f"u{number}"}))
+    assert recorder.requests_under_way == MAX_REQUESTS
     async with asyncio.timeout(5):
-        await announcer.close()
-    assert not announcer._requests
+        await recorder.close()
+    assert recorder.requests_under_way == 0
 
 
-tellings = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans(), st.booleans()), max_size=40)
+recorded = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans(), st.booleans()), max_size=40)
 
 
-@given(tellings)
-def test_whatever_is_told_in_whatever_order_only_news_is_written_and_counts_never_skip(
-    tellings: list[tuple[str, str, bool, bool]],
+@given(recorded)
+def test_whatever_is_recorded_in_whatever_order_only_changes_are_written_and_counts_never_skip(
+    recorded: list[tuple[str, str, bool, bool]],
 ) -> None:
-    memory, last, told = EventCorrelator(), dict[str, str | None](), Counter[tuple[str, str]]()
-    for step, (subject, content, over, happened) in enumerate(tellings):
-        if over:
-            memory.over(POD, ABOVE.reason, subject)
+    correlator, last, written = EventCorrelator(), dict[str, str | None](), Counter[tuple[str, str]]()
+    for step, (subject, content, resolved, happened) in enumerate(recorded):
+        if resolved:
+            correlator.resolve(POD, ABOVE.reason, subject)
             last[subject] = None
-        news = replace(ABOVE, subject=subject, key=content, happened=happened)
-        # So much later that the budget is never what decides.
-        turn = memory.turn(news, step * event_correlator.REFILL_SECONDS)
-        assert (turn is not None) == (happened or last.get(subject) != content)
-        if turn is not None:
-            told[subject, content] += 1
-            assert turn.times == told[subject, content]
+        event = replace(ABOVE, subject=subject, key=content, happened=happened)
+        # So much later that the rate limit never decides.
+        result = correlator.correlate(event, step * event_correlator.REFILL_SECONDS)
+        assert (result is not None) == (happened or last.get(subject) != content)
+        if result is not None:
+            written[subject, content] += 1
+            assert result.count == written[subject, content]
         last[subject] = content

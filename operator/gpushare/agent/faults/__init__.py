@@ -1,1 +1,1 @@
-"""Reports of GPU faults, and of what happened while no agent ran."""
+"""Events about faults of GPUs and MPS daemons, and about what happened during downtime."""

@@ -1,33 +1,33 @@
-"""What befell a GPU while no agent ran, told once by the next one, as far as it is certain. Pure.
+"""What happened to a GPU while no agent ran, reported once by the next agent, as far as it is certain.
 
-Certain is what differs between the last note of an agent and the first look of its successor: what the GPU's supervisor
-has counted in between, and clients that have ended although no agent had asked for that, of pods that were deleted. Not
-known, and not told: whether such a client was in the middle of a kernel, what a container ran into whose pod is still
-there, who came and went in between, and all of a GPU that was given back.
+Certain is what differs between the last note of an agent and the first reading of its successor: what the GPU's
+supervisor has counted in between, and clients that have ended although no agent had them terminated, of pods that were
+deleted. Not known, and so not reported: whether such a client was in mid-kernel, why a container of a pod that still
+exists ended, which clients came and went in between, and anything of a GPU that was released.
 
-seen.json: what an agent leaves to its successor about each GPU, and what that one reads there.
-
-Guarantees: what an earlier agent left is read before anything is written over it. A note is at most NOTE_SECONDS older
-than the agent's end, and younger where the GPU's clients or counts had just changed. Loses: what was on the node's
-disk when that reboots, which ends all clients anyway.
+seen.json holds an agent's last note about one GPU. Guarantees: an earlier agent's notes are read before anything is
+written over them; a note is at most NOTE_SECONDS older than the agent's end, and younger if the GPU's clients or counts
+had just changed. Notes are lost when the node reboots, which ends all clients anyway.
 """
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from gpushare.agent.process import processes
-from gpushare.agent.termination.terminate import TerminationFile, TerminationRecord
+from gpushare.agent.process.processes import PROC, identity, is_alive
+from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
 from gpushare.api.base import ApiModel
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
-from gpushare.kube.event_recorder import Event
+from gpushare.api.timestamps import format_timestamp
+from gpushare.kube.events import Event, EventType
+from gpushare.kube.pods import Pod, first_names
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
 from gpushare.mps.wire import DaemonState
@@ -35,13 +35,11 @@ from gpushare.mps.wire import DaemonState
 LOG = logging.getLogger(__name__)
 
 NOTE_SECONDS = 5.0
-
-
-PODS_TOLD = 8
+MAX_PODS_NAMED = 8
 
 
 class SeenClient(ApiModel, frozen=True):
-    """A process that MPS served. `started`, in clock ticks since boot, tells it from a later one of its PID.
+    """An MPS client. `started`, in clock ticks since boot, tells it from a later process of its PID.
 
     `pod_uid`: the one that its cgroup names; a static pod has another one in the API.
     """
@@ -54,7 +52,7 @@ class SeenClient(ApiModel, frozen=True):
 
 
 class LastSeen(ApiModel, frozen=True):
-    """seen.json, written and read by the agent alone: one GPU as it was last seen."""
+    """seen.json, written and read by the agent alone: the last note about one GPU."""
 
     version: Literal[1] = 1
     at: float = Field(description="Seconds since 1970.")
@@ -65,118 +63,118 @@ class LastSeen(ApiModel, frozen=True):
 
 
 def clients_of(reading: Reading) -> tuple[SeenClient, ...]:
-    """Those that a successor has to know: of pods, through MPS, and not ended yet."""
+    """Those that the next agent has to know: MPS clients of pods that were not terminated yet."""
     return tuple(
         SeenClient(pid=item.pid, started=item.started, pod_uid=usage.pod_uid, namespace=usage.namespace, pod=usage.pod)
         for usage in reading.usages
-        for item in usage.listed
-        if usage.pod and item.mps and not item.ended
+        for item in usage.processes
+        if usage.pod and item.mps and not item.terminated
     )
 
 
-def seen(state: DaemonState, clients: tuple[SeenClient, ...], at: float) -> LastSeen:
-    return LastSeen(
-        at=at, restarts=state.restarts, servers_lost=state.servers_lost, faults=state.faults, clients=clients
-    )
-
-
-def told(
+def downtime_events(
     node: str,
     uuid: Uuid,
     before: LastSeen,
     state: DaemonState,
     ended: Collection[SeenClient],
-    pods: Mapping[str, Mapping[str, Any]],
+    pods: Mapping[str, Pod],
     now: float,
 ) -> Iterator[Event]:
-    """`ended`: of the clients before, those that are gone without having been asked to. `pods`: this node's, by the uid
-    that a SeenClient has.
+    """Pure. `ended`: those of the clients before that have ended without being terminated. `pods`: this node's, by the
+    uid that a SeenClient has. `now`: seconds since 1970.
     """
     when = f"It happened while no agent ran, between {_time(before.at)} and {_time(now)}"
     regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node}
-    kind: Literal["Normal", "Warning"] = "Warning"
-    fault = _counted(before.faults, state.faults)
+    fault = _has_counted(before.faults, state.faults)
     if fault:
-        note = f"GPU {uuid}: {state.last_fault}. {when}. {_suspicion(before.clients)}"
-        yield Event(regarding, kind, EventReason.GPU_FAULT, "Supervise", note, uuid, happened=True)
-    if _counted(before.restarts, state.restarts) or _counted(before.servers_lost, state.servers_lost):
+        note = f"GPU {uuid}: {state.last_fault}. {when}. {_clients_before(before.clients)}"
+        yield Event(regarding, "Warning", EventReason.GPU_FAULT, "Supervise", note, uuid, happened=True)
+    if _has_counted(before.restarts, state.restarts) or _has_counted(before.servers_lost, state.servers_lost):
         failure = state.last_failure or "the MPS daemon ended"
         note = f"GPU {uuid}: {failure}; its clients got error 806. {when}."
-        yield Event(regarding, kind, EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
-    deleted = {f"{it.namespace}/{it.pod}" for it in ended if _is_deleted(pods.get(it.pod_uid))}
+        yield Event(regarding, "Warning", EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
+    deleted = {_name(it) for it in ended if _is_deleted(pods.get(it.pod_uid))}
     if deleted:
-        since = "a fatal fault has hit the MPS server since" if fault else "the MPS server has met no fault since"
-        note = f"GPU {uuid}: clients of deleted pods ended and nobody saw to it that it was in order: "
-        note += f"{_some(deleted)}. {when}; {since}."
-        kind = "Warning" if fault else "Normal"
-        yield Event(regarding, kind, EventReason.UNGUARDED_DEPARTURE, "Depart", note, uuid, happened=True)
+        since = "has met a fatal fault since" if fault else "has met no fault since"
+        note = (
+            f"GPU {uuid}: clients of deleted pods ended without being terminated in order: {_names(deleted)}. {when}; "
+            f"the MPS server {since}."
+        )
+        severity: EventType = "Warning" if fault else "Normal"
+        yield Event(regarding, severity, EventReason.UNGUARDED_DEPARTURE, "Depart", note, uuid, happened=True)
 
 
-def _counted(before: int, now: int) -> bool:
-    """Whether something happened since. A supervisor counts from 0, so a lower count is a new one's own."""
+def _has_counted(before: int, now: int) -> bool:
+    """Whether something happened since. A supervisor counts from 0, so a lower count is a new supervisor's own."""
     return now > before or 0 < now < before
 
 
-def _is_deleted(pod: Mapping[str, Any] | None) -> bool:
+def _is_deleted(pod: Pod | None) -> bool:
     return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _suspicion(clients: Collection[SeenClient]) -> str:
+def _clients_before(clients: Collection[SeenClient]) -> str:
     if not clients:
         return "No client was known before that."
-    return f"Clients before that were those of {_some({f'{it.namespace}/{it.pod}' for it in clients})}."
+    return f"Clients before that were those of {_names({_name(it) for it in clients})}."
 
 
-def _some(pods: Collection[str]) -> str:
-    more = f" and {len(pods) - PODS_TOLD} more" if len(pods) > PODS_TOLD else ""
-    return f"{', '.join(sorted(pods)[:PODS_TOLD])}{more}"
+def _name(client: SeenClient) -> str:
+    return f"{client.namespace}/{client.pod}"
+
+
+def _names(pods: Collection[str]) -> str:
+    return first_names(sorted(pods), MAX_PODS_NAMED)
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
 class Handover:
-    def __init__(self, root: Path, proc: Path = Path("/proc")) -> None:
-        """`root`: of the GPUs' directories."""
+    """Reads the notes of an earlier agent and writes this agent's own."""
+
+    def __init__(self, root: Path, proc: Path = PROC) -> None:
+        """`root`: of the GPUs' directories. Blocks."""
         self._root = root
         self._proc = proc
-        self._noted: dict[Uuid, LastSeen] = {}
-        self._left: dict[Uuid, LastSeen] = {}
+        self._saved: dict[Uuid, LastSeen] = {}
+        self._inherited: dict[Uuid, LastSeen] = {}
         for directory in gpu_dirs(root):
             read = read_model(directory.seen, LastSeen)
             if read.value is not None:
-                self._left[directory.uuid] = read.value
+                self._inherited[directory.uuid] = read.value
             elif not read.absent:
                 LOG.warning("what happened while no agent ran is not known: %s", read.reason)
 
     def take(self, uuid: Uuid) -> LastSeen | None:
-        """What an earlier agent left about the GPU, once; None also where the GPU was given back since."""
-        left = self._left.pop(uuid, None)
-        return left if gpu_dir(self._root, uuid).seen.exists() else None
+        """The note of an earlier agent about the GPU, once. None if the GPU was released since, too."""
+        inherited = self._inherited.pop(uuid, None)
+        return inherited if gpu_dir(self._root, uuid).seen.exists() else None
 
     def ended(self, uuid: Uuid, clients: tuple[SeenClient, ...]) -> list[SeenClient]:
-        """Those that have ended although no agent has asked the GPU's daemon for it."""
+        """Those that have ended although no agent asked the GPU's MPS daemon to terminate them."""
         read = read_model(gpu_dir(self._root, uuid).endings, TerminationFile)
-        asked: set[tuple[int, int]] = {_key(entry) for entry in (read.value.asked if read.value else ())}
-        gone = (it for it in clients if processes.read_start_time(it.pid, self._proc) != it.started)
-        return [it for it in gone if _key(it) not in asked]
+        terminated = {identity(record) for record in (read.value.asked if read.value else ())}
+        return [it for it in clients if not is_alive(it, self._proc) and identity(it) not in terminated]
 
-    def note(self, uuid: Uuid, state: DaemonState, reading: Reading | None, at: float) -> None:
-        """Writes down what is news, or due. `reading` None: the clients are not known now. `at`: seconds since 1970."""
-        noted = self._noted.get(uuid)
-        if reading is None and noted is None:
+    def save(self, uuid: Uuid, state: DaemonState, reading: Reading | None, at: float) -> None:
+        """Writes a note if something changed, or if one is due.
+
+        `reading` None: the clients are not known now. `at`: seconds since 1970.
+        """
+        saved = self._saved.get(uuid)
+        if reading is None and saved is None:
             return  # an earlier agent knew more
-        clients = clients_of(reading) if reading is not None else noted.clients if noted is not None else ()
-        found = seen(state, clients, at)
-        if noted is not None and found == noted.model_copy(update={"at": at}) and 0 <= at - noted.at < NOTE_SECONDS:
+        clients = clients_of(reading) if reading is not None else saved.clients if saved is not None else ()
+        note = LastSeen(
+            at=at, restarts=state.restarts, servers_lost=state.servers_lost, faults=state.faults, clients=clients
+        )
+        if saved is not None and note == saved.model_copy(update={"at": at}) and 0 <= at - saved.at < NOTE_SECONDS:
             return
         try:
-            write_model(gpu_dir(self._root, uuid).seen, found)
+            write_model(gpu_dir(self._root, uuid).seen, note)
         except OSError as error:
-            LOG.warning("GPU %s: what was seen of it could not be noted for the next agent: %s", uuid, error)
-        self._noted[uuid] = found
-
-
-def _key(process: SeenClient | TerminationRecord) -> tuple[int, int]:
-    return process.pid, process.started
+            LOG.warning("GPU %s: what was seen of it could not be saved for the next agent: %s", uuid, error)
+        self._saved[uuid] = note

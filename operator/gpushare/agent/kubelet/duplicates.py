@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, Slot
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
-from gpushare.kube import events
 from gpushare.kube.client import Object
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import ENDED_PHASES
 
 LASTING_SECONDS = 4.0
@@ -48,6 +47,6 @@ def _told(slot: Slot, holders: frozenset[ContainerName], living: Mapping[tuple[s
         f"limits. To end it, delete one of the pods, so that its controller makes a new one."
     )
     for pod in sorted({holder[:2] for holder in holders}):
-        regarding = events.reference(living[pod], "v1", "Pod")
+        regarding = reference(living[pod], "v1", "Pod")
         subject = names.slot_id(uuid, number)
         yield Event(regarding, "Warning", EventReason.SLOT_GIVEN_TWICE, "Observe", note, subject)

@@ -1,1 +1,1 @@
-"""Linux processes, read from /proc, and signals to exactly the process that was read."""
+"""Linux processes: what /proc says of them, and signals to exactly the process that was read."""

@@ -1,6 +1,6 @@
-"""What a node's agent counts and times while it works; what is as it is at a moment is in `metrics`.
+"""The agent's counters and histograms. Gauges are in `metrics`.
 
-The device plugins' hooks are wrapped rather than changed: what is measured is what the kubelet waits for.
+The device plugins' hooks are wrapped rather than changed, so the time measured is the time that the kubelet waits.
 """
 
 import time
@@ -15,11 +15,11 @@ from gpushare.agent.termination.terminate import TerminationCause
 from gpushare.metrics.exported import Exported
 
 FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-PATIENT = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 
 def export(take: Callable[[], NodeSnapshot]) -> tuple[Exported, "NodeMeters"]:
-    """Everything that an agent exports. `take` is called in the event loop."""
+    """All metrics of an agent. `take` is called in the event loop, at each scrape."""
     exported = Exported("agent")
     exported.snapshot(FAMILIES, take, samples)
     return exported, NodeMeters(exported.registry)
@@ -36,35 +36,35 @@ class NodeMeters:
         )
         self.allocate = Histogram(
             "gpushare_allocate_duration_seconds",
-            "How long Allocate took to make a container's edits; the kubelet starts no other pod meanwhile.",
+            "Time that Allocate took to make a container's edits; the kubelet starts no other pod meanwhile.",
             buckets=FAST,
             registry=registry,
         )
         self.allocate_refused = Counter(
             "gpushare_allocate_refused",
-            "Allocations refused since the share could not serve them any more.",
+            "Allocations refused because the share could no longer serve them.",
             registry=registry,
         )
         self.ready = Histogram(
             "gpushare_allocation_ready_seconds",
-            "From Allocate until the container's GPU was verified and had room for it (PreStartContainer).",
-            buckets=PATIENT,
+            "Time from Allocate until the container's GPU was verified and had room for it (PreStartContainer).",
+            buckets=SLOW,
             registry=registry,
         )
         self.not_ready = Counter(
             "gpushare_prestart_not_ready",
-            "Times that PreStartContainer found a container's GPU not ready; it looks twice a second, for 20 s.",
+            "Times that PreStartContainer found a container's GPU not ready; it checks twice a second, for 20 s.",
             registry=registry,
         )
         self._ended = Counter(
             "gpushare_clients_ended",
-            "CUDA client processes ended in order through their MPS daemon, by what asked for it.",
+            "CUDA clients terminated through their MPS daemon, by cause.",
             ["cause"],
             registry=registry,
         )
         self._not_ended = Counter(
             "gpushare_client_end_failures",
-            "Times that clients which were due could not be ended, by what asked for it.",
+            "Attempts in which clients that were due could not be terminated, by cause.",
             ["cause"],
             registry=registry,
         )
@@ -73,24 +73,26 @@ class NodeMeters:
             self._ended.labels(cause.value)
             self._not_ended.labels(cause.value)
 
-    def turn(self, loop: str, seconds: float) -> None:
+    def observe_turn(self, loop: str, seconds: float) -> None:
+        """One turn of a loop of the agent took so long."""
         self._loops.labels(loop).observe(seconds)
 
-    def told(self, cause: TerminationCause, ended: int, trouble: bool) -> None:
-        """Takes what Endings tells of each try."""
-        self._ended.labels(cause.value).inc(ended)
-        if trouble:
+    def count_attempt(self, cause: TerminationCause, terminated: int, failed: bool) -> None:
+        """As `ClientTerminator` reports each attempt: `failed` if other clients could not be terminated."""
+        self._ended.labels(cause.value).inc(terminated)
+        if failed:
             self._not_ended.labels(cause.value).inc()
 
 
 class MeteredHooks:
-    """The same hooks, timed. `clock`: seconds, monotonic.
+    """The same hooks, timed.
 
-    Of an allocation its time is kept until the container may start; one that never does is forgotten with the next one
-    of its id, so there is at most one entry for each id.
+    The time of an allocation is kept until the container may start. If it never does, the next allocation of the same
+    device id replaces it, so there is at most one entry for each id.
     """
 
     def __init__(self, hooks: Hooks, meters: NodeMeters, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, monotonic."""
         self._hooks = hooks
         self._meters = meters
         self._clock = clock
@@ -118,7 +120,7 @@ class MeteredHooks:
             self._meters.not_ready.inc()
         else:
             for device_id in device_ids:
-                # A container that starts again has no allocation of its own.
+                # A container that is started again has no new allocation.
                 if (began := self._allocated_at.pop(device_id, None)) is not None:
                     self._meters.ready.observe(self._clock() - began)
         return why

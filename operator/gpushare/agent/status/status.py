@@ -1,11 +1,12 @@
-"""GpuNode.status from what the agent knows. Pure; the order of everything is fixed, so that equal means equal.
+"""GpuNode.status from what the agent knows. Pure.
 
-What waits for clients on this node, since when and for whom, as the sentence of a condition. Pure.
+Guarantees: lists are in a fixed order, so a status that did not change equals the last one and costs no write; a
+condition keeps its transition time while its status stays; what is not known yet stays as the API has it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.kubelet.holdings import Slots
@@ -30,52 +31,34 @@ from gpushare.api.gpunode import (
     Uuid,
 )
 from gpushare.api.meta import Condition
+from gpushare.kube.pods import Pod, containers, first_names, has_ended, requested_resources
 from gpushare.mps.wire import DaemonState
 
-PodNames = Mapping[tuple[ShareName, Uuid], Collection[str]]
-
-
-def what_waits(assignments: Iterable[Assignment], pods: PodNames) -> str:
-    """Empty when nothing waits. `pods`: namespace/name of those that hold slots."""
-    waiting = sorted((item for item in assignments if item.waiting_since is not None), key=lambda item: item.uuid)
-    return "; ".join(_sentence(item, pods.get((item.share, item.uuid), ())) for item in waiting)
-
-
-def _sentence(item: Assignment, pods: Collection[str]) -> str:
-    change = "to leave it" if item.draining else "for a new MPS pod"
-    whom = f"for {named(pods)}" if pods else "for nobody any more: the change is being made"
-    end = "; maxWait is over, so its clients are being ended" if item.end_clients else ""
-    return f"GPU {item.uuid} of GpuShare {item.share} waits {change} since {item.waiting_since}, {whom}{end}"
-
-
-def named(pods: Collection[str], most: int = MAX_PODS) -> str:
-    """Such as `pod ml/a` or `pods ml/a, ml/b and 3 more`."""
-    listed = sorted(pods)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return f"pod{'' if len(listed) == 1 else 's'} {', '.join(listed[:most])}{more}"
-
-
-FOREIGN = 16
-"""Bound of the API on foreign processes and holders."""
-
+MAX_FOREIGN = 16
+"""Bound of the API on foreign processes and on foreign holders."""
 NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+MPS_SERVER = "nvidia-cuda-mps-server"
+
 NVML_REACHABLE = "NvmlReachable"
 KUBELET_REACHABLE = "KubeletReachable"
 WAITING_FOR_CLIENTS = "WaitingForClients"
 WITHIN_GRANTS = "WithinGrants"
 GPUS_EXCLUSIVE = "GpusExclusive"
 
+PodNames = Mapping[tuple[ShareName, Uuid], Collection[str]]
+"""namespace/name of the pods that hold slots, by (share, GPU)."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What is known of one GPU that a share has or gets. `view` is None where NVML never showed it."""
+    """One GPU that a share has or gets. `state`: its supervisor's; None: it has written none."""
 
     plan: GpuPlan
-    verdict: Readiness
+    readiness: Readiness
     state: DaemonState | None
     drained: bool
     note: str = ""
-    """What the agent itself is waiting for or failing at; told instead of the verdict."""
+    """What the agent itself waits for or fails at; shown instead of the readiness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +71,12 @@ class NodeFacts:
     original_modes: Mapping[Uuid, ComputeMode | None]
     gpus: Collection[GpuFacts]
     held: Mapping[tuple[ShareName, Uuid], Slots] | None
-    """None while the kubelet has not been read yet: the holders told last stay."""
+    """None while the kubelet has not been read yet: the holders in the API stay."""
     holding: PodNames = field(default_factory=dict)
-    """The pods that hold slots, by (share, GPU)."""
     assignments: Collection[Assignment] = ()
-    pods: Iterable[Mapping[str, Any]] = ()
+    pods: Iterable[Pod] = ()
     findings: Sequence[Finding] | None = None
-    """None while nothing was judged yet: what was told last stays."""
+    """None while nothing was judged yet: the findings in the API stay."""
     nvml_error: str = ""
     kubelet_error: str = ""
     now: str = ""
@@ -126,8 +108,9 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
 
 
 def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
-    """Whether somebody waits for this change: daemons coming, going, ready or drained; GPUs coming or lost;
-    pods that hold whole GPUs."""
+    """Whether others act on this change: MPS daemons that come, go, get ready or are drained; GPUs that come or are
+    lost; pods that hold whole GPUs.
+    """
 
     def essence(status: GpuNodeStatus) -> object:
         return (
@@ -139,25 +122,38 @@ def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
     return essence(new) != essence(old)
 
 
-def foreign_holders(pods: Iterable[Mapping[str, Any]]) -> list[ForeignHolder]:
-    """Pods that have not ended and asked for a whole NVIDIA GPU or a MIG device."""
+def what_waits(assignments: Iterable[Assignment], pods: PodNames) -> str:
+    """The changes that wait for clients of this node, as sentences; empty if nothing waits."""
+    waiting = sorted((item for item in assignments if item.waiting_since is not None), key=lambda item: item.uuid)
+    return "; ".join(_waiting_sentence(item, pods.get((item.share, item.uuid), ())) for item in waiting)
+
+
+def _waiting_sentence(item: Assignment, pods: Collection[str]) -> str:
+    change = "to leave it" if item.draining else "for a new MPS pod"
+    reason = f"for {name_pods(pods)}" if pods else "for no pod any more: the change is being made"
+    end = "; maxWait is over, so its clients are being ended" if item.end_clients else ""
+    return f"GPU {item.uuid} of GpuShare {item.share} waits {change} since {item.waiting_since}, {reason}{end}"
+
+
+def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
+    """Such as `pod ml/a` or `pods ml/a, ml/b and 3 more`."""
+    return f"pod{'' if len(pods) == 1 else 's'} {first_names(sorted(pods), most)}"
+
+
+def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
+    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device."""
     found = {
         (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
         for pod in pods
-        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-        for resource in _asked_for(pod.get("spec", {}))
+        if not has_ended(pod)
+        for container in containers(pod)
+        for resource in requested_resources(container)
         if resource.startswith(NVIDIA_PREFIXES)
     }
     return [
         ForeignHolder(namespace=namespace, pod=name, resource=resource)
-        for namespace, name, resource in sorted(found)[:FOREIGN]
+        for namespace, name, resource in sorted(found)[:MAX_FOREIGN]
     ]
-
-
-def _asked_for(spec: Mapping[str, Any]) -> Iterable[str]:
-    for container in [*spec.get("containers", ()), *(spec.get("initContainers") or ())]:
-        resources = container.get("resources") or {}
-        yield from {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
 
 
 def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gpu:
@@ -166,7 +162,7 @@ def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gp
     foreign = [
         ForeignProcess(pid=process.pid, memory_mib=process.memory_mib, command=view.commands.get(process.pid, "")[:64])
         for process in sorted(view.processes.compute, key=lambda process: process.pid)
-        if process.pid not in clients and not _ours(process.pid, view, facts, servers)
+        if process.pid not in clients and not _is_our_server(process.pid, view, facts, servers)
     ]
     return Gpu(
         uuid=info.uuid,
@@ -181,14 +177,14 @@ def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gp
         original_compute_mode=facts.original_modes.get(info.uuid),
         mig_enabled=info.mig_enabled,
         lost=view.lost,
-        foreign_processes=foreign[:FOREIGN],
+        foreign_processes=foreign[:MAX_FOREIGN],
     )
 
 
-def _ours(pid: int, view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> bool:
-    """A server that state.json names, or one on a GPU of ours that it is about to name."""
-    taken = any(item.plan.uuid == view.info.uuid for item in facts.gpus)
-    return pid in servers or (taken and view.commands.get(pid) == "nvidia-cuda-mps-server")
+def _is_our_server(pid: int, view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> bool:
+    """Whether state.json names it, or is about to: an MPS server on a GPU that a share has."""
+    shared = any(item.plan.uuid == view.info.uuid for item in facts.gpus)
+    return pid in servers or (shared and view.commands.get(pid) == MPS_SERVER)
 
 
 def _daemon(item: GpuFacts) -> DaemonStatus | None:
@@ -196,14 +192,13 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
     if limits is None and item.plan.stage is not GpuStage.NOTHING_TO_DRAIN:
         return None
     state = item.state
-    told = Readiness(DaemonReason.STOPPING if item.plan.stage is GpuStage.STOP else item.verdict.reason, item.note)
-    shown = told if item.note else item.verdict
+    reason = DaemonReason.STOPPING if item.note and item.plan.stage is GpuStage.STOP else item.readiness.reason
     return DaemonStatus(
         uuid=item.plan.uuid,
         share=item.plan.share,
-        ready=item.verdict.ready,
-        reason=shown.reason.value,
-        message=shown.message[:1024],
+        ready=item.readiness.ready,
+        reason=reason.value,
+        message=(item.note or item.readiness.message)[:1024],
         wanted=limits or Limits(threads=1, memory_mib=1),
         in_force=state.in_force if state else None,
         server_pid=state.server_pid if state else None,
@@ -241,24 +236,24 @@ def _within_grants(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
 
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
-    """Where the agent sets the modes itself, a daemon that is ready says as much."""
+    """Only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
     if facts.modes is ComputeModes.MANAGE:
         return []
     shared = {item.plan.uuid for item in facts.gpus}
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
-    told = [
-        f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which is left as it is: processes can use it past "
-        f"MPS and every limit; `nvidia-smi -i {view.info.uuid} -c EXCLUSIVE_PROCESS` refuses them"
+    open_gpus = [
+        f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which the agent does not change: processes can use "
+        f"it past MPS and every limit; `nvidia-smi -i {view.info.uuid} -c EXCLUSIVE_PROCESS` refuses them"
         for view in views
         if not view.lost and view.mode is not ComputeMode.EXCLUSIVE_PROCESS
     ]
-    if not told:
+    if not open_gpus:
         return [_since(GPUS_EXCLUSIVE, "True", "ExclusiveProcess", "", facts, before)]
-    return [_since(GPUS_EXCLUSIVE, "False", "ComputeModeLeft", "; ".join(told), facts, before)]
+    return [_since(GPUS_EXCLUSIVE, "False", "ComputeModeLeft", "; ".join(open_gpus), facts, before)]
 
 
 def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:
-    """True while a change waits for clients of this node: the one condition here that is well when False."""
+    """True while a change waits for clients of this node: the only condition here for which False is good."""
     message = what_waits(facts.assignments, facts.holding)
     reason = "ChangeWaits" if message else "NothingWaits"
     return _since(WAITING_FOR_CLIENTS, "True" if message else "False", reason, message, facts, before)

@@ -1,15 +1,14 @@
-"""This node's GpuNode: created when missing, its status written when it differs, and seldom.
+"""Creates this node's GpuNode if it is missing, and writes its status if it differs.
 
-A GpuNode goes with its Node object, by garbage collection; as long as the agent runs it comes back with the Node.
+A GpuNode is deleted with its Node object, by garbage collection; while the agent runs, it comes back with the Node.
 
-When a changed status may be written: at once after quiet, seldom under constant change. Pure, with the clock given.
-
-Two speeds. What others act on (a daemon becomes ready, a GPU is drained) is written at once; the rest waits until 10 s
-after the last write. Both spend from the same allowance of one write per 2 s that saves up a few: shares that are made
-and deleted in quick succession are not held up, and something that flaps all day costs the API server little.
+Guarantees: a change that others act on (a daemon becomes ready, a GPU is drained) is written at once, any other 10 s
+after the last write. Both spend from one allowance, which earns one write per 2 s and saves up to ten: shares that are
+made and deleted in quick succession are not held up, and a status that flaps all day costs the API server little.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,22 +20,31 @@ from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
 LOG = logging.getLogger(__name__)
 
 INTERVAL = 10.0
-"""Seconds between two writes that nobody waits for."""
+"""Seconds between two writes that are not urgent."""
 EARNED_EVERY = 2.0
 SAVED = 10.0
+MANAGER = "gpushare-agent"
+RETRY_SECONDS = 5.0
+CACHE_LAG_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Throttle:
+    """When a changed status may be written. Pure: `now` is in seconds, monotonic.
+
+    `interval`: seconds between two writes that are not urgent.
+    """
+
     allowance: float = SAVED
     counted_at: float = 0.0
-    last_write: float = -INTERVAL
+    last_write: float = -math.inf
+    interval: float = INTERVAL
 
     def wait(self, now: float, *, urgent: bool) -> float:
         """Seconds until a write is due; 0 means now."""
         earned = self._allowance(now)
         for_allowance = max(0.0, (1.0 - earned) * EARNED_EVERY)
-        return for_allowance if urgent else max(for_allowance, self.last_write + INTERVAL - now)
+        return for_allowance if urgent else max(for_allowance, self.last_write + self.interval - now)
 
     def wrote(self, now: float) -> None:
         self.allowance = self._allowance(now) - 1.0
@@ -46,24 +54,20 @@ class Throttle:
         return min(SAVED, self.allowance + (now - self.counted_at) / EARNED_EVERY)
 
 
-MANAGER = "gpushare-agent"
-RETRY_SECONDS = 5.0
-CACHE_LAG_SECONDS = 5.0
-
-
 class GpuNodeWriter:
-    def __init__(self, kube: Kube, node: str, clock: Callable[[], float]) -> None:
+    def __init__(self, kube: Kube, node: str, clock: Callable[[], float], interval: float = INTERVAL) -> None:
+        """`clock`: seconds, monotonic. `interval`: seconds between two writes that are not urgent."""
         self._kube = kube
         self._node = node
         self._clock = clock
-        self._throttle = Throttle(counted_at=clock())
+        self._throttle = Throttle(counted_at=clock(), interval=interval)
         self._create_at = 0.0
         self._write_at = 0.0
         self._written: tuple[str, GpuNodeStatus, float] | None = None
-        """(the object's uid, status, when): what a cache that lags behind our own write does not show yet."""
+        """(the object's uid, status, when): a cache that lags behind our own write does not show it yet."""
 
     async def create(self) -> None:
-        """Errors are logged; the caller tries again with its next tick, which this holds to one in 5 s."""
+        """Errors are logged. Call it at every tick: it makes at most one attempt in RETRY_SECONDS."""
         if self._clock() < self._create_at:
             return
         self._create_at = self._clock() + RETRY_SECONDS
@@ -75,7 +79,7 @@ class GpuNodeWriter:
             LOG.warning("GpuNode %s not created: %s", self._node, error)
 
     async def write(self, status: GpuNodeStatus, cached: GpuNode) -> None:
-        """Writes `status` if it differs from what the API holds and a write is due."""
+        """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried by later calls."""
         now = self._clock()
         if status == cached.status or self._just_written(cached.metadata.uid, status, now):
             return

@@ -1,1 +1,1 @@
-"""Ending CUDA clients through their MPS daemon: departures, `maxWait`, clients left by a fault."""
+"""Ending CUDA clients in order: of departing pods, after `maxWait`, and those that a fault left behind."""

@@ -1,49 +1,53 @@
-"""Clients that linger after a fatal fault, ended once the share's faultTimeout is over.
+"""Ends faulted clients once the share's `faultTimeout` is over.
 
-One idle notebook would keep the GPU from everybody for ever, since a server in FAULT takes no new client until its last
-client has ended.
+A server in FAULT takes no new client until its last client has ended, so one idle notebook would keep everybody else
+off the GPU for ever.
 
-Guarantees: only processes that the server itself lists as clients while it is in FAULT, and that were there before the
-fault, are ended; none before the timeout, and none without a word on its pod before and after. By SIGTERM, and after
-its pod's grace period by SIGKILL, not through the daemon: in FAULT `terminate_client` hangs that until the process has
-ended (measured on H200). The signals harm nobody: the contexts of all clients are lost already (700 or 719 in each of
-them, measured), so that no kernel is cut off. What is of no pod is never signalled.
-
-Clients that a fatal fault left behind, and what comes next for each. Pure: times are CLOCK_BOOTTIME seconds.
+Guarantees: only processes are ended that the server itself lists as clients while it is in FAULT, and that started
+before the fault; none before the timeout, and none without an event on its pod before and after. A process that
+belongs to no pod is never signalled. The signals are SIGTERM and, after the pod's grace period, SIGKILL; the MPS daemon
+is not asked, since `terminate_client` in FAULT hangs it until the process has ended (measured on H200). The signals
+harm nobody: the contexts of all clients are lost already (700 or 719 in each of them, measured), so no kernel is cut
+off.
 """
 
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
-from typing import Literal
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes, signals
-from gpushare.agent.process.processes import Process
-from gpushare.agent.termination.departing import container_name
+from gpushare.agent.process.processes import PROC, Identity, Process, identity
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube import events
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event, reference
+from gpushare.kube.pods import container_name, grace_period_seconds
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import FRESH_SECONDS, DaemonState
 
 LOG = logging.getLogger(__name__)
 
 TICKS = os.sysconf("SC_CLK_TCK")
+SCAN_SECONDS = 1.0
+PROC_SECONDS = 5.0
+
+Send = Callable[[Process, Signals, Path], bool]
+"""As `signals.send`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
-    """A GPU of `share` whose server was hit at `since` and waits for `clients`, by PID. `timeout`: seconds."""
+    """A GPU of `share` whose server has been in FAULT since `since` (CLOCK_BOOTTIME seconds) and waits for `clients`,
+    by PID. `timeout`: seconds.
+    """
 
     uuid: Uuid
     share: ShareName
@@ -53,7 +57,7 @@ class GpuFault:
 
 
 def faults_of(states: Mapping[Uuid, DaemonState], shares: Mapping[ShareName, GpuShare], now: float) -> list[GpuFault]:
-    """By the fresh word of supervisors whose share is known: a timeout that is not known is not over."""
+    """From fresh states of supervisors whose share is known: a timeout that is not known is not over."""
     return [
         GpuFault(uuid, state.share, state.fault_since, float(share.fault_timeout_seconds), tuple(state.faulted_clients))
         for uuid, state in states.items()
@@ -64,9 +68,10 @@ def faults_of(states: Mapping[Uuid, DaemonState], shares: Mapping[ShareName, Gpu
     ]
 
 
-def step(now: float, due: float, sent: Mapping[Signals, float], grace: float | None) -> Signals | None:
-    """The signal that comes next. `due`: when the timeout is over. `sent`: when each was sent first. `grace`: of its
-    pod, None: of no pod.
+def next_signal(now: float, due: float, sent: Mapping[Signals, float], grace: float | None) -> Signals | None:
+    """`due`: when the timeout is over. `sent`: when each signal was sent. `grace`: of its pod; None: it has no pod.
+
+    All times are CLOCK_BOOTTIME seconds.
     """
     if now < due or grace is None:
         return None
@@ -76,12 +81,8 @@ def step(now: float, due: float, sent: Mapping[Signals, float], grace: float | N
 
 
 def started_at(process: Process) -> float:
-    """When it started, in CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
+    """In CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
     return process.started / TICKS
-
-
-LOOK_SECONDS = 1.0
-PROC_SECONDS = 5.0
 
 
 class FaultedClientReaper:
@@ -90,79 +91,84 @@ class FaultedClientReaper:
         node: str,
         faults: Callable[[], Collection[GpuFault]],
         pods: Callable[[], Mapping[str, Object]],
-        tell: Callable[[Event], None],
+        record: Callable[[Event], None],
         clock: Callable[[], float] = boot_clock,
-        proc: Path = Path("/proc"),
+        proc: Path = PROC,
+        send: Send = signals.send,
     ) -> None:
-        """`faults`: those of now, by a fresh word of their supervisors. `pods`: this node's by uid."""
+        """`faults`: those of now, by `faults_of`. `pods`: this node's by uid. `record`: takes an event, and never
+        waits. `clock`: CLOCK_BOOTTIME seconds.
+        """
         self._node = node
         self._faults = faults
         self._pods = pods
-        self._tell = tell
+        self._record = record
         self._clock = clock
         self._proc = proc
-        self._lane = BlockingCaller("processes after a fault", PROC_SECONDS)
-        self._sent: dict[tuple[int, int], dict[signal.Signals, float]] = {}
-        """When each signal was sent first, by PID and start time."""
-        self._acted: dict[Uuid, set[int]] = {}
-        self._trouble = ""
+        self._send = send
+        self._proc_caller = BlockingCaller("processes after a fault", PROC_SECONDS)
+        self._sent: dict[Identity, dict[Signals, float]] = {}
+        """When each signal was sent."""
+        self._signalled: dict[Uuid, set[int]] = {}
+        """PIDs."""
+        self._problems = LogOnChange(LOG)
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.scan()
+            await asyncio.sleep(SCAN_SECONDS)
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
+        """Once: what is due now."""
         faults = self._faults()
         try:
             for fault in faults:
-                await self._attend(fault)
+                await self._scan_gpu(fault)
         except HungError as error:
             self._note(str(error))
-        for uuid in self._acted.keys() - {fault.uuid for fault in faults}:
-            self._tell_over(uuid, self._acted.pop(uuid))
+        for uuid in self._signalled.keys() - {fault.uuid for fault in faults}:
+            self._record_end(uuid, self._signalled.pop(uuid))
         if not faults:
             self._sent.clear()
 
-    async def _attend(self, fault: GpuFault) -> None:
-        lingering = await self._lane.call(self._read, fault)
-        due = {process: self._step(fault, process) for process in lingering}
-        for process in lingering:
-            self._warn(fault, process)
-        trouble = ""
+    async def _scan_gpu(self, fault: GpuFault) -> None:
+        faulted = await self._proc_caller.call(self._faulted_clients, fault)
+        due = {process: self._next_signal(fault, process) for process in faulted}
+        for process in faulted:
+            self._record_fault(fault, process)
+        problem = ""
         for process, number in due.items():
             if number is not None:
-                trouble = self._signal(fault, process, number) or trouble
-        self._note(trouble)
+                problem = self._signal(fault, process, number) or problem
+        self._note(problem)
 
-    def _read(self, fault: GpuFault) -> list[Process]:
-        """Blocks. A PID that is younger than the fault is somebody else's by now."""
+    def _faulted_clients(self, fault: GpuFault) -> list[Process]:
+        """Blocks. A process that is younger than the fault has reused a client's PID."""
         return [it for it in processes.read_all(fault.clients, self._proc) if started_at(it) <= fault.since]
 
-    def _step(self, fault: GpuFault, process: Process) -> signal.Signals | None:
-        sent = self._sent.get((process.pid, process.started), {})
+    def _next_signal(self, fault: GpuFault, process: Process) -> Signals | None:
         pod = self._pod(process)
-        grace = None if pod is None else float(pod["spec"].get("terminationGracePeriodSeconds") or 0)
-        return step(self._clock(), fault.since + fault.timeout, sent, grace)
+        grace = None if pod is None else grace_period_seconds(pod)
+        return next_signal(self._clock(), fault.since + fault.timeout, self._sent.get(identity(process), {}), grace)
 
-    def _signal(self, fault: GpuFault, process: Process, number: signal.Signals) -> str:
-        """What went wrong, if anything did."""
+    def _signal(self, fault: GpuFault, process: Process, number: Signals) -> str:
+        """Returns the problem, if there was one."""
         try:
-            sent = signals.send(process, number, self._proc)
+            sent = self._send(process, number, self._proc)
         except OSError as error:
             return f"process {process.pid} cannot be signalled: {error.strerror or error}"
-        self._sent.setdefault((process.pid, process.started), {})[number] = self._clock()
-        self._acted.setdefault(fault.uuid, set()).add(process.pid)
+        self._sent.setdefault(identity(process), {})[number] = self._clock()
+        self._signalled.setdefault(fault.uuid, set()).add(process.pid)
         if sent:
-            self._tell_end(fault, process, number)
+            self._record_signal(fault, process, number)
         return ""
 
     def _pod(self, process: Process) -> Object | None:
         return self._pods().get(process.owner.pod_uid) if process.owner else None
 
-    def _warn(self, fault: GpuFault, process: Process) -> None:
-        self._event(
+    def _record_fault(self, fault: GpuFault, process: Process) -> None:
+        self._record_on_pod(
             process,
             EventReason.CLIENT_FAULTED,
             f"A fatal fault on GPU {fault.uuid}, its own or that of one of its neighbours, has taken the CUDA contexts "
@@ -170,36 +176,34 @@ class FaultedClientReaper:
             f"it. It is ended {fault.timeout:.0f} s after the fault (faultTimeout of GpuShare {fault.share}).",
         )
 
-    def _tell_end(self, fault: GpuFault, process: Process, number: signal.Signals) -> None:
-        self._event(
+    def _record_signal(self, fault: GpuFault, process: Process, number: Signals) -> None:
+        self._record_on_pod(
             process,
             EventReason.PROCESS_ENDED,
-            f"Sent {number.name} to it: process {process.pid}{self._container(process)} still held GPU {fault.uuid} "
+            f"Sent {number.name} to process {process.pid}{self._container(process)}, which still held GPU {fault.uuid} "
             f"{fault.timeout:.0f} s after a fatal fault (faultTimeout of GpuShare {fault.share}). Its CUDA contexts "
             "were lost with the fault.",
         )
 
-    def _tell_over(self, uuid: Uuid, pids: set[int]) -> None:
-        told = ", ".join(map(str, sorted(pids)))
-        note = f"GPU {uuid}: the clients that a fatal fault had left behind were ended after faultTimeout: PID {told}"
+    def _record_end(self, uuid: Uuid, pids: set[int]) -> None:
+        note = f"GPU {uuid}: faulted clients were ended after faultTimeout: PID {', '.join(map(str, sorted(pids)))}"
         regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": self._node}
         reason = EventReason.FAULTED_CLIENTS_ENDED
-        self._tell(Event(regarding, "Warning", reason, "EndClients", note, uuid, happened=True))
+        self._record(Event(regarding, "Warning", reason, "EndClients", note, uuid, happened=True))
 
-    def _event(self, process: Process, reason: EventReason, note: str) -> None:
+    def _record_on_pod(self, process: Process, reason: EventReason, note: str) -> None:
         pod = self._pod(process)
-        if pod is None:
-            return
-        kind: Literal["Normal", "Warning"] = "Warning"
-        subject = f"{process.pid}/{process.started}"
-        self._tell(Event(events.reference(pod, "v1", "Pod"), kind, reason, "EndFaultedClient", note, subject))
+        if pod is not None:
+            regarding, subject = reference(pod, "v1", "Pod"), f"{process.pid}/{process.started}"
+            self._record(Event(regarding, "Warning", reason, "EndFaultedClient", note, subject))
 
     def _container(self, process: Process) -> str:
         pod = self._pod(process)
         name = container_name(pod, process.owner.container_id) if pod is not None and process.owner else ""
         return f" (container {name})" if name else ""
 
-    def _note(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            LOG.warning("clients that a fault left behind are not ended yet, trying again: %s", trouble)
-        self._trouble = trouble
+    def _note(self, problem: str) -> None:
+        if problem:
+            self._problems.log("faulted clients are not ended yet, trying again: %s", problem)
+        else:
+            self._problems.clear()

@@ -1,45 +1,56 @@
-"""What the kubelet says when it ends a container or a pod by itself. Pure.
+"""Containers and pods that the kubelet ends by itself, as its events report them.
 
-A termination that the kubelet decides alone shows in no pod's status until no container runs any more
-(status_manager.go:1473,1504 of Kubernetes 1.37). But it records an event `Killing` for each container before it runs
-the preStop hook and sends SIGTERM (kuberuntime_container.go:887,897,915), whose message tells a failed probe or hook, a
-changed definition or a resize. Why it ends a pod as a whole it tells before that, where it tells it: see PODS. Nothing
-tells it on a pod when the node shuts down (nodeshutdown_manager.go:159) or a pod's sandbox is made anew.
+Such a termination shows in no pod's status until no container runs any more (status_manager.go:1473,1504 of Kubernetes
+1.37). But the kubelet records an event `Killing` for each container before it runs the preStop hook and sends SIGTERM
+(kuberuntime_container.go:887,897,915); its message names a failed probe or hook, a changed definition or a resize. Why
+it ends a pod as a whole, an event before that says, for the reasons in POD_REASONS. No event about the pod says so when
+the node shuts down (nodeshutdown_manager.go:159) or when a pod's sandbox is made anew.
 
-Events are best effort: of one pod at most 25 at once and then one in five minutes are written (client-go's spam
-filter).
+Guarantees: an event counts only for the pod that it names in full, in the event's own namespace. Anybody who may create
+events can write one like these, so a policy of ours refuses them to all but nodes. A namespace is watched only while a
+pod with clients of this node is in it: the API server keeps no cache of events, so watching all of a cluster's from
+every node would read them from etcd once for each node.
 
-Anybody who may create events can write one like these, so a policy of ours refuses them to all but nodes; and an event
-counts only for the pod that it names fully, in its own namespace.
+Does not guarantee that an event comes, or in time: of one pod the kubelet writes at most 25 at once and then one in
+five minutes (client-go's spam filter).
 """
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+
+from gpushare.api.timestamps import parse_timestamp
+from gpushare.kube.client import CORE_EVENTS, Kube, Object
+from gpushare.kube.pods import containers, grace_period_seconds, may_have_clients, phase
+from gpushare.kube.reflector import Follower
+
+LOG = logging.getLogger(__name__)
 
 SELECTOR = "involvedObject.kind=Pod,source=kubelet," + ",".join(
     f"reason!={reason}" for reason in ("Scheduled", "Pulling", "Pulled", "Created", "Started", "BackOff", "Unhealthy")
 )
-"""A selector cannot say "or", so it leaves out what is frequent; `killing_of` picks from the rest."""
+"""A selector cannot say "or", so it leaves out the frequent reasons; `kubelet_kill` picks from the rest."""
 EVICTION_SECONDS = 1.0
-"""Grace of an eviction for pressure (eviction_manager.go:62,431), and of a pod that is not taken back. A soft eviction
-may leave more, which nothing tells."""
+"""Grace of an eviction for pressure (eviction_manager.go:62,431), and of a rejected pod. A soft eviction may give more,
+but no event says so."""
 
-PODS: Mapping[str, str] = {
+POD_REASONS: Mapping[str, str] = {
     "Evicted": "is evicted by the kubelet",  # eviction_manager.go:643
-    "Preempting": "has to make room for a critical pod, as the kubelet decided",  # preemption.go:112
+    "Preempting": "is preempted by the kubelet for a critical pod",  # preemption.go:112
     "DeadlineExceeded": "has been active for longer than its activeDeadlineSeconds",  # active_deadline.go:74
 }
 """The reasons with which the kubelet ends a pod as a whole; each completes "its pod …"."""
 REJECTIONS = ("NodeAffinity", "TopologyAffinityError", "UnexpectedAdmissionError")
 LACK = "OutOf"
-"""A restarted kubelet admits the pods of its node anew. One that does not fit any more fails, and what still runs of it
-is killed within two seconds (kubelet.go:2924, kubelet_pods.go:1429). A reason that begins with LACK names a resource:
-that of the slots too, where it is the labels of the node that do not fit (predicate.go:268). For a node's conditions
-the reason is Evicted."""
+"""A restarted kubelet admits the pods of its node anew. A pod that no longer fits fails, and what still runs of it is
+killed within two seconds (kubelet.go:2924, kubelet_pods.go:1429). A reason that begins with LACK names a resource,
+slots included, even where the node's labels do not fit (predicate.go:268). If a condition of the node is the cause, the
+reason is Evicted."""
 RESTARTED_WITH_ALL = "killing"
-"""What it says of a container that it restarts because another one's restart rule wants all of them restarted
+"""The message for a container that the kubelet restarts because another one's restart rule restarts all of them
 (kuberuntime_manager.go:1642): without any grace, and without its preStop hook."""
 
 _CONTAINER_PATHS = ("spec.containers{", "spec.initContainers{", "spec.ephemeralContainers{")
@@ -64,78 +75,119 @@ class KubeletKill:
 
     @property
     def rejects(self) -> bool:
-        return _rejects(self.reason)
+        """Whether a restarted kubelet did not admit the pod again."""
+        return _is_rejection(self.reason)
 
 
 def kubelet_kill(event: Mapping[str, Any], node: str) -> KubeletKill | None:
-    """From an event of core/v1; None: another node's, or about something else.
+    """From an event of core/v1. None: another node's, or about something else.
 
-    KeyError, TypeError, ValueError: it is not as the kubelet writes it.
+    KeyError, TypeError, ValueError: the kubelet does not write such an event.
     """
     source, about = event.get("source") or {}, event.get("involvedObject") or {}
     if (source.get("component"), source.get("host")) != ("kubelet", node) or about.get("kind") != "Pod":
         return None
     reason = str(event.get("reason"))
-    whole = reason in PODS or _rejects(reason)
-    container = "" if whole else _container(str(about.get("fieldPath") or ""))
-    if not (whole or (reason == "Killing" and container)):
+    whole_pod = reason in POD_REASONS or _is_rejection(reason)
+    container = "" if whole_pod else _container(str(about.get("fieldPath") or ""))
+    if not (whole_pod or (reason == "Killing" and container)):
         return None
-    metadata = event["metadata"]
     return KubeletKill(
         pod_uid=str(about.get("uid", "")),
-        namespace=metadata["namespace"],
+        namespace=event["metadata"]["namespace"],
         pod=str(about.get("name", "")),
         container=container,
         reason=reason,
         message=str(event.get("message") or ""),
-        at=datetime.fromisoformat(event.get("lastTimestamp") or event["eventTime"]).timestamp(),
+        at=parse_timestamp(event.get("lastTimestamp") or event["eventTime"]).timestamp(),
     )
 
 
-def concerns(killing: KubeletKill, pod: Mapping[str, Any]) -> bool:
+def concerns(kill: KubeletKill, pod: Object) -> bool:
     """Whether it is about this very pod: an event's uid is free text, its namespace is not.
 
-    A pod that never ran and is not taken has nothing to lose.
+    A rejected pod that never ran has nothing to lose.
     """
     metadata = pod["metadata"]
-    if killing.rejects and pod.get("status", {}).get("phase") != "Running":
+    if kill.rejects and phase(pod) != "Running":
         return False
-    return (metadata["uid"], metadata["namespace"], metadata["name"]) == (
-        killing.pod_uid,
-        killing.namespace,
-        killing.pod,
-    )
+    return (metadata["uid"], metadata["namespace"], metadata["name"]) == (kill.pod_uid, kill.namespace, kill.pod)
 
 
-def grace_seconds(killing: KubeletKill, pod: Mapping[str, Any]) -> float:
-    """How long the kubelet waits before it kills, its preStop hook included (kuberuntime_container.go:1423)."""
-    if killing.shortens:
+def grace_seconds(kill: KubeletKill, pod: Object) -> float:
+    """How long the kubelet waits before it kills, the preStop hook included (kuberuntime_container.go:1423)."""
+    if kill.shortens:
         return EVICTION_SECONDS
-    if killing.message == RESTARTED_WITH_ALL:
+    if kill.message == RESTARTED_WITH_ALL:
         return 0.0
-    spec = pod["spec"]
+    container = next((item for item in containers(pod) if item.get("name") == kill.container), {})
     for probe in ("liveness", "startup"):
-        if f"failed {probe} probe" in killing.message:
-            own = (_spec_of(spec, killing.container).get(f"{probe}Probe") or {}).get("terminationGracePeriodSeconds")
+        if f"failed {probe} probe" in kill.message:
+            own = (container.get(f"{probe}Probe") or {}).get("terminationGracePeriodSeconds")
             if own is not None:
                 return float(own)
-    grace = spec.get("terminationGracePeriodSeconds")
-    return 30.0 if grace is None else float(grace)
+    return grace_period_seconds(pod)
 
 
-def why(killing: KubeletKill) -> str:
+def why(kill: KubeletKill) -> str:
     """Completes "its pod …"."""
-    told = f" ({killing.message.rstrip('. ')})" if killing.message else ""
-    if killing.rejects:
-        return f"was not taken back by its kubelet, which had restarted{told}"
-    if not killing.container:
-        return f"{PODS[killing.reason]}{told}"
-    if killing.message == RESTARTED_WITH_ALL:
-        return f"loses container {killing.container}, which the kubelet restarts together with all others of the pod"
-    return f"loses container {killing.container}, which the kubelet ends{told}"
+    message = f" ({kill.message.rstrip('. ')})" if kill.message else ""
+    if kill.rejects:
+        return f"is rejected by its kubelet after a restart{message}"
+    if not kill.container:
+        return f"{POD_REASONS[kill.reason]}{message}"
+    if kill.message == RESTARTED_WITH_ALL:
+        return f"loses container {kill.container}, which the kubelet restarts together with all others of the pod"
+    return f"loses container {kill.container}, which the kubelet ends{message}"
 
 
-def _rejects(reason: str) -> bool:
+class KubeletKillWatcher:
+    """Follows the kubelet's events in the namespaces of this node's pods with clients."""
+
+    def __init__(
+        self, kube: Kube, node: str, pods: Callable[[], Mapping[str, Object]], found: Callable[[KubeletKill], None]
+    ) -> None:
+        """`pods`: this node's by uid. `found` is called in the event loop and must not block."""
+        self._kube = kube
+        self._node = node
+        self._pods = pods
+        self._found = found
+        self._poked = asyncio.Event()
+        self._followed: dict[str, asyncio.Task[None]] = {}
+
+    def poke(self) -> None:
+        """Call after every change of this node's pods."""
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self._poked.clear()
+                self._follow({pod["metadata"]["namespace"] for pod in self._pods().values() if may_have_clients(pod)})
+                await self._poked.wait()
+        finally:
+            for task in self._followed.values():
+                task.cancel()
+
+    def _follow(self, namespaces: set[str]) -> None:
+        for namespace in self._followed.keys() - namespaces:
+            self._followed.pop(namespace).cancel()
+        for namespace in namespaces - self._followed.keys():
+            follower = Follower(self._kube, CORE_EVENTS, self._read, namespace, fieldSelector=SELECTOR)
+            self._followed[namespace] = asyncio.create_task(follower.run(), name=f"events of {namespace}")
+
+    def _read(self, event: Object) -> None:
+        # Anybody may write an event: one that is malformed must not end the agent.
+        with suppress(KeyError, TypeError, ValueError):
+            kill = kubelet_kill(event, self._node)
+            if kill is not None:
+                containers = f"container {kill.container}" if kill.container else "all containers"
+                LOG.info("the kubelet ends %s of pod %s/%s: %s", containers, kill.namespace, kill.pod, kill.message)
+                self._found(kill)
+
+
+def _is_rejection(reason: str) -> bool:
     return reason in REJECTIONS or reason.startswith(LACK)
 
 
@@ -144,8 +196,3 @@ def _container(field_path: str) -> str:
         if field_path.startswith(prefix) and field_path.endswith("}"):
             return field_path[len(prefix) : -1]
     return ""
-
-
-def _spec_of(spec: Mapping[str, Any], container: str) -> Mapping[str, Any]:
-    found = (item for kind in ("containers", "initContainers") for item in spec.get(kind) or ())
-    return next((item for item in found if item.get("name") == container), {})

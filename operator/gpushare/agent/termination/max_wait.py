@@ -1,8 +1,8 @@
-"""The end of clients that a change no longer waits for: their share's maxWait is over, as its owner asked for.
+"""Terminates the clients that a change no longer waits for, once their share's `maxWait` is over.
 
-Guarantees: only clients of a GPU whose assignment says `endClients` are ended; their pods are told before and after, by
-events; each process is asked once, through the GPU's daemon, so that nobody else on the node is touched; a hanging GPU
-holds up no other. Does not end pods: a container that goes on, or that is started again, keeps its slot.
+Guarantees: only clients of a GPU whose assignment says `endClients` are terminated, each once, through the GPU's MPS
+daemon, so nobody else on the node is affected; events on their pods say so before and after; a hanging GPU holds up no
+other. Does not end pods: a container that goes on, or that is started again, keeps its slot.
 """
 
 import asyncio
@@ -10,28 +10,27 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import Process
-from gpushare.agent.termination.departing import container_name
+from gpushare.agent.process.processes import PROC, Process
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube import events
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event, EventType, reference
+from gpushare.kube.pods import container_name
 from gpushare.nvml.types import Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0
+SCAN_SECONDS = 1.0
 NVML_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredGpu:
-    """A GPU of `share` whose clients are to be ended."""
+    """A GPU of `share` whose clients are to be terminated."""
 
     uuid: Uuid
     share: ShareName
@@ -43,92 +42,94 @@ class MaxWaitEnforcer:
         nvml: Nvml,
         expired: Callable[[], Collection[ExpiredGpu]],
         pods: Callable[[], Mapping[str, Object]],
-        endings: ClientTerminator,
-        tell: Callable[[Event], None],
-        proc: Path = Path("/proc"),
+        terminator: ClientTerminator,
+        record: Callable[[Event], None],
+        proc: Path = PROC,
     ) -> None:
-        """`pods`: this node's by uid. `tell`: takes what becomes an event, and never waits."""
+        """`expired`: those of now. `pods`: this node's by uid. `record`: takes an event, and never waits."""
         self._nvml = nvml
         self._expired = expired
         self._pods = pods
-        self._endings = endings
-        self._tell = tell
+        self._terminator = terminator
+        self._record = record
         self._proc = proc
-        self._lanes: dict[Uuid, BlockingCaller] = {}
-        self._looks: dict[Uuid, asyncio.Task[None]] = {}
+        self._callers: dict[Uuid, BlockingCaller] = {}
+        self._scans: dict[Uuid, asyncio.Task[None]] = {}
         self._warned: set[tuple[Uuid, str]] = set()
-        self._trouble = ""
+        """(GPU, pod uid)."""
+        self._problems = LogOnChange(LOG)
 
     async def run(self) -> None:
         """Runs until cancelled."""
         try:
             while True:
-                self._look()
-                await asyncio.sleep(LOOK_SECONDS)
+                self.start_scans()
+                await asyncio.sleep(SCAN_SECONDS)
         finally:
-            for task in self._looks.values():
+            for task in self._scans.values():
                 task.cancel()
 
-    def _look(self) -> None:
+    def start_scans(self) -> list[asyncio.Task[None]]:
+        """One for each expired GPU; returns those under way."""
         expired = self._expired()
-        self._warned = {key for key in self._warned if any(key[0] == item.uuid for item in expired)}
-        for item in expired:
-            if item.uuid not in self._looks:
-                self._looks[item.uuid] = asyncio.create_task(self._end(item), name=f"maxWait of {item.uuid}")
+        self._warned = {key for key in self._warned if any(key[0] == gpu.uuid for gpu in expired)}
+        for gpu in expired:
+            if gpu.uuid not in self._scans:
+                self._scans[gpu.uuid] = asyncio.create_task(self._scan(gpu), name=f"maxWait of {gpu.uuid}")
+        return list(self._scans.values())
 
-    async def _end(self, item: ExpiredGpu) -> None:
+    async def _scan(self, gpu: ExpiredGpu) -> None:
         try:
-            lane = self._lanes.setdefault(item.uuid, BlockingCaller(f"MPS clients of GPU {item.uuid}", NVML_SECONDS))
-            clients = await lane.call(self._clients, item.uuid)
-            due = [process for process in clients if not self._endings.asked(item.uuid, process)]
+            caller = self._callers.setdefault(gpu.uuid, BlockingCaller(f"MPS clients of GPU {gpu.uuid}", NVML_SECONDS))
+            clients = await caller.call(self._clients, gpu.uuid)
+            due = [process for process in clients if not self._terminator.was_asked(gpu.uuid, process)]
             for process in due:
-                self._warn(item, process)
-            ended, trouble = await self._endings.end(item.uuid, due, TerminationCause.CHANGE)
-            self._note(trouble)
-            for process in ended:
-                self._ended(item, process)
+                self._warn(gpu, process)
+            terminated, problem = await self._terminator.terminate(gpu.uuid, due, TerminationCause.CHANGE)
+            self._note(problem)
+            for process in terminated:
+                self._record_termination(gpu, process)
         except (NvmlError, HungError) as error:
             self._note(str(error))
         finally:
-            del self._looks[item.uuid]
+            del self._scans[gpu.uuid]
 
     def _clients(self, uuid: Uuid) -> list[Process]:
         """Blocks."""
         return processes.read_all((entry.pid for entry in self._nvml.processes(uuid).mps_clients), self._proc)
 
-    def _note(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            LOG.warning("clients whose share's maxWait is over are not ended yet, trying again: %s", trouble)
-        self._trouble = trouble
+    def _note(self, problem: str) -> None:
+        if problem:
+            self._problems.log("clients whose share's maxWait is over are not ended yet, trying again: %s", problem)
+        else:
+            self._problems.clear()
 
-    def _warn(self, item: ExpiredGpu, process: Process) -> None:
+    def _warn(self, gpu: ExpiredGpu, process: Process) -> None:
         """Once for each pod and GPU."""
         pod = self._pod(process)
-        if pod is None or (item.uuid, pod["metadata"]["uid"]) in self._warned:
+        if pod is None or (gpu.uuid, pod["metadata"]["uid"]) in self._warned:
             return
-        self._warned.add((item.uuid, pod["metadata"]["uid"]))
-        text = (
-            f"maxWait of GpuShare {item.share} is over: the change that waited for the clients of GPU {item.uuid} is "
+        self._warned.add((gpu.uuid, pod["metadata"]["uid"]))
+        note = (
+            f"maxWait of GpuShare {gpu.share} is over: the change that waited for the clients of GPU {gpu.uuid} is "
             "made now. Their CUDA contexts are ended through the MPS daemon; containers start again once it is made."
         )
-        self._event(pod, "Warning", EventReason.MAX_WAIT_EXPIRED, text, item.uuid)
+        self._record_event(pod, "Warning", EventReason.MAX_WAIT_EXPIRED, note, gpu.uuid)
 
-    def _ended(self, item: ExpiredGpu, process: Process) -> None:
+    def _record_termination(self, gpu: ExpiredGpu, process: Process) -> None:
         pod = self._pod(process)
         if pod is None:
             return
         container = container_name(pod, process.owner.container_id if process.owner else "") or "unknown"
-        text = (
-            f"Ended the CUDA contexts of process {process.pid} (container {container}) on GPU {item.uuid} through its "
-            f"MPS daemon: maxWait of GpuShare {item.share} is over."
+        note = (
+            f"Ended the CUDA contexts of process {process.pid} (container {container}) on GPU {gpu.uuid} through its "
+            f"MPS daemon: maxWait of GpuShare {gpu.share} is over."
         )
-        self._event(pod, "Normal", EventReason.CLIENT_TERMINATED, text, f"{process.pid}/{process.started}")
+        self._record_event(pod, "Normal", EventReason.CLIENT_TERMINATED, note, f"{process.pid}/{process.started}")
 
     def _pod(self, process: Process) -> Object | None:
         return self._pods().get(process.owner.pod_uid) if process.owner else None
 
-    def _event(
-        self, pod: Object, kind: Literal["Normal", "Warning"], reason: EventReason, text: str, subject: str
-    ) -> None:
-        regarding = events.reference(pod, "v1", "Pod")
-        self._tell(Event(regarding, kind, reason, "TerminateClient", text, subject, happened=True))
+    def _record_event(self, pod: Object, kind: EventType, reason: EventReason, note: str, subject: str) -> None:
+        regarding = reference(pod, "v1", "Pod")
+        self._record(Event(regarding, kind, reason, "TerminateClient", note, subject, happened=True))

@@ -1,1 +1,1 @@
-"""Granted against observed: who uses each GPU, what exceeds its grant, and what follows."""
+"""Granted against observed: who uses each shared GPU, what exceeds its grant, and what is done about it."""

@@ -1,112 +1,134 @@
-"""What follows of findings: events with both figures and, where the share says Terminate, the end of the offender.
+"""Acts on findings: events with both figures and, under `enforcement: Terminate`, the end of the offending processes.
 
-Guarantees: an MPS client is ended through its daemon alone, so that its neighbours go on, and never by a signal: one in
-the middle of a kernel would take them along, and after the daemon's `0` it computes no more. A process past MPS is
-signalled only where it belongs to a container with a slot of the share, the daemon does not know it as a client, and
-the MPS clients of its container were ended before.
-Processes of the host, and of pods without a slot, are told and never touched. GPUs do not hold up one another.
+Guarantees: an MPS client is ended through its MPS daemon alone, so that its neighbours go on, and never by a signal: in
+mid-kernel that would end them too, and after the daemon's `0` the client computes no more. A process past MPS gets
+signals only if it belongs to a container with a slot of the share, the MPS daemon does not list it as a client, and the
+MPS clients of its container were terminated before. No signal reaches another process than the one that was read (a
+pidfd, and the start time read through it). Processes of the host, and of pods without a slot, are reported and never
+ended. GPUs do not hold up one another.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from signal import SIGKILL, SIGTERM, Signals
 from typing import Protocol
 
+from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from gpushare.agent.process import processes, signals
+from gpushare.agent.process.processes import PROC, Identity, identity
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
-from gpushare.agent.usage.bypass import MpsClientList, NonMpsProcesses
-from gpushare.agent.usage.usage import Listed
-from gpushare.agent.usage.violations import ConfirmedViolation, Judgement, whose
+from gpushare.agent.usage.usage import ListedProcess
+from gpushare.agent.usage.violations import ConfirmedViolation, Judgement, describe
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event, Reason
+from gpushare.mps.control import ControlError, NoDaemonError
 
 LOG = logging.getLogger(__name__)
 
+KILL_AFTER_SECONDS = 10.0
+"""From SIGTERM to SIGKILL."""
+CONTROL_SECONDS = 10.0
 
-class EventSink(Protocol):
-    """What is asked of gpushare.kube.event_recorder.Announcer."""
+Signalled = tuple[ListedProcess, str]
+"""(process, name of the signal)."""
 
-    def tell(self, news: Event) -> None: ...
 
-    def over(self, regarding: Object, reason: EventReason, subject: str = "") -> None: ...
+class Recorder(Protocol):
+    """The part of gpushare.kube.event_recorder.EventRecorder that is used here."""
+
+    def record(self, event: Event) -> None: ...
+
+    def resolve(self, regarding: Object, reason: Reason, subject: str = "") -> None: ...
+
+
+class MpsClientList(Protocol):
+    """The part of gpushare.mps.control.ControlProgram that is used here, with its errors."""
+
+    def server_list(self) -> list[int]: ...
+
+    def clients(self, server: int) -> list[int]: ...
 
 
 class ViolationEnforcer:
     def __init__(
         self,
         node: str,
-        endings: ClientTerminator,
+        terminator: ClientTerminator,
         control: Callable[[Uuid], MpsClientList],
-        teller: EventSink,
+        recorder: Recorder,
         clock: Callable[[], float],
-        proc: Path = Path("/proc"),
+        proc: Path = PROC,
     ) -> None:
-        """`control`: the control program of a GPU's daemon. `clock`: seconds, monotonic."""
+        """`control`: the control program of a GPU's MPS daemon. `clock`: seconds, monotonic."""
         self._node = node
-        self._endings = endings
-        self._teller = teller
-        self._strays = NonMpsProcesses(control, clock, proc)
+        self._terminator = terminator
+        self._recorder = recorder
+        self._non_mps = NonMpsProcesses(control, clock, proc)
         self._under_way: dict[Uuid, asyncio.Task[None]] = {}
-        self._trouble: dict[Uuid, str] = {}
+        self._problems = LogOnChange(LOG)
 
-    def ended(self, uuid: Uuid, process: Listed) -> bool:
-        return self._endings.asked(uuid, process)
+    def was_terminated(self, uuid: Uuid, process: ListedProcess) -> bool:
+        return self._terminator.was_asked(uuid, process)
 
-    def act(self, judgement: Judgement, terminating: Collection[ShareName]) -> None:
-        for finding in judgement.gone:
-            self._teller.over(self._regarding(finding), EventReason(finding.reason), _subject(finding))
-        doomed: dict[Uuid, list[ConfirmedViolation]] = {}
-        for standing in judgement.standing:
-            self._tell_finding(standing.finding)
-            if standing.culprits and standing.finding.share in terminating:
-                doomed.setdefault(standing.finding.uuid, []).append(standing)
-        for uuid, standings in doomed.items():
+    def enforce(self, judgement: Judgement, terminating: Collection[ShareName]) -> None:
+        """`terminating`: the shares with `enforcement: Terminate`. Never waits: processes are ended in tasks."""
+        for finding in judgement.cleared:
+            self._recorder.resolve(self._regarding(finding), EventReason(finding.reason), _subject(finding))
+        to_end: dict[Uuid, list[ConfirmedViolation]] = {}
+        for confirmed in judgement.confirmed:
+            self._record_finding(confirmed.finding)
+            if confirmed.to_end and confirmed.finding.share in terminating:
+                to_end.setdefault(confirmed.finding.uuid, []).append(confirmed)
+        for uuid, some in to_end.items():
             if uuid not in self._under_way:
-                ending = self._end(uuid, standings)
-                self._under_way[uuid] = asyncio.create_task(ending, name=f"enforcement on {uuid}")
+                self._under_way[uuid] = asyncio.create_task(self._end(uuid, some), name=f"enforcement on {uuid}")
 
-    async def _end(self, uuid: Uuid, standings: list[ConfirmedViolation]) -> None:
+    async def _end(self, uuid: Uuid, some: list[ConfirmedViolation]) -> None:
         try:
-            for standing in standings:
-                if standing.offence.reason is EventReason.NOT_AN_MPS_CLIENT:
-                    trouble = await self._end_strays(uuid, standing)
+            for confirmed in some:
+                if confirmed.violation.reason is EventReason.NOT_AN_MPS_CLIENT:
+                    problem = await self._end_non_mps(uuid, confirmed)
                 else:
-                    trouble = await self._end_clients(uuid, standing, standing.culprits)
-                self._note(uuid, trouble)
+                    problem = await self._terminate(uuid, confirmed, confirmed.to_end)
+                self._note(uuid, problem)
         finally:
             del self._under_way[uuid]
 
-    async def _end_clients(self, uuid: Uuid, standing: ConfirmedViolation, clients: Sequence[Listed]) -> str:
-        ended, trouble = await self._endings.end(uuid, clients, TerminationCause.ENFORCEMENT)
-        for process in ended:
-            text = (
-                f"Ended the CUDA contexts of process {process.pid} ({whose(standing.offence.usage)}) on GPU {uuid} "
-                f"through its MPS daemon, as GpuShare {standing.finding.share} says (enforcement: Terminate): "
-                f"{standing.finding.message}. The other clients go on; the process gets CUDA error 810."
+    async def _terminate(self, uuid: Uuid, confirmed: ConfirmedViolation, clients: Sequence[ListedProcess]) -> str:
+        """Returns the problem, if there was one."""
+        terminated, problem = await self._terminator.terminate(uuid, clients, TerminationCause.ENFORCEMENT)
+        for process in terminated:
+            note = (
+                f"Ended the CUDA contexts of process {process.pid} ({describe(confirmed.violation.usage)}) on GPU "
+                f"{uuid} through its MPS daemon, as GpuShare {confirmed.finding.share} says (enforcement: Terminate): "
+                f"{confirmed.finding.message}. The other clients go on; the process gets CUDA error 810."
             )
-            self._tell_end(standing, process, EventReason.CLIENT_TERMINATED, "TerminateClient", text)
-        return trouble
+            self._record_end(confirmed, process, EventReason.CLIENT_TERMINATED, "TerminateClient", note)
+        return problem
 
-    async def _end_strays(self, uuid: Uuid, standing: ConfirmedViolation) -> str:
-        """After the MPS clients of its container: with its main process, all of them would be killed in mid-kernel."""
-        companions = standing.offence.companions
-        trouble = await self._end_clients(uuid, standing, companions)
-        if not all(self._endings.asked(uuid, process) for process in companions):
-            return trouble
-        sent, trouble = await self._strays.end(uuid, standing.culprits)
-        for process, signal_name in sent:
-            text = (
-                f"Sent {signal_name} to process {process.pid} ({whose(standing.offence.usage)}), as GpuShare "
-                f"{standing.finding.share} says (enforcement: Terminate): {standing.finding.message}."
+    async def _end_non_mps(self, uuid: Uuid, confirmed: ConfirmedViolation) -> str:
+        """After the MPS clients of its container: if it is the main process, its end kills them in mid-kernel."""
+        clients = confirmed.violation.clients_beside
+        problem = await self._terminate(uuid, confirmed, clients)
+        if not all(self._terminator.was_asked(uuid, process) for process in clients):
+            return problem
+        signalled, problem = await self._non_mps.end(uuid, confirmed.to_end)
+        for process, signal_name in signalled:
+            note = (
+                f"Sent {signal_name} to process {process.pid} ({describe(confirmed.violation.usage)}), as GpuShare "
+                f"{confirmed.finding.share} says (enforcement: Terminate): {confirmed.finding.message}."
             )
-            self._tell_end(standing, process, EventReason.PROCESS_ENDED, "EndProcess", text)
-        return trouble
+            self._record_end(confirmed, process, EventReason.PROCESS_ENDED, "EndProcess", note)
+        return problem
 
-    def _tell_finding(self, finding: Finding) -> None:
-        self._teller.tell(
+    def _record_finding(self, finding: Finding) -> None:
+        self._recorder.record(
             Event(
                 self._regarding(finding),
                 "Warning",
@@ -118,26 +140,92 @@ class ViolationEnforcer:
             )
         )
 
-    def _tell_end(
-        self, standing: ConfirmedViolation, process: Listed, reason: EventReason, action: str, text: str
+    def _record_end(
+        self, confirmed: ConfirmedViolation, process: ListedProcess, reason: EventReason, action: str, note: str
     ) -> None:
         subject = f"{process.pid}/{process.started}"
-        self._teller.tell(
-            Event(self._regarding(standing.finding), "Warning", reason, action, text, subject, happened=True)
-        )
+        regarding = self._regarding(confirmed.finding)
+        self._recorder.record(Event(regarding, "Warning", reason, action, note, subject, happened=True))
 
     def _regarding(self, finding: Finding) -> Object:
-        """The pod, or this node's GpuNode where there is none to tell."""
+        """The pod, or this node's GpuNode if no pod is known."""
         if not finding.pod:
             return {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": self._node}
         uid = {"uid": finding.pod_uid} if finding.pod_uid else {}
         return {"apiVersion": "v1", "kind": "Pod", "namespace": finding.namespace, "name": finding.pod, **uid}
 
-    def _note(self, uuid: Uuid, trouble: str) -> None:
-        if trouble and trouble != self._trouble.get(uuid):
-            LOG.warning("offenders on GPU %s are not ended yet, trying again: %s", uuid, trouble)
-        self._trouble[uuid] = trouble
+    def _note(self, uuid: Uuid, problem: str) -> None:
+        if problem:
+            text = "processes that violate their grant on GPU %s are not ended yet, trying again: %s"
+            self._problems.log(text, uuid, problem, key=uuid)
+        else:
+            self._problems.clear(uuid)
 
 
 def _subject(finding: Finding) -> str:
     return finding.container or f"{finding.uuid}/{finding.pid}"
+
+
+class NonMpsProcesses:
+    """Ends processes on a shared GPU that are no MPS clients: first SIGTERM, ten seconds later SIGKILL.
+
+    They share no MPS server with anybody, so their end harms no client.
+    """
+
+    def __init__(self, control: Callable[[Uuid], MpsClientList], clock: Callable[[], float], proc: Path) -> None:
+        self._control = control
+        self._clock = clock
+        self._proc = proc
+        self._callers: dict[Uuid, BlockingCaller] = {}
+        self._sigterm_at: dict[Identity, float] = {}
+
+    async def end(self, uuid: Uuid, non_mps: Sequence[ListedProcess]) -> tuple[list[Signalled], str]:
+        """(what was sent now, why others could not be signalled). Call again until they have ended."""
+        caller = self._callers.setdefault(uuid, BlockingCaller(f"non-MPS processes on GPU {uuid}", CONTROL_SECONDS))
+        try:
+            return await caller.call(self._end, uuid, non_mps)
+        except HungError as error:
+            return [], str(error)
+
+    def _end(self, uuid: Uuid, non_mps: Sequence[ListedProcess]) -> tuple[list[Signalled], str]:
+        """Blocks."""
+        self._sigterm_at = {
+            key: at for key, at in self._sigterm_at.items() if processes.read_start_time(key[0], self._proc) == key[1]
+        }
+        try:
+            clients = self._clients(uuid)
+        except ControlError as error:
+            return [], str(error)
+        signalled: list[Signalled] = []
+        problem = ""
+        for process in non_mps:
+            if process.pid in clients:
+                problem = f"process {process.pid} is a client of the MPS daemon, although NVML does not say so"
+                continue
+            try:
+                number = self._next_signal(process)
+                if number is not None and self._send(process, number):
+                    signalled.append((process, number.name))
+            except OSError as error:
+                problem = f"process {process.pid} cannot be signalled: {error.strerror}"
+        return signalled, problem
+
+    def _clients(self, uuid: Uuid) -> set[int]:
+        control = self._control(uuid)
+        try:
+            return {pid for server in control.server_list() for pid in control.clients(server)}
+        except NoDaemonError:
+            return set()
+
+    def _next_signal(self, process: ListedProcess) -> Signals | None:
+        sigterm_at = self._sigterm_at.get(identity(process))
+        if sigterm_at is None:
+            return SIGTERM
+        return SIGKILL if self._clock() - sigterm_at >= KILL_AFTER_SECONDS else None
+
+    def _send(self, process: ListedProcess, number: Signals) -> bool:
+        """False: it has ended."""
+        if not signals.send(process, number, self._proc):
+            return False
+        self._sigterm_at.setdefault(identity(process), self._clock())
+        return True

@@ -1,54 +1,74 @@
-"""What NVML shows of a shared GPU, told by container: who uses how much, and what was granted. Pure.
+"""Who uses each shared GPU, how much, and what was granted to them, from NVML's last reading and /proc.
 
-A claim's grant is the one that it was prepared with. A slot's is read from the container's environment in the pod's
-spec, which nobody can change once the pod is there, and counts only where the container asks for a slot of the GPU's
+A claim's grant is the one that it was prepared with. A slot's grant is read from the container's environment in the
+pod's spec, which nobody can change once the pod exists, and counts only if the container asks for a slot of the GPU's
 share: an environment alone grants nothing.
+
+Guarantees: no reading is made from what cannot be trusted: an NVML that hangs, a lost GPU, pods that are not known yet.
+NVML is not asked again. Of /proc one small file is read for each process that was there before, and two for a new one;
+all of /proc is searched only when a container with a slot has started (see `mounts`).
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from gpushare.agent.kubelet.holdings import ContainerName
-from gpushare.agent.process.processes import Owner
+from gpushare.agent.aio.blocking import BlockingCaller
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.process import processes
+from gpushare.agent.process.processes import PROC, Identity, Owner, identity
+from gpushare.agent.usage.mounts import MountChecker, SlotContainer, running_containers
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
+from gpushare.kube.client import Object
+from gpushare.kube.pods import (
+    Container,
+    Pod,
+    container_name,
+    containers,
+    environment,
+    limits,
+    pods_by_cgroup_uid,
+)
+from gpushare.mps.wire import FRESH_SECONDS
+from gpushare.nvml.types import GpuProcess
 
-_STATIC_POD_HASH = "kubernetes.io/config.hash"
-"""The uid of a static pod as the kubelet knows it; the uid of its mirror in the API is another one."""
-STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+PROC_SECONDS = 5.0
 
 ClaimedGpu = Mapping[ContainerName, Grant]
 """What the prepared claims of containers grant."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A process that NVML lists. `owners`: its pods by its cgroup, the outermost first; none: a process of the host."""
+class ListedProcess:
+    """A process that NVML lists. `owners`: its pods by its cgroup, the outermost first; empty: a process of the host.
+
+    `started`: clock ticks since boot.
+    """
 
     pid: int
     started: int
-    """Clock ticks since boot: tells the process from a later one of its PID."""
     memory_mib: int
     mps: bool
     owners: tuple[Owner, ...] = ()
-    ended: bool = False
-    """Its contexts were ended through the daemon: it computes no more, but is listed with its memory until it exits."""
-    bare: bool = False
-    """It sees no mount of ours, so it cannot reach MPS. Looked at only where it is no MPS client."""
+    terminated: bool = False
+    """Its contexts were ended through the MPS daemon: it computes no more, but is listed with its memory until it
+    exits."""
+    unmounted: bool = False
+    """It sees no mount of ours, so it cannot reach MPS. Read only of processes that are no MPS clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one container uses of a GPU, through MPS or past it; or one process, where no container is known.
+    """What one container uses of a GPU, either through MPS or past it; or one process, if no container is known.
 
-    `pod_uid` is empty for a process of the host; `pod` alone where the API does not know (any more) what the cgroup
-    names; `container` alone where its pod's status does not tell which of them it is.
+    `pod_uid` is empty for a process of the host. `pod` alone is empty if the API does not know the pod that the cgroup
+    names; `container` alone if the pod's status does not show which container it is.
     """
 
     uuid: Uuid
@@ -58,7 +78,7 @@ class Usage:
     pod: str
     container: str
     container_id: str
-    listed: tuple[Listed, ...]
+    processes: tuple[ListedProcess, ...]
     slot: bool
     """The container asks for a slot of this share, or has a claim of it."""
     grant: Grant | None
@@ -70,25 +90,21 @@ class Usage:
 
     @property
     def mps(self) -> bool:
-        return all(process.mps for process in self.listed)
+        return all(process.mps for process in self.processes)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return tuple(process.pid for process in self.listed)
-
-    @property
-    def processes(self) -> int:
-        return len(self.listed)
+        return tuple(process.pid for process in self.processes)
 
     @property
     def memory_mib(self) -> int:
         """The sum over the processes, their contexts included."""
-        return sum(process.memory_mib for process in self.listed)
+        return sum(process.memory_mib for process in self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everybody on one GPU but our own servers, at one moment."""
+    """All processes on one GPU but our own servers, at one time."""
 
     uuid: Uuid
     share: ShareName
@@ -97,12 +113,15 @@ class Reading:
     """Of the whole GPU."""
     usages: tuple[Usage, ...]
     without_mounts: tuple[Usage, ...] = ()
-    """Containers with a slot that cannot reach the GPU's daemon, and that NVML does not list: see `mounts`."""
+    """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
 
 
-def pods_by_cgroup_uid(pods: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """By the uid that the kubelet names their cgroups after."""
-    return {_cgroup_uid(pod["metadata"]): pod for pod in pods}
+@dataclass(frozen=True, slots=True)
+class SharedGpu:
+    """A GPU that a share has on this node. `server_pid`: of its MPS server, by its supervisor's state."""
+
+    share: ShareName
+    server_pid: int | None
 
 
 def reading(
@@ -110,55 +129,174 @@ def reading(
     share: ShareName,
     taken_at: float,
     gpu_memory_mib: int,
-    listed: Iterable[Listed],
-    pods: Mapping[str, Mapping[str, Any]],
-    model: GpuShare | None,
-    bare: Iterable[Listed] = (),
+    listed: Iterable[ListedProcess],
+    pods: Mapping[str, Pod],
+    gpu_share: GpuShare | None,
+    unmounted: Iterable[ListedProcess] = (),
     claimed: ClaimedGpu = MappingProxyType({}),
 ) -> Reading:
-    """`pods`: of `pods_by_cgroup_uid`. `model`: the share as it is today, where it is known. `bare`: a process of each
-    container that has a part of the GPU and was started without the mounts that go with it. `claimed`: what the claims
-    of containers grant.
+    """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known.
+
+    `unmounted`: one process of each container that has a part of the GPU and was started without its mounts.
     """
-    grants = _by_pod(claimed, share)
-    groups: dict[tuple[object, ...], tuple[Owner | None, list[Listed]]] = {}
+    grants = _claims_by_pod(claimed, share)
+
+    def usage(owner: Owner | None, listed: tuple[ListedProcess, ...]) -> Usage:
+        return _usage(uuid, share, taken_at, owner, listed, pods, gpu_share, grants)
+
+    groups: dict[tuple[object, ...], tuple[Owner | None, list[ListedProcess]]] = {}
     for process in listed:
         owner = _owner(process.owners, pods)
-        whose = (process.pid,) if owner is None else (owner.pod_uid, owner.container_id)
-        groups.setdefault((process.mps, *whose), (owner, []))[1].append(process)
+        key = (process.pid,) if owner is None else (owner.pod_uid, owner.container_id)
+        groups.setdefault((process.mps, *key), (owner, []))[1].append(process)
     usages = [
-        _usage(uuid, share, taken_at, owner, tuple(sorted(group, key=lambda process: process.pid)), pods, model, grants)
+        usage(owner, tuple(sorted(group, key=lambda process: process.pid)))
         for owner, group in groups.values()
-        if not _is_our_own(owner, pods)
+        if not _is_mps_pod(owner, pods)
     ]
-    seen = {usage.container_id for usage in usages}
-    stranded = [
-        _usage(uuid, share, taken_at, owner, (process,), pods, model, grants)
-        for process in bare
-        if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in seen
+    known = {usage.container_id for usage in usages}
+    unreached = [
+        usage(owner, (process,))
+        for process in unmounted
+        if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in known
     ]
-    return Reading(
-        uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(usage for usage in stranded if usage.slot)
-    )
+    with_slot = (usage for usage in unreached if usage.slot)
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot))
+
+
+class UsageReader:
+    """`readings`: the latest of each shared GPU; a GPU of which nothing is known now is not in it."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        was_terminated: Callable[[Uuid, ListedProcess], bool],
+        proc: Path = PROC,
+    ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds, the one of the views. `was_terminated`: whether the contexts of a process
+        were ended through its GPU's MPS daemon.
+        """
+        self.readings: dict[Uuid, Reading] = {}
+        self._clock = clock
+        self._was_terminated = was_terminated
+        self._proc = proc
+        self._proc_caller = BlockingCaller("processes on GPUs", PROC_SECONDS)
+        self._mounts = MountChecker(clock, proc)
+        self._owners: dict[Identity, tuple[Owner, ...]] = {}
+
+    async def read(
+        self,
+        views: Mapping[Uuid, GpuView],
+        taken: Mapping[Uuid, SharedGpu],
+        pods: Collection[Object],
+        shares: Mapping[ShareName, GpuShare],
+        places: Mapping[ContainerName, ShareGpu],
+        claimed: ClaimedGpu,
+    ) -> list[Reading]:
+        """The readings that are new since the last call. HungError: /proc does not answer.
+
+        `places`: where the containers' slots and claims are.
+        """
+        now = self._clock()
+        views = {uuid: view for uuid, view in views.items() if uuid in taken and _is_fresh(view, now)}
+        before = {uuid: old for uuid, old in self.readings.items() if uuid in views and old.share == taken[uuid].share}
+        newer = {
+            uuid: view for uuid, view in views.items() if uuid not in before or before[uuid].taken_at < view.seen_at
+        }
+        self.readings = before
+        running = list(running_containers(pods, places)) if newer else []
+        listed, unmounted = await self._proc_caller.call(self._read_proc, newer, taken, running)
+        by_uid = pods_by_cgroup_uid(pods)
+        found = [
+            reading(
+                uuid,
+                taken[uuid].share,
+                view.seen_at,
+                view.info.memory_mib,
+                listed[uuid],
+                by_uid,
+                shares.get(taken[uuid].share),
+                unmounted.get(uuid, ()),
+                claimed,
+            )
+            for uuid, view in newer.items()
+        ]
+        self.readings = before | {item.uuid: item for item in found}
+        self._forget_ended()
+        return found
+
+    def _read_proc(
+        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, SharedGpu], running: Collection[SlotContainer]
+    ) -> tuple[dict[Uuid, list[ListedProcess]], dict[Uuid, list[ListedProcess]]]:
+        """Blocks. (The processes that NVML lists, a process of each container without mounts), by GPU.
+
+        Our own servers, and processes that have ended since, are left out.
+        """
+        found = {}
+        for uuid, view in views.items():
+            clients = [self._listed(uuid, process, True) for process in view.processes.mps_clients]
+            others = [
+                self._listed(uuid, process, False)
+                for process in view.processes.compute
+                if process.pid != taken[uuid].server_pid
+            ]
+            found[uuid] = [item for item in (*clients, *others) if item is not None]
+        unmounted = self._mounts.unmounted(running) if views else {}
+        return found, {
+            uuid: [ListedProcess(it.pid, it.started, 0, False, it.owners, unmounted=True) for it in some]
+            for uuid, some in unmounted.items()
+        }
+
+    def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> ListedProcess | None:
+        """None: it has ended."""
+        started = processes.read_start_time(process.pid, self._proc)
+        owners = None if started is None else self._read_owners(process.pid, started)
+        if started is None or owners is None:
+            return None
+        unmounted = not mps and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
+        found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, unmounted=unmounted)
+        return replace(found, terminated=True) if self._was_terminated(uuid, found) else found
+
+    def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
+        known = self._owners.get((pid, started))
+        if known is not None:
+            return known
+        owners = processes.read_owners(pid, self._proc)
+        if owners is not None:
+            self._owners[pid, started] = owners
+        return owners
+
+    def _forget_ended(self) -> None:
+        """The owners of processes that no reading lists."""
+        listed = {
+            identity(process) for item in self.readings.values() for usage in item.usages for process in usage.processes
+        }
+        self._owners = {key: owners for key, owners in self._owners.items() if key in listed}
+
+
+def _is_fresh(view: GpuView, now: float) -> bool:
+    return not view.lost and now - view.seen_at <= FRESH_SECONDS
 
 
 def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
     return tuple(sorted(usages, key=lambda usage: usage.pids))
 
 
-def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Mapping[str, Any]]) -> Owner | None:
+def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Pod]) -> Owner | None:
     """The outermost pod that this cluster knows.
 
-    What is further in can be made by whoever may write cgroups inside a container, and what is further out is the node
-    itself, where a cluster runs in the pods of another.
+    A cgroup further in can be made by anybody who may write cgroups inside a container; one further out is the node
+    itself, if a cluster runs in the pods of another.
     """
     return next((owner for owner in owners if owner.pod_uid in pods), owners[0] if owners else None)
 
 
-def _is_our_own(owner: Owner | None, pods: Mapping[str, Mapping[str, Any]]) -> bool:
-    """A pod of MPS daemons: their resource is refused to every other namespace at admission."""
+def _is_mps_pod(owner: Owner | None, pods: Mapping[str, Pod]) -> bool:
+    """Admission refuses the resource of MPS pods to every other namespace."""
     pod = pods.get(owner.pod_uid) if owner else None
-    return pod is not None and any(names.MPS_RESOURCE in _limits(container) for container in _containers(pod))
+    return pod is not None and any(
+        names.MPS_RESOURCE in limits(container) for container in containers(pod, ephemeral=True)
+    )
 
 
 def _usage(
@@ -166,9 +304,9 @@ def _usage(
     share: ShareName,
     taken_at: float,
     owner: Owner | None,
-    listed: tuple[Listed, ...],
-    pods: Mapping[str, Mapping[str, Any]],
-    model: GpuShare | None,
+    listed: tuple[ListedProcess, ...],
+    pods: Mapping[str, Pod],
+    gpu_share: GpuShare | None,
     grants: Mapping[tuple[str, str], Mapping[str, Grant]],
 ) -> Usage:
     pod = pods.get(owner.pod_uid) if owner else None
@@ -177,9 +315,9 @@ def _usage(
     container = _container(pod, owner.container_id, share, claims) if pod is not None and owner is not None else None
     of_claim = claims.get(container["name"]) if container is not None else None
     slot = container is not None and (of_claim is not None or _has_slot(container, share))
-    carried = grant_from_environment(_environment(container)) if container is not None and slot else None
+    carried = grant_from_environment(environment(container)) if container is not None and slot else None
     granted = of_claim or (carried if carried is not None and carried.share == share else None)
-    default = default_grant(model) if slot and granted is None and model is not None else None
+    default = default_grant(gpu_share) if slot and granted is None and gpu_share is not None else None
     return Usage(
         uuid=uuid,
         share=share,
@@ -188,7 +326,7 @@ def _usage(
         pod=metadata.get("name", ""),
         container=container["name"] if container is not None else "",
         container_id=owner.container_id if owner else "",
-        listed=listed,
+        processes=listed,
         slot=slot,
         grant=granted or default,
         by_default=default is not None,
@@ -196,7 +334,7 @@ def _usage(
     )
 
 
-def _by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
+def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
     """(namespace, pod) -> what its containers' claims of the share grant."""
     found: dict[tuple[str, str], dict[str, Grant]] = {}
     for (namespace, pod, container), grant in claimed.items():
@@ -205,38 +343,15 @@ def _by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict
     return found
 
 
-def _container(
-    pod: Mapping[str, Any], container_id: str, share: ShareName, claims: Mapping[str, Grant]
-) -> Mapping[str, Any] | None:
-    """By the pod's status; where that lags behind the runtime, the only one that may be here at all."""
-    containers = {container["name"]: container for container in _containers(pod)}
-    for kind in STATUSES:
-        for item in pod.get("status", {}).get(kind) or ():
-            if container_id and (item.get("containerID") or "").endswith(f"://{container_id}"):
-                return containers.get(item["name"])
-    with_slot = [one for name, one in containers.items() if name in claims or _has_slot(one, share)]
+def _container(pod: Pod, container_id: str, share: ShareName, claims: Mapping[str, Grant]) -> Container | None:
+    """By the pod's status; while the status lags behind the runtime, the only container that may be on this GPU."""
+    by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
+    name = container_name(pod, container_id)
+    if name:
+        return by_name.get(name)
+    with_slot = [one for name, one in by_name.items() if name in claims or _has_slot(one, share)]
     return with_slot[0] if len(with_slot) == 1 else None
 
 
-def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    spec = pod.get("spec", {})
-    kinds = ("containers", "initContainers", "ephemeralContainers")
-    return [container for kind in kinds for container in spec.get(kind) or ()]
-
-
-def _has_slot(container: Mapping[str, Any], share: ShareName) -> bool:
-    return str(_limits(container).get(names.slot_resource(share), "0")) != "0"
-
-
-def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (container.get("resources") or {}).get("limits") or {}
-
-
-def _environment(container: Mapping[str, Any]) -> dict[str, str]:
-    return {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
-
-
-def _cgroup_uid(metadata: Mapping[str, Any]) -> str:
-    static = str((metadata.get("annotations") or {}).get(_STATIC_POD_HASH, ""))
-    # Anybody may annotate a pod; in this form it is at least no uid of another ordinary one.
-    return static if re.fullmatch("[0-9a-f]{32}", static) else str(metadata["uid"])
+def _has_slot(container: Container, share: ShareName) -> bool:
+    return str(limits(container).get(names.slot_resource(share), "0")) != "0"

@@ -69,7 +69,7 @@ def test_a_slot_given_twice_is_told_on_both_pods_once_it_lasts() -> None:
     assert doubled.look(reading(10.0, TWICE), PODS) == []
     assert doubled.look(reading(10.0, TWICE), PODS) == [], "the same reading tells nothing new"
     told = doubled.look(reading(10.0 + LASTING_SECONDS, TWICE), PODS)
-    assert [(news.regarding["uid"], news.reason, news.kind) for news in told] == [
+    assert [(news.regarding["uid"], news.reason, news.type) for news in told] == [
         ("uid-x", EventReason.SLOT_GIVEN_TWICE, "Warning"),
         ("uid-y", EventReason.SLOT_GIVEN_TWICE, "Warning"),
     ]

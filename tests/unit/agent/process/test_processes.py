@@ -1,4 +1,4 @@
-"""Whose a process is: /proc as kubelets, runtimes and cgroup versions write it."""
+"""Which pod a process belongs to, and whether it catches SIGTERM: /proc as kubelets and runtimes write it."""
 
 import os
 import subprocess
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.process import processes
-from gpushare.agent.process.process_tree import ancestors
-from gpushare.agent.process.processes import Owner
+from gpushare.agent.process.processes import Owner, ancestors
 from gpushare.mps.supervisor.daemon_process import command_name
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -129,7 +128,7 @@ def test_a_real_process_s_handler_is_seen(handler: bool) -> None:
     "name", [r"\xff\xfe) (S 1", r"\x0cSigCgt:zz", r"\rSigCgt:zz", r"\x85SigCgt:4000", r"\nSigCgt:4000"]
 )
 def test_a_process_may_have_any_name(name: str) -> None:
-    """Whoever runs on a GPU chooses its name: nobody stumbles over it, and it tells nothing of the process."""
+    """A process on a GPU chooses its name: reading it never fails, and no field is taken from the name."""
     rename = f"import ctypes, sys; ctypes.CDLL(None).prctl(15, b'{name}')"
     program = f"{rename}; print('up', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -145,6 +144,6 @@ def test_a_process_may_have_any_name(name: str) -> None:
     assert command
 
 
-def test_a_process_that_is_gone_is_nobody(tmp_path: Path) -> None:
+def test_a_process_that_has_ended_is_not_read(tmp_path: Path) -> None:
     assert processes.read(1, tmp_path) is None
     assert processes.read_start_time(1, tmp_path) is None

@@ -49,7 +49,7 @@ def test_a_container_is_found_from_inside_a_cgroup_namespace(qos: str, runtime: 
 
 
 @pytest.mark.parametrize("driver", [systemd, cgroupfs])
-def test_of_pods_in_a_pod_each_is_told_with_its_own_container(driver: object) -> None:
+def test_of_pods_in_a_pod_each_is_found_with_its_own_container(driver: object) -> None:
     make = systemd if driver is systemd else cgroupfs
     outer, inner = make("burstable", "containerd", OTHER), make("besteffort", "CRI-O")
     assert owners_of(f"0::{outer}{inner}") == (Owner(OTHER, CID), Owner(UID, CID))

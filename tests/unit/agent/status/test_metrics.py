@@ -1,4 +1,4 @@
-"""What the agent's metrics tell of a node: figures that agree with what was decided and seen, nobody else's pods."""
+"""The agent's metrics agree with what was decided and read."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -71,16 +71,16 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(taken: NodeSnapshot) -> Series:
-    told = [
+    found = [
         ((it.family.name, frozenset(zip(it.family.labels, it.labels, strict=True))), float(it.value))
         for it in samples(taken)
     ]
-    assert len(told) == len(dict(told)), "a series is told twice: Prometheus refuses the whole scrape"
-    return dict(told)
+    assert len(found) == len(dict(found)), "a series stands twice: Prometheus refuses the whole scrape"
+    return dict(found)
 
 
-def value(told: Series, name: str, labels: Mapping[str, str] | None = None) -> float | None:
-    return told.get((f"gpushare_{name}", frozenset((labels or {}).items())))
+def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) -> float | None:
+    return exported.get((f"gpushare_{name}", frozenset((labels or {}).items())))
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def value(told: Series, name: str, labels: Mapping[str, str] | None = None) -> f
         ("kubelet_reading_age_seconds", {}, 5),
     ],
 )
-def test_a_node_is_told_in_base_units(name: str, labels: dict[str, str], expected: float) -> None:
+def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], expected: float) -> None:
     through = usage(process(10, 1024), process(11, 1024))
     past = usage(process(12, 1024, mps=False), grant=None)
-    told = series(snapshot(through, past))
-    assert value(told, name, labels) == expected
+    exported = series(snapshot(through, past))
+    assert value(exported, name, labels) == expected
 
 
 def test_a_draining_or_unready_gpu_offers_what_is_held_alone() -> None:
-    told = series(snapshot(decisions={UUID: decision(DaemonReason.SERVER_LET_GO)}))
-    assert value(told, "slots_offered", HERE) == 2
-    assert value(told, "daemon_ready", HERE) == 0
-    assert value(told, "daemon_reason", HERE | {"reason": "ServerLetGo"}) == 1
-    assert value(told, "daemon_reason", HERE | {"reason": "Ready"}) is None
+    exported = series(snapshot(decisions={UUID: decision(DaemonReason.SERVER_LET_GO)}))
+    assert value(exported, "slots_offered", HERE) == 2
+    assert value(exported, "daemon_ready", HERE) == 0
+    assert value(exported, "daemon_reason", HERE | {"reason": "ServerLetGo"}) == 1
+    assert value(exported, "daemon_reason", HERE | {"reason": "Ready"}) is None
 
 
 def test_what_ends_takes_its_series_with_it() -> None:
@@ -143,16 +143,16 @@ def test_what_ends_takes_its_series_with_it() -> None:
     }
 
 
-def test_before_the_driver_is_there_it_says_that_nvml_and_kubelet_are_not() -> None:
-    told = series(WITHOUT_DRIVER)
-    assert (value(told, "nvml_up"), value(told, "kubelet_up"), len(told)) == (0, 0, 2)
+def test_before_the_driver_is_loaded_nvml_and_kubelet_are_down() -> None:
+    exported = series(WITHOUT_DRIVER)
+    assert (value(exported, "nvml_up"), value(exported, "kubelet_up"), len(exported)) == (0, 0, 2)
 
 
-def test_a_process_of_the_host_counts_and_is_nobodys() -> None:
+def test_a_process_of_the_host_counts_and_is_in_no_container() -> None:
     host = usage(process(13, host=True), pod_uid="", namespace="", pod="", container="", grant=None, slot=False)
-    told = series(snapshot(host))
-    assert value(told, "mps_clients", HERE) == 1
-    assert not [name for name, _ in told if name.startswith("gpushare_container")]
+    exported = series(snapshot(host))
+    assert value(exported, "mps_clients", HERE) == 1
+    assert not [name for name, _ in exported if name.startswith("gpushare_container")]
 
 
 pods = st.lists(
@@ -168,9 +168,9 @@ pods = st.lists(
 
 
 @given(pods)
-def test_whoever_is_on_the_gpu_no_series_is_told_twice_and_every_family_is_announced(usages: list[Usage]) -> None:
-    told = series(snapshot(*usages))
-    assert {name for name, _ in told} <= {family.name for family in FAMILIES}
+def test_whatever_is_on_the_gpu_no_series_stands_twice_and_every_family_is_declared(usages: list[Usage]) -> None:
+    exported = series(snapshot(*usages))
+    assert {name for name, _ in exported} <= {family.name for family in FAMILIES}
 
 
 async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(world: World) -> None:
@@ -181,9 +181,9 @@ async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_
     here = {"share": "a", "uuid": "GPU-0"}
     await world.until(lambda: value(series(agent.known.snapshot()), "mps_clients", here) == 1, 10)
     world.nvml.hanging = {"GPU-0", "GPU-1"}
-    told = series(agent.known.snapshot())
-    assert value(told, "slots_offered", here) == len(world.kubelet.ids()) == 4
-    assert value(told, "daemon_ready", here) == 1
+    exported = series(agent.known.snapshot())
+    assert value(exported, "slots_offered", here) == len(world.kubelet.ids()) == 4
+    assert value(exported, "daemon_ready", here) == 1
     world.nvml.release.set()
 
 
@@ -217,11 +217,11 @@ async def test_the_time_from_allocate_to_ready_is_taken_once_for_each_allocation
     assert await metered.not_ready(["x::0"]) is None
     now = 90.0  # the container starts again, in the allocation that it had
     assert await metered.not_ready(["x::0"]) is None
-    told = registry.get_sample_value
-    assert told("gpushare_allocation_ready_seconds_count") == 1
-    assert told("gpushare_allocation_ready_seconds_sum") == 4.0
-    assert told("gpushare_prestart_not_ready_total") == 1
-    assert told("gpushare_allocate_duration_seconds_count") == 1
+    value_of = registry.get_sample_value
+    assert value_of("gpushare_allocation_ready_seconds_count") == 1
+    assert value_of("gpushare_allocation_ready_seconds_sum") == 4.0
+    assert value_of("gpushare_prestart_not_ready_total") == 1
+    assert value_of("gpushare_allocate_duration_seconds_count") == 1
 
 
 def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
@@ -232,10 +232,10 @@ def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
     assert registry.get_sample_value("gpushare_allocate_refused_total") == 1
 
 
-def test_ended_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:
+def test_terminated_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:
     registry = CollectorRegistry()
     meters = NodeMeters(registry)
-    meters.told(TerminationCause.DEPARTURE, 2, True)
+    meters.count_attempt(TerminationCause.DEPARTURE, 2, True)
     counted = {
         cause: registry.get_sample_value("gpushare_clients_ended_total", {"cause": cause}) for cause in TerminationCause
     }

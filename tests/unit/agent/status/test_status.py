@@ -1,4 +1,4 @@
-"""What a GpuNode's status tells."""
+"""A GpuNode's status, from what the agent knows."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,7 @@ def test_gpus_come_in_nvmls_order_with_the_driver_and_its_ceiling() -> None:
     assert status.gpus[0].original_compute_mode is ComputeMode.DEFAULT
 
 
-def test_a_daemon_tells_what_is_in_force() -> None:
+def test_a_daemon_is_shown_with_the_limits_in_force() -> None:
     daemon = build(FACTS, EMPTY).daemons[0]
     assert (daemon.ready, daemon.in_force, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
 
@@ -67,7 +67,7 @@ def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[s
     [
         ("our server is not foreign", view(0, 7), []),
         ("a program beside MPS is, by PID and name", view(0, 7, 9, commands={9: "python3"}), [(9, "python3")]),
-        ("nor is a server that its state is about to name",
+        ("nor is an MPS server that state.json is about to name",
          view(0, 8, commands={8: "nvidia-cuda-mps-server"}), []),
         ("a client of MPS is not foreign", view(0, 100), []),
     ],
@@ -77,34 +77,34 @@ def test_foreign_processes(sentence: str, shown: GpuView, foreign: list[tuple[in
     assert [(process.pid, process.command) for process in status.gpus[0].foreign_processes] == foreign, sentence
 
 
-def test_somebody_elses_mps_server_on_a_gpu_that_no_share_has_is_foreign() -> None:
+def test_an_mps_server_on_a_gpu_that_no_share_has_is_foreign() -> None:
     shown = view(1, 8, commands={8: "nvidia-cuda-mps-server"})
     assert build(replace(FACTS, views={"GPU-1": shown}), EMPTY).gpus[0].foreign_processes[0].pid == 8
 
 
-def test_what_the_agent_waits_for_is_told_instead_of_the_verdict() -> None:
+def test_what_the_agent_waits_for_is_shown_instead_of_the_readiness() -> None:
     stopping = replace(
         TAKEN,
         plan=GpuPlan("GPU-0", "a", GpuStage.STOP, LIMITS),
-        verdict=Readiness(DaemonReason.STOPPING, "told to end"),
+        readiness=Readiness(DaemonReason.STOPPING, "asked to end"),
         note="waiting for the MPS pod to end the daemon",
     )
     daemon = build(replace(FACTS, gpus=[stopping]), EMPTY).daemons[0]
     assert (daemon.reason, daemon.message) == ("Stopping", "waiting for the MPS pod to end the daemon")
 
 
-def test_what_was_never_taken_can_be_drained_even_of_an_unknown_share() -> None:
+def test_a_gpu_that_was_never_taken_is_drained_even_of_an_unknown_share() -> None:
     never = GpuFacts(
         GpuPlan("GPU-1", "b", GpuStage.NOTHING_TO_DRAIN, None), Readiness(DaemonReason.PENDING), None, True
     )
     assert [(d.share, d.drained) for d in build(replace(FACTS, gpus=[never]), EMPTY).daemons] == [("b", True)]
 
 
-def test_slots_are_told_sorted_and_gpus_without_any_are_left_out() -> None:
+def test_slots_are_sorted_and_gpus_without_held_slots_are_left_out() -> None:
     assert [(h.uuid, h.slots) for h in build(FACTS, EMPTY).holders] == [("GPU-0", [1, 4])]
 
 
-def test_holders_stay_as_they_were_told_until_the_kubelet_was_read() -> None:
+def test_holders_stay_until_the_kubelet_was_read() -> None:
     before = build(FACTS, EMPTY)
     assert build(replace(FACTS, held=None), before).holders == before.holders
 
@@ -123,21 +123,21 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     ("sentence", "changes", "condition"),
     [
         ("an agent that sets the modes itself has nothing to say", {"modes": ComputeModes.MANAGE}, None),
-        ("a shared GPU that processes can use past MPS is told", {}, "False"),
-        ("one that the administrator has closed to them is well",
+        ("a shared GPU that processes can use past MPS is reported", {}, "False"),
+        ("one that the administrator has closed to them is fine",
          {"views": {"GPU-0": replace(view(0, 7), mode=ComputeMode.EXCLUSIVE_PROCESS), "GPU-1": view(1)}}, "True"),
-        ("of a lost GPU nobody knows the mode", {"views": {"GPU-0": view(0, lost=True)}}, "True"),
+        ("the mode of a lost GPU is not known", {"views": {"GPU-0": view(0, lost=True)}}, "True"),
     ],
 )  # fmt: skip
-def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_told(
+def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_reported(
     sentence: str, changes: dict[str, Any], condition: str | None
 ) -> None:
     status = build(replace(FACTS, **({"modes": ComputeModes.LEAVE} | changes)), EMPTY)
-    told = {item.type: item for item in status.conditions}.get("GpusExclusive")
-    assert (told and told.status) == condition, sentence
-    if told and condition == "False":
-        assert "`nvidia-smi -i GPU-0 -c EXCLUSIVE_PROCESS`" in told.message
-        assert "GPU-1" not in told.message, "no share has it"
+    exclusive = {item.type: item for item in status.conditions}.get("GpusExclusive")
+    assert (exclusive and exclusive.status) == condition, sentence
+    if exclusive and condition == "False":
+        assert "`nvidia-smi -i GPU-0 -c EXCLUSIVE_PROCESS`" in exclusive.message
+        assert "GPU-1" not in exclusive.message, "no share has it"
 
 
 def test_a_status_survives_the_api_unchanged() -> None:
@@ -148,8 +148,8 @@ def test_a_status_survives_the_api_unchanged() -> None:
 @pytest.mark.parametrize(
     ("sentence", "facts", "expected"),
     [
-        ("readiness is waited for",
-         replace(FACTS, gpus=[replace(TAKEN, verdict=Readiness(DaemonReason.SERVER_LET_GO))]), True),
+        ("a change of readiness is urgent",
+         replace(FACTS, gpus=[replace(TAKEN, readiness=Readiness(DaemonReason.SERVER_LET_GO))]), True),
         ("so is drained", replace(FACTS, gpus=[replace(TAKEN, drained=True)]), True),
         ("and a lost GPU", replace(FACTS, views={**FACTS.views, "GPU-1": view(1, lost=True)}), True),
         ("and a pod that holds a whole GPU", replace(FACTS, pods=[pod("whole", "nvidia.com/gpu")]), True),
@@ -157,7 +157,7 @@ def test_a_status_survives_the_api_unchanged() -> None:
         ("nor are messages", replace(FACTS, gpus=[replace(TAKEN, note="waits")]), False),
     ],
 )  # fmt: skip
-def test_what_others_wait_for(sentence: str, facts: NodeFacts, expected: bool) -> None:
+def test_which_changes_are_urgent(sentence: str, facts: NodeFacts, expected: bool) -> None:
     assert urgent(build(facts, EMPTY), build(FACTS, EMPTY)) is expected, sentence
 
 
@@ -183,7 +183,7 @@ def within_grants(status: GpuNodeStatus) -> tuple[str, str, str] | None:
     return (found[0].status, found[0].reason, found[0].message) if found else None
 
 
-def test_until_a_restarted_agent_has_judged_the_findings_told_before_stay() -> None:
+def test_findings_stay_until_a_restarted_agent_has_judged() -> None:
     before = build(replace(FACTS, findings=[FINDING]), EMPTY)
     after = build(replace(FACTS, findings=None, now="2027-01-01T00:00:00Z"), before)
     assert after == before
@@ -195,10 +195,10 @@ def test_an_agent_that_never_judged_says_nothing_of_grants() -> None:
 
 def test_the_oldest_finding_is_the_conditions_message() -> None:
     second = FINDING.model_copy(update={"message": "another"})
-    told = build(replace(FACTS, findings=[FINDING, second]), EMPTY)
-    assert within_grants(told) == ("False", "MemoryAboveGrant", "two of one; 1 more in status.findings")
-    assert told.findings == [FINDING, second]
+    status = build(replace(FACTS, findings=[FINDING, second]), EMPTY)
+    assert within_grants(status) == ("False", "MemoryAboveGrant", "two of one; 1 more in status.findings")
+    assert status.findings == [FINDING, second]
 
 
-def test_without_findings_everybody_is_within_the_grants() -> None:
+def test_without_findings_all_clients_are_within_their_grants() -> None:
     assert within_grants(build(replace(FACTS, findings=[]), EMPTY)) == ("True", "WithinGrants", "")

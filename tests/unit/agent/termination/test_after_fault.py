@@ -1,4 +1,4 @@
-"""Clients that a fatal fault left behind: who is ended, when, by what, and who is told."""
+"""Faulted clients: which are ended, when and by which signal, and which events report it."""
 
 import shutil
 import signal
@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.process import signals
-from gpushare.agent.termination.after_fault import TICKS, FaultedClientReaper, GpuFault, faults_of, step
+from gpushare.agent.termination.after_fault import TICKS, FaultedClientReaper, GpuFault, faults_of, next_signal
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event
 from gpushare.mps.wire import DaemonState
 from tests.unit.agent.departing_pods import Node, pod, uid
 
@@ -21,20 +20,20 @@ DUE = SINCE + TIMEOUT
 
 
 @pytest.mark.parametrize(
-    ("now", "taken", "grace", "expected"),
+    ("now", "sent", "grace", "expected"),
     [
-        pytest.param(DUE - 1, {}, GRACE, None, id="nobody is touched before the timeout"),
-        pytest.param(DUE, {}, GRACE, signal.SIGTERM, id="then it is told to end"),
+        pytest.param(DUE - 1, {}, GRACE, None, id="no signal before the timeout"),
+        pytest.param(DUE, {}, GRACE, signal.SIGTERM, id="then SIGTERM"),
         pytest.param(DUE + 29, {signal.SIGTERM: DUE}, GRACE, None, id="within its pod's grace period"),
         pytest.param(DUE + 30, {signal.SIGTERM: DUE}, GRACE, signal.SIGKILL, id="and killed after it"),
         pytest.param(DUE + 99, {signal.SIGTERM: DUE, signal.SIGKILL: DUE}, GRACE, None, id="once"),
-        pytest.param(DUE + 99, {}, None, None, id="what is of no pod is never signalled"),
+        pytest.param(DUE + 99, {}, None, None, id="a process of no pod is never signalled"),
     ],
 )
 def test_what_comes_next(
-    now: float, taken: dict[signal.Signals, float], grace: float | None, expected: signal.Signals | None
+    now: float, sent: dict[signal.Signals, float], grace: float | None, expected: signal.Signals | None
 ) -> None:
-    assert step(now, DUE, taken, grace) is expected
+    assert next_signal(now, DUE, sent, grace) is expected
 
 
 SHARE = GpuShare.model_validate(
@@ -62,9 +61,9 @@ STATE = DaemonState(
         (STATE.model_copy(update={"fault_since": None}), {"inference": SHARE}, []),
         (STATE, {}, []),
     ],
-    ids=["a fault", "an old word", "nobody is left", "no fault", "a share that is not known"],
+    ids=["a fault", "an old state", "no client is left", "no fault", "a share that is not known"],
 )
-def test_a_fault_is_believed_by_a_fresh_word_and_has_its_shares_timeout(
+def test_a_fault_counts_by_a_fresh_state_and_has_its_shares_timeout(
     state: DaemonState, shares: dict[str, GpuShare], found: list[GpuFault]
 ) -> None:
     assert faults_of({GPU: state}, shares, 100.0) == found
@@ -73,21 +72,20 @@ def test_a_fault_is_believed_by_a_fresh_word_and_has_its_shares_timeout(
 class World(Node):
     """A GPU in FAULT; clients started at 500 s, and stay listed once the daemon has ended them."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(root / "proc")
         self.proc.mkdir()
         (root / GPU).mkdir()
         self.stays_listed = True
         self.now = DUE - 100
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.sent: list[tuple[int, str]] = []
         self.refusing = False
         self.clients: list[int] = []
         self.pods = {uid(1): pod(1)}
         self.pods[uid(1)]["spec"]["terminationGracePeriodSeconds"] = GRACE
-        monkeypatch.setattr(signals, "send", self._send)
-        self.lingering = FaultedClientReaper(
-            "here", self.faults, lambda: self.pods, self.told.append, lambda: self.now, self.proc
+        self.reaper = FaultedClientReaper(
+            "here", self.faults, lambda: self.pods, self.events.append, lambda: self.now, self.proc, self._send
         )
 
     def faults(self) -> list[GpuFault]:
@@ -102,10 +100,10 @@ class World(Node):
         shutil.rmtree(self.proc / str(pid))
 
     async def at(self, now: float) -> list[EventReason | Any]:
-        """What was told anew by a look at this time."""
-        self.now, before = now, len(self.told)
-        await self.lingering.look()
-        return [news.reason for news in self.told[before:] if news.reason is not EventReason.CLIENT_FAULTED]
+        """The events recorded by a scan at this time, without the warnings."""
+        self.now, before = now, len(self.events)
+        await self.reaper.scan()
+        return [event.reason for event in self.events[before:] if event.reason is not EventReason.CLIENT_FAULTED]
 
     def _send(self, process: Any, number: signal.Signals, _: Path) -> bool:
         if self.refusing:
@@ -115,14 +113,14 @@ class World(Node):
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 async def test_a_client_is_warned_at_once_and_left_alone_until_the_timeout(world: World) -> None:
     world.faulted(10)
     await world.at(SINCE + 1)
-    [warning] = world.told
+    [warning] = world.events
     assert (warning.reason, warning.regarding["uid"]) == (EventReason.CLIENT_FAULTED, uid(1))
     assert "its own or that of one of its neighbours" in warning.note
     assert "It is ended 300 s after the fault (faultTimeout of GpuShare inference)" in warning.note
@@ -130,7 +128,7 @@ async def test_a_client_is_warned_at_once_and_left_alone_until_the_timeout(world
     assert (world.ended, world.sent) == ([], [])
 
 
-async def test_it_is_told_to_end_then_killed_and_the_daemon_is_never_asked(world: World) -> None:
+async def test_it_gets_sigterm_then_sigkill_and_the_daemon_is_never_asked(world: World) -> None:
     world.faulted(10)
     assert await world.at(DUE) == [EventReason.PROCESS_ENDED]
     assert world.sent == [(10, "SIGTERM")]
@@ -140,17 +138,17 @@ async def test_it_is_told_to_end_then_killed_and_the_daemon_is_never_asked(world
     assert world.ended == [], "terminate_client in FAULT hangs the daemon"
 
 
-async def test_the_gpunode_is_told_once_they_are_gone(world: World) -> None:
+async def test_the_gpunode_gets_one_event_once_they_have_ended(world: World) -> None:
     world.faulted(10)
     await world.at(DUE)
     world.gone(10)
     assert await world.at(DUE + 1) == [EventReason.FAULTED_CLIENTS_ENDED]
-    assert world.told[-1].regarding == {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuNode", "name": "here"}
+    assert world.events[-1].regarding == {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuNode", "name": "here"}
     assert await world.at(DUE + 2) == []
     assert world.sent == [(10, "SIGTERM")]
 
 
-async def test_a_fault_whose_clients_end_by_themselves_is_nothing_of_ours(world: World) -> None:
+async def test_a_fault_whose_clients_end_by_themselves_has_no_event_of_an_end(world: World) -> None:
     world.faulted(10)
     await world.at(DUE - 1)
     world.gone(10)
@@ -158,10 +156,10 @@ async def test_a_fault_whose_clients_end_by_themselves_is_nothing_of_ours(world:
     assert (world.ended, world.sent) == ([], [])
 
 
-async def test_a_process_that_is_younger_than_the_fault_is_somebody_elses(world: World) -> None:
+async def test_a_process_that_is_younger_than_the_fault_is_left_alone(world: World) -> None:
     world.faulted(10, started=SINCE + 1)
     await world.at(DUE + 100)
-    assert (world.ended, world.sent, world.told) == ([], [], [])
+    assert (world.ended, world.sent, world.events) == ([], [], [])
 
 
 async def test_a_process_of_the_host_is_never_signalled(world: World) -> None:
@@ -171,7 +169,7 @@ async def test_a_process_of_the_host_is_never_signalled(world: World) -> None:
     assert (world.ended, world.sent) == ([], [])
 
 
-async def test_a_signal_that_the_kernel_refuses_is_told_and_tried_again(
+async def test_a_signal_that_the_kernel_refuses_is_logged_and_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.faulted(10)

@@ -1,12 +1,19 @@
-"""Terminations that the kubelet decides by itself: what its events say, whom they concern, and for how long."""
+"""Terminations that the kubelet decides by itself: what its events say, which pods they concern, and how long it waits."""
 
 from typing import Any
 
 import pytest
 
 from gpushare.agent.process.processes import Owner
-from gpushare.agent.termination.departing import Departing, Departures, departure_of
-from gpushare.agent.termination.kubelet_kills import LACK, PODS, REJECTIONS, KubeletKill, grace_seconds, kubelet_kill
+from gpushare.agent.termination.departures import Departure, DepartureTracker, first_departure
+from gpushare.agent.termination.kubelet_kills import (
+    LACK,
+    POD_REASONS,
+    REJECTIONS,
+    KubeletKill,
+    grace_seconds,
+    kubelet_kill,
+)
 from localcluster.paths import REPOSITORY
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 
@@ -30,7 +37,7 @@ def event(**changes: Any) -> Any:
     }
 
 
-def killing(**changes: Any) -> KubeletKill:
+def kill(**changes: Any) -> KubeletKill:
     found = kubelet_kill(event(**changes), "here")
     assert found is not None
     return found
@@ -64,11 +71,11 @@ REJECTED = {
     ],
     ids=["a container", "a sidecar", "an eviction", "a preemption", "a pod's own deadline", "a lack", "a mismatch"],
 )
-def test_the_kubelets_word_for_an_end(found: Any, container: str) -> None:
-    told = kubelet_kill(found, "here")
-    assert told is not None
-    assert (told.pod_uid, told.namespace, told.pod, told.container) == (uid(1), "team", "pod-1", container)
-    assert told.at == WALL
+def test_an_event_of_the_kubelet_that_reports_an_end(found: Any, container: str) -> None:
+    reported = kubelet_kill(found, "here")
+    assert reported is not None
+    assert (reported.pod_uid, reported.namespace, reported.pod) == (uid(1), "team", "pod-1")
+    assert (reported.container, reported.at) == (container, WALL)
 
 
 @pytest.mark.parametrize(
@@ -94,129 +101,130 @@ def with_probes(**probes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("told", "found", "seconds"),
+    ("reported", "found", "seconds"),
     [
-        pytest.param(killing(), with_probes(), 40, id="the pod's grace period"),
-        pytest.param(killing(), pod(), 30, id="Kubernetes' default"),
-        pytest.param(killing(**EVICTED), with_probes(), 1, id="an eviction for pressure has one second"),
-        pytest.param(killing(**PREEMPTED), with_probes(), 40, id="a preemption leaves the pod's grace period"),
-        pytest.param(killing(**EXPIRED), with_probes(), 40, id="so does a deadline"),
-        pytest.param(killing(**REJECTED), with_probes(), 1, id="what is not taken back is killed like an orphan"),
-        pytest.param(killing(message="killing"), with_probes(), 0, id="a restart with all others leaves none"),
+        pytest.param(kill(), with_probes(), 40, id="the pod's grace period"),
+        pytest.param(kill(), pod(), 30, id="Kubernetes' default"),
+        pytest.param(kill(**EVICTED), with_probes(), 1, id="an eviction for pressure has one second"),
+        pytest.param(kill(**PREEMPTED), with_probes(), 40, id="a preemption leaves the pod's grace period"),
+        pytest.param(kill(**EXPIRED), with_probes(), 40, id="so does a deadline"),
+        pytest.param(kill(**REJECTED), with_probes(), 1, id="a rejected pod is killed like an orphan"),
+        pytest.param(kill(message="killing"), with_probes(), 0, id="a restart with all others leaves none"),
         pytest.param(
-            killing(message=LIVENESS),
+            kill(message=LIVENESS),
             with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}),
             5,
             id="a probe's own grace period",
         ),
-        pytest.param(killing(message=LIVENESS), with_probes(livenessProbe={}), 40, id="a probe without one"),
+        pytest.param(kill(message=LIVENESS), with_probes(livenessProbe={}), 40, id="a probe without one"),
         pytest.param(
-            killing(), with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}), 40, id="not for its probe"
+            kill(), with_probes(livenessProbe={"terminationGracePeriodSeconds": 5}), 40, id="not for its probe"
         ),
     ],
 )
-def test_how_long_a_container_has(told: KubeletKill, found: Any, seconds: float) -> None:
-    assert grace_seconds(told, found) == seconds
+def test_how_long_a_container_has(reported: KubeletKill, found: Any, seconds: float) -> None:
+    assert grace_seconds(reported, found) == seconds
 
 
-def look(departures: Departures, found: Any, now: float = 0.0) -> tuple[Departing, ...]:
-    return departures.look({uid(1): found}, now, WALL).get(uid(1), ())
+def update(tracker: DepartureTracker, found: Any, now: float = 0.0) -> tuple[Departure, ...]:
+    return tracker.update({uid(1): found}, now, WALL).get(uid(1), ())
 
 
 def test_only_the_container_that_is_killed_departs() -> None:
-    departures, found = Departures(), pod()
-    assert departures.kill(killing(message=LIVENESS), {uid(1): found}, 100.0, WALL)
-    leaving = look(departures, found, now=100.0)
-    departure = departure_of(leaving, APP)
+    tracker, found = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(message=LIVENESS), {uid(1): found}, 100.0, WALL)
+    departing = update(tracker, found, now=100.0)
+    departure = first_departure(departing, APP)
     assert departure is not None
     assert departure.kill_at == 130.0
     assert departure.why == f"loses container app, which the kubelet ends ({LIVENESS})"
-    assert departure_of(leaving, SIDE) is None
+    assert first_departure(departing, SIDE) is None
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
-        (killing(**EVICTED), "is evicted by the kubelet (The node was low on resource: memory)"),
+        (kill(**EVICTED), "is evicted by the kubelet (The node was low on resource: memory)"),
         (
-            killing(**PREEMPTED),
-            "has to make room for a critical pod, as the kubelet decided (Preempted in order to admit critical pod)",
+            kill(**PREEMPTED),
+            "is preempted by the kubelet for a critical pod (Preempted in order to admit critical pod)",
         ),
         (
-            killing(**EXPIRED),
+            kill(**EXPIRED),
             "has been active for longer than its activeDeadlineSeconds "
             "(Pod was active on the node longer than the specified deadline)",
         ),
     ],
     ids=["evicted", "preempted", "past its deadline"],
 )
-def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(told: KubeletKill, why: str) -> None:
-    departures, found = Departures(), pod()
-    departures.kill(told, {uid(1): found}, 100.0, WALL)
-    leaving = look(departures, found, now=100.0)
-    assert [departure_of(leaving, owner) is not None for owner in (APP, SIDE)] == [True, True]
-    assert leaving[0].why == why
+def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(
+    reported: KubeletKill, why: str
+) -> None:
+    tracker, found = DepartureTracker(), pod()
+    tracker.add_kill(reported, {uid(1): found}, 100.0, WALL)
+    departing = update(tracker, found, now=100.0)
+    assert [first_departure(departing, owner) is not None for owner in (APP, SIDE)] == [True, True]
+    assert departing[0].why == why
 
 
-def test_the_containers_of_such_a_pod_are_told_afterwards_and_the_reason_stays_that_of_the_pod() -> None:
-    departures, found = Departures(), pod()
-    assert departures.kill(killing(**PREEMPTED), {uid(1): found}, 100.0, WALL)
-    assert not departures.kill(killing(), {uid(1): found}, 100.1, WALL)
-    [leaving] = look(departures, found, now=100.2)
-    assert "critical pod" in leaving.why
+def test_events_of_the_containers_of_such_a_pod_follow_and_the_reason_stays_that_of_the_pod() -> None:
+    tracker, found = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(**PREEMPTED), {uid(1): found}, 100.0, WALL)
+    assert not tracker.add_kill(kill(), {uid(1): found}, 100.1, WALL)
+    [departing] = update(tracker, found, now=100.2)
+    assert "critical pod" in departing.why
 
 
-def test_a_container_that_is_restarted_with_all_others_is_told_so() -> None:
-    departures, found = Departures(), pod()
-    departures.kill(killing(message="killing"), {uid(1): found}, 100.0, WALL)
-    [leaving] = look(departures, found, now=100.0)
-    assert leaving.why == "loses container app, which the kubelet restarts together with all others of the pod"
+def test_the_event_of_a_container_that_is_restarted_with_all_others_says_so() -> None:
+    tracker, found = DepartureTracker(), pod()
+    tracker.add_kill(kill(message="killing"), {uid(1): found}, 100.0, WALL)
+    [departing] = update(tracker, found, now=100.0)
+    assert departing.why == "loses container app, which the kubelet restarts together with all others of the pod"
 
 
-def test_a_pod_that_a_restarted_kubelet_does_not_take_back_departs_even_when_it_is_told_to_have_failed() -> None:
-    departures, found = Departures(), pod()
-    assert departures.kill(killing(**REJECTED), {uid(1): found}, 100.0, WALL)
-    [leaving] = look(departures, pod(phase="Failed"), now=100.1)
-    told = "was not taken back by its kubelet, which had restarted (Node didn't have enough resource"
-    assert leaving.why.startswith(told)
+def test_a_pod_that_a_restarted_kubelet_rejects_departs_even_if_its_phase_is_failed() -> None:
+    tracker, found = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(**REJECTED), {uid(1): found}, 100.0, WALL)
+    [departing] = update(tracker, pod(phase="Failed"), now=100.1)
+    assert departing.why.startswith("is rejected by its kubelet after a restart (Node didn't have enough resource")
 
 
-def test_a_pod_that_never_ran_and_is_not_taken_has_nothing_to_lose() -> None:
-    assert not Departures().kill(killing(**REJECTED), {uid(1): pod(phase="Pending")}, 100.0, WALL)
+def test_a_rejected_pod_that_never_ran_has_nothing_to_lose() -> None:
+    assert not DepartureTracker().add_kill(kill(**REJECTED), {uid(1): pod(phase="Pending")}, 100.0, WALL)
 
 
-@pytest.mark.parametrize("told", [killing(**PREEMPTED), killing(**EXPIRED), killing()], ids=lambda told: told.reason)
-def test_a_pod_that_is_being_deleted_keeps_the_time_of_its_deletion(told: KubeletKill) -> None:
-    departures, deleted = Departures(), pod(grace=3600)
-    look(departures, pod(), now=100.0)
-    assert not departures.kill(told, {uid(1): deleted}, 110.0, WALL)
-    assert [item.kill_at for item in look(departures, deleted, now=110.0)] == [3710.0]
+@pytest.mark.parametrize("reported", [kill(**PREEMPTED), kill(**EXPIRED), kill()], ids=lambda reported: reported.reason)
+def test_a_pod_that_is_being_deleted_keeps_the_time_of_its_deletion(reported: KubeletKill) -> None:
+    tracker, deleted = DepartureTracker(), pod(grace=3600)
+    update(tracker, pod(), now=100.0)
+    assert not tracker.add_kill(reported, {uid(1): deleted}, 110.0, WALL)
+    assert [item.kill_at for item in update(tracker, deleted, now=110.0)] == [3710.0]
 
 
 def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> None:
-    departures, found = Departures(), pod()
-    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
+    tracker, found = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
     successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}"}])
-    assert departure_of(look(departures, successor, now=105.0), SIDE) is None
+    assert first_departure(update(tracker, successor, now=105.0), SIDE) is None
 
 
-def test_an_event_that_comes_after_the_container_was_started_again_is_late_and_counts_no_more() -> None:
+def test_an_event_that_comes_after_the_container_was_started_again_does_not_count() -> None:
     running = {"running": {"startedAt": "2026-01-01T00:00:09Z"}}
     successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}", "state": running}])
-    assert not Departures().kill(killing(), {uid(1): successor}, 100.0, WALL + 15)
+    assert not DepartureTracker().add_kill(kill(), {uid(1): successor}, 100.0, WALL + 15)
 
 
 def test_an_event_that_comes_late_leaves_less_time() -> None:
-    departures, found = Departures(), pod()
-    departures.kill(killing(), {uid(1): found}, 100.0, WALL + 12)
-    assert look(departures, found, now=100.0)[0].kill_at == 118.0
-    assert not Departures().kill(killing(), {uid(1): found}, 100.0, WALL + 60)
+    tracker, found = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL + 12)
+    assert update(tracker, found, now=100.0)[0].kill_at == 118.0
+    assert not DepartureTracker().add_kill(kill(), {uid(1): found}, 100.0, WALL + 60)
 
 
 def test_the_status_may_not_know_the_container_yet() -> None:
-    departures, found = Departures(), pod(containerStatuses=[])
-    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
-    assert departure_of(look(departures, found, now=100.0), APP) is not None
+    tracker, found = DepartureTracker(), pod(containerStatuses=[])
+    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
+    assert first_departure(update(tracker, found, now=100.0), APP) is not None
 
 
 @pytest.mark.parametrize(
@@ -230,34 +238,34 @@ def test_the_status_may_not_know_the_container_yet() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_whom_an_event_does_not_concern(found: Any, why: str) -> None:
-    assert not Departures().kill(killing(), {uid(1): found}, 0.0, WALL), why
+def test_which_pods_an_event_does_not_concern(found: Any, why: str) -> None:
+    assert not DepartureTracker().add_kill(kill(), {uid(1): found}, 0.0, WALL), why
 
 
 def test_a_container_of_a_pod_that_is_deleted_later_has_the_time_of_that() -> None:
-    departures, deleted = Departures(), pod(grace=3600)
-    departures.kill(killing(), {uid(1): pod()}, 100.0, WALL)
-    look(departures, pod(), now=100.0)
-    assert [item.kill_at for item in look(departures, deleted, now=101.0)] == [3701.0]
+    tracker, deleted = DepartureTracker(), pod(grace=3600)
+    tracker.add_kill(kill(), {uid(1): pod()}, 100.0, WALL)
+    update(tracker, pod(), now=100.0)
+    assert [item.kill_at for item in update(tracker, deleted, now=101.0)] == [3701.0]
 
 
 def test_an_eviction_shortens_the_time_of_a_deletion() -> None:
-    departures, deleted = Departures(), pod(grace=3600)
-    look(departures, pod(), now=100.0)
-    assert departures.kill(killing(**EVICTED), {uid(1): deleted}, 200.0, WALL)
-    departure = departure_of(look(departures, deleted, now=200.0), APP)
+    tracker, deleted = DepartureTracker(), pod(grace=3600)
+    update(tracker, pod(), now=100.0)
+    assert tracker.add_kill(kill(**EVICTED), {uid(1): deleted}, 200.0, WALL)
+    departure = first_departure(update(tracker, deleted, now=200.0), APP)
     assert departure is not None
     assert departure.kill_at == 201.0
 
 
 def test_a_killed_container_is_forgotten_once_its_time_is_well_over() -> None:
-    departures, found = Departures(), pod()
-    departures.kill(killing(), {uid(1): found}, 100.0, WALL)
-    assert look(departures, found, now=139.0)
-    assert not look(departures, found, now=141.0)
+    tracker, found = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
+    assert update(tracker, found, now=139.0)
+    assert not update(tracker, found, now=141.0)
 
 
-def test_nobody_but_a_node_may_write_an_event_that_is_believed() -> None:
+def test_only_a_node_may_write_an_event_that_counts() -> None:
     policy = (REPOSITORY / "charts/gpushare/templates/policies/kubelet-events.yaml").read_text()
-    assert [reason for reason in ("Killing", *PODS, *REJECTIONS) if f"'{reason}'" not in policy] == []
+    assert [reason for reason in ("Killing", *POD_REASONS, *REJECTIONS) if f"'{reason}'" not in policy] == []
     assert f"startsWith('{LACK}')" in policy

@@ -1,15 +1,15 @@
-"""Containers with a slot whose mounts the runtime left out, from a /proc of the test's own."""
+"""Containers with a slot whose mounts the runtime left out, in a /proc of the test's own."""
 
 from pathlib import Path
 
 import pytest
 
-from gpushare.agent.usage.mounts import RETRY_SECONDS, Mounts, Started, started
+from gpushare.agent.usage.mounts import RETRY_SECONDS, MountChecker, SlotContainer, running_containers
 from tests.unit.agent.observed_pods import container, container_id, pod, uid
 
 UUID = "GPU-0"
 HERE = ("a", UUID)
-OF_POD_1 = Started(UUID, container_id(10))
+OF_POD_1 = SlotContainer(UUID, container_id(10))
 ROOT = "1043 995 0:203 / / ro,relatime - overlay overlay rw,lowerdir=/l:/m,upperdir=/u,workdir=/w\n"
 MOUNT = "1101 1043 0:24 /gpushare/GPU-0/client /run/gpushare/mps ro,nosuid,nodev,relatime - tmpfs tmpfs rw,mode=755\n"
 
@@ -18,7 +18,7 @@ class Node:
     def __init__(self, proc: Path) -> None:
         self.now = 100.0
         self.proc = proc
-        self.mounts = Mounts(lambda: self.now, proc)
+        self.mounts = MountChecker(lambda: self.now, proc)
         (proc / "self").mkdir()
         self.runs(1, "0::/init.scope\n", ROOT)
 
@@ -38,8 +38,8 @@ class Node:
         for file in (self.proc / str(pid)).iterdir():
             file.unlink()
 
-    def missing(self, *containers: Started) -> dict[str, list[int]]:
-        found = self.mounts.missing(containers or (OF_POD_1,))
+    def unmounted(self, *containers: SlotContainer) -> dict[str, list[int]]:
+        found = self.mounts.unmounted(containers or (OF_POD_1,))
         return {uuid: [process.pid for process in listed] for uuid, listed in found.items()}
 
 
@@ -48,65 +48,65 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_a_container_with_the_mount_is_well_and_proc_is_not_gone_through_again(node: Node) -> None:
+def test_a_container_with_the_mount_is_not_reported_and_proc_is_not_searched_again(node: Node) -> None:
     node.in_container(11, ROOT + MOUNT)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
     node.in_container(11, ROOT)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
 
 
-def test_one_without_it_is_told_by_its_first_process_for_as_long_as_it_runs(node: Node) -> None:
+def test_one_without_it_is_reported_by_its_first_process_for_as_long_as_it_runs(node: Node) -> None:
     node.in_container(12, ROOT, begun=200)
     node.in_container(11, ROOT, begun=100)
-    assert node.missing() == {UUID: [11]}
-    assert node.missing() == {UUID: [11]}
-    assert node.missing(Started(UUID, container_id(20))) == {}
+    assert node.unmounted() == {UUID: [11]}
+    assert node.unmounted() == {UUID: [11]}
+    assert node.unmounted(SlotContainer(UUID, container_id(20))) == {}
 
 
 def test_a_process_with_mounts_of_its_own_making_says_nothing_of_its_container(node: Node) -> None:
     node.in_container(11, ROOT + MOUNT)
     node.in_container(12, ROOT)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
 
 
-def test_one_that_was_taken_for_it_while_an_exec_put_it_in_is_looked_at_again(node: Node) -> None:
+def test_a_process_that_was_read_while_an_exec_put_it_in_is_read_again(node: Node) -> None:
     node.in_container(12, ROOT)
-    assert node.missing() == {UUID: [12]}
+    assert node.unmounted() == {UUID: [12]}
     node.in_container(11, ROOT + MOUNT)
     node.in_container(12, ROOT + MOUNT)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
 
 
-def test_another_process_of_the_same_pid_is_not_taken_for_it(node: Node) -> None:
+def test_a_later_process_of_the_same_pid_is_not_taken_for_it(node: Node) -> None:
     node.in_container(11, ROOT)
-    assert node.missing() == {UUID: [11]}
+    assert node.unmounted() == {UUID: [11]}
     node.in_container(11, ROOT + MOUNT, number=2, begun=900)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
 
 
-def test_a_container_whose_processes_are_not_to_be_seen_is_looked_for_again_later(node: Node) -> None:
-    assert node.missing() == {}
+def test_a_container_whose_processes_cannot_be_seen_is_searched_for_again_later(node: Node) -> None:
+    assert node.unmounted() == {}
     node.in_container(11, ROOT)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
     node.now += RETRY_SECONDS
-    assert node.missing() == {UUID: [11]}
+    assert node.unmounted() == {UUID: [11]}
 
 
 def test_a_process_that_ends_while_it_is_read_is_no_proof(node: Node) -> None:
     node.in_container(11, None)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
     node.now += RETRY_SECONDS
     node.in_container(11, ROOT)
-    assert node.missing() == {UUID: [11]}
+    assert node.unmounted() == {UUID: [11]}
     node.ends(11)
-    assert node.missing() == {}
+    assert node.unmounted() == {}
 
 
-def test_only_running_containers_with_a_slot_are_looked_at() -> None:
+def test_only_running_containers_with_a_slot_are_checked() -> None:
     two = pod(1, container("app"), container("tool", share=None))
     waiting = pod(2)
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CreateContainerError"}}
-    bound = pod(3, told=False)
+    bound = pod(3, with_status=False)
     places = {("team", f"pod-{number}", "app"): HERE for number in (1, 2, 3)}
-    assert list(started([two, waiting, bound], places)) == [OF_POD_1]
-    assert list(started([two], {})) == []
+    assert list(running_containers([two, waiting, bound], places)) == [OF_POD_1]
+    assert list(running_containers([two], {})) == []

@@ -1,4 +1,4 @@
-"""Whose the processes on a GPU are, and what was granted to their containers."""
+"""To which containers the processes on a GPU belong, and what was granted to them."""
 
 from typing import Any
 
@@ -7,19 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.agent.process.processes import Owner
-from gpushare.agent.usage.usage import Listed, Usage, pods_by_cgroup_uid, reading
+from gpushare.agent.usage.usage import ListedProcess, Usage, reading
 from gpushare.grant.model import Grant, default_grant
+from gpushare.kube.pods import pods_by_cgroup_uid
 from tests.unit.agent.observed_pods import GRANT, UUID, container, container_id, owner, pod, process, share, uid
 
 
-def usages(listed: list[Listed], *pods: Any, claimed: Any = None) -> list[Usage]:
+def usages(listed: list[ListedProcess], *pods: Any, claimed: Any = None) -> list[Usage]:
     by_uid = pods_by_cgroup_uid(pods)
     return list(reading(UUID, "a", 100.0, 143155, listed, by_uid, share(), claimed=claimed or {}).usages)
 
 
 def test_the_processes_of_a_container_are_one_usage() -> None:
     (found,) = usages([process(12, 300), process(11, 200)], pod())
-    assert (found.pids, found.processes, found.memory_mib) == ((11, 12), 2, 500)
+    assert (found.pids, found.memory_mib) == ((11, 12), 500)
     assert (found.namespace, found.pod, found.container, found.grant) == ("team", "pod-1", "app", GRANT)
 
 
@@ -29,7 +30,7 @@ def test_two_containers_of_a_pod_are_two_usages() -> None:
     assert [(it.container, it.pids) for it in found] == [("one", (11,)), ("two", (12,))]
 
 
-def test_what_a_container_does_past_mps_is_told_apart_from_its_clients() -> None:
+def test_what_a_container_does_past_mps_is_a_usage_apart_from_its_clients() -> None:
     found = usages([process(11), process(12, mps=False)], pod())
     assert [(it.mps, it.pids) for it in found] == [(True, (11,)), (False, (12,))]
 
@@ -48,13 +49,13 @@ def test_our_own_mps_pods_are_no_usage() -> None:
     assert usages([process(11, 66, owner(2), mps=False)], ours) == []
 
 
-def test_a_container_that_the_status_does_not_tell_yet_is_the_only_one_with_a_slot() -> None:
-    (found,) = usages([process(11)], pod(1, container(), container("proxy", share=None), told=False))
+def test_a_container_that_the_status_does_not_show_yet_is_the_only_one_with_a_slot() -> None:
+    (found,) = usages([process(11)], pod(1, container(), container("proxy", share=None), with_status=False))
     assert (found.container, found.grant) == ("app", GRANT)
 
 
 def test_of_several_containers_with_slots_none_is_guessed() -> None:
-    (found,) = usages([process(11)], pod(1, container("one"), container("two"), told=False))
+    (found,) = usages([process(11)], pod(1, container("one"), container("two"), with_status=False))
     assert (found.pod, found.container, found.slot, found.grant) == ("pod-1", "", False, None)
 
 
@@ -106,12 +107,12 @@ def test_annotations_change_no_grant() -> None:
     assert (found.grant, found.by_default) == (GRANT, False)
 
 
-def test_a_pod_that_the_api_does_not_know_is_told_by_its_uid_alone() -> None:
+def test_a_pod_that_the_api_does_not_know_is_known_by_its_uid_alone() -> None:
     (found,) = usages([process(11, 100, owner(9))], pod())
     assert (found.pod_uid, found.pod, found.slot) == (uid(9), "", False)
 
 
-def test_a_cgroup_that_a_container_made_with_another_pods_name_deceives_nobody() -> None:
+def test_a_cgroup_that_a_container_made_with_another_pods_name_does_not_count() -> None:
     (found,) = usages([process(11, 100, owner(1), owner(2))], pod(1), pod(2))
     assert found.pod == "pod-1"
 

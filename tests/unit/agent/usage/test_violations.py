@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.agent.usage.usage import Reading, Usage
-from gpushare.agent.usage.violations import TOLERANCE_MIB, Violation, sentence, violations
+from gpushare.agent.usage.violations import TOLERANCE_MIB, Violation, message, violations
 from tests.unit.agent.observed_pods import GRANT, UUID, process, usage
 
 GPU_MIB = 143155
@@ -28,11 +28,9 @@ def judged(*usages: Usage) -> list[Violation]:
     return violations(Reading(UUID, "a", 100.0, GPU_MIB, usages))
 
 
-def told(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
+def summary(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
     """(reason, granted, observed, PIDs to be ended)."""
-    return [
-        (str(it.reason), it.granted, it.observed, [culprit.pid for culprit in it.culprits]) for it in judged(*usages)
-    ]
+    return [(str(it.reason), it.granted, it.observed, [process.pid for process in it.to_end]) for it in judged(*usages)]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,12 @@ def told(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
             id="too many with too much",
         ),
         pytest.param(
-            usage(replace(process(1, 100), ended=True), process(2, 100), process(3, 100)),
+            usage(replace(process(1, 100), terminated=True), process(2, 100), process(3, 100)),
             [],
             id="one that was ended already computes no more, so it does not count",
         ),
         pytest.param(
-            usage(replace(process(1, 9000), ended=True), process(2, 100)),
+            usage(replace(process(1, 9000), terminated=True), process(2, 100)),
             [("MemoryAboveGrant", 8192, 9100, [2])],
             id="one that was ended is not to be ended again",
         ),
@@ -92,12 +90,12 @@ def told(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
             id="past MPS, without a slot",
         ),
         pytest.param(
-            usage(replace(process(1, 500, mps=False), bare=True)),
+            usage(replace(process(1, 500, mps=False), unmounted=True)),
             [("EditsNotApplied", 0, 500, [])],
             id="past MPS, with a slot, but started without the way to MPS: not the program's fault",
         ),
         pytest.param(
-            usage(replace(process(1, 500, mps=False), bare=True), process(2, 500, mps=False, started=200)),
+            usage(replace(process(1, 500, mps=False), unmounted=True), process(2, 500, mps=False, started=200)),
             [("NotAnMpsClient", 0, 1000, [2, 1])],
             id="past MPS by one that could have reached it",
         ),
@@ -108,36 +106,38 @@ def told(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
             usage(process(1, 500), **(HOST | {"pod_uid": "u"})), [("NoGrant", 0, 500, [])], id="a pod that is gone"
         ),
         pytest.param(
-            usage(process(1, 500), **(NO_SLOT | {"container": ""})), [], id="a container that its pod does not tell yet"
+            usage(process(1, 500), **(NO_SLOT | {"container": ""})),
+            [],
+            id="a container that the status does not show yet",
         ),
     ],
 )
-def test_what_is_an_offence(case: Usage, expected: list[Any]) -> None:
-    assert told(case) == expected
+def test_what_is_a_violation(case: Usage, expected: list[Any]) -> None:
+    assert summary(case) == expected
 
 
 def test_figures_that_cannot_be_true_together_are_no_reason_to_end_anybody() -> None:
     """Clients that together would use more than the whole GPU has: NVML is wrong about some of them."""
     clients = [usage(process(pid, 100_000), container=f"c{pid}") for pid in (1, 2)]
-    assert told(*clients) == []
-    assert [reason for reason, *_ in told(clients[0])] == ["MemoryAboveGrant"]
+    assert summary(*clients) == []
+    assert [reason for reason, *_ in summary(clients[0])] == ["MemoryAboveGrant"]
 
 
-def test_whoever_is_past_mps_has_the_clients_of_its_own_container_for_companions() -> None:
+def test_a_process_past_mps_is_ended_after_the_clients_of_its_own_container() -> None:
     """Its end may be the end of its container, and so of their kernels."""
-    stray = usage(process(1, 500, mps=False))
-    beside = usage(process(2, 500), replace(process(3, 500), ended=True))
+    past_mps = usage(process(1, 500, mps=False))
+    beside = usage(process(2, 500), replace(process(3, 500), terminated=True))
     elsewhere = usage(process(4, 500), pod_uid="other", pod="other")
-    (offence,) = judged(stray, beside, elsewhere)
-    assert [one.pid for one in offence.culprits] == [1]
-    assert [one.pid for one in offence.companions] == [2]
+    (violation,) = judged(past_mps, beside, elsewhere)
+    assert [one.pid for one in violation.to_end] == [1]
+    assert [one.pid for one in violation.clients_beside] == [2]
 
 
-def test_a_container_started_without_its_mounts_is_an_offence_that_ends_nobody_though_it_uses_no_gpu() -> None:
-    stranded = usage(replace(process(7, 0, mps=False), bare=True))
-    (offence,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,)))
-    assert (str(offence.reason), offence.observed, offence.culprits) == ("EditsNotApplied", 0, ())
-    assert sentence(offence) == (
+def test_a_container_started_without_its_mounts_is_a_violation_that_ends_no_process() -> None:
+    stranded = usage(replace(process(7, 0, mps=False), unmounted=True))
+    (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,)))
+    assert (str(violation.reason), violation.observed, violation.to_end) == ("EditsNotApplied", 0, ())
+    assert message(violation) == (
         "container app of pod team/pod-1 holds a slot of GPU GPU-0 of GpuShare a, but was started without the mounts "
         "that go with it, so it cannot reach MPS and uses 0 MiB past it: is CDI off in the node's container runtime?"
     )
@@ -148,33 +148,33 @@ def test_a_container_started_without_its_mounts_is_an_offence_that_ends_nobody_t
     [
         (
             usage(process(1, 9000)),
-            "container app of pod team/pod-1 uses 9000 MiB on GPU GPU-0 of GpuShare a (1 process), granted are "
+            "container app of pod team/pod-1 uses 9000 MiB on GPU GPU-0 of GpuShare a (1 process), its grant is "
             "8192 MiB",
         ),
         (
             usage(process(1), process(2), process(3)),
-            "container app of pod team/pod-1 has 3 CUDA processes on GPU GPU-0 of GpuShare a, granted are 2",
+            "container app of pod team/pod-1 has 3 CUDA processes on GPU GPU-0 of GpuShare a, its grant is 2",
         ),
         (
             usage(process(7, 500, mps=False), **HOST),
-            "process 7 of the host uses 500 MiB on GPU GPU-0 of GpuShare a past MPS (PID 7), granted are 0 MiB: no "
-            "limit binds it, and while it stays MPS may not start",
+            "process 7 of the host uses 500 MiB on GPU GPU-0 of GpuShare a past MPS (PID 7), its grant is 0 MiB: no "
+            "limit binds it, and while it runs an MPS server may fail to start",
         ),
         (
             usage(process(7, 500), **(HOST | {"pod_uid": "u"})),
             "process 7 of pod u, which the API does not know, is an MPS client on GPU GPU-0 of GpuShare a with "
-            "500 MiB, granted are 0 MiB: it holds no slot of it",
+            "500 MiB, its grant is 0 MiB: it holds no slot of it",
         ),
     ],
     ids=["memory", "processes", "past MPS", "no slot"],
 )
-def test_an_offence_is_told_with_both_figures(case: Usage, text: str) -> None:
-    assert [sentence(offence) for offence in judged(case)] == [text]
+def test_a_message_has_both_figures(case: Usage, text: str) -> None:
+    assert [message(violation) for violation in judged(case)] == [text]
 
 
 PROCESSES = st.lists(
     st.builds(
-        lambda pid, mib, started, ended: replace(process(pid, mib, started=started), ended=ended),
+        lambda pid, mib, started, terminated: replace(process(pid, mib, started=started), terminated=terminated),
         st.integers(1, 10_000),
         st.integers(0, 12_000),
         st.integers(0, 50),
@@ -189,12 +189,12 @@ PROCESSES = st.lists(
 @given(PROCESSES)
 def test_a_container_is_ended_as_a_whole_or_not_at_all(listed: Any) -> None:
     """One of its processes ended alone could cut off the kernels of the others, and so hurt the neighbours."""
-    living = {one for one in listed if not one.ended}
-    for offence in judged(usage(*listed)):
-        assert set(offence.culprits) == living
+    living = {one for one in listed if not one.terminated}
+    for violation in judged(usage(*listed)):
+        assert set(violation.to_end) == living
 
 
 @given(PROCESSES)
-def test_who_keeps_to_the_grant_is_never_a_culprit(listed: Any) -> None:
+def test_a_container_within_its_grant_is_never_ended(listed: Any) -> None:
     within = [replace(one, memory_mib=one.memory_mib % (GRANT.process_memory_mib + 1)) for one in listed[:2]]
     assert judged(usage(*within)) == []

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gpushare import simulation
-from gpushare.agent.termination.departure import DepartureGuard
+from gpushare.agent.termination.departure_guard import DepartureGuard
 from gpushare.agent.termination.terminate import ClientTerminator
-from gpushare.kube.event_recorder import Event
+from gpushare.kube.events import Event
 from gpushare.mps.control import ControlProgram
 from gpushare.simulation.nvml import SimulatedNvml
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
@@ -121,21 +121,19 @@ async def test_a_deleted_pods_client_is_ended_in_mid_kernel_and_its_neighbours_g
     nvml = SimulatedNvml(gpu)
     uuids = [info.uuid for info in nvml.gpus()]
     pods: dict[str, Any] = {uid(number): pod(number) for number in range(NEIGHBOURS + 1)}
-    posted: list[Event] = []
+    recorded: asyncio.Queue[Event] = asyncio.Queue()
     control = ControlProgram(simulation.bin_dir(), gpu / "pipe", gpu / "log")
-
-    endings = ClientTerminator(gpu, lambda _: control, clients.proc)
-    departure = DepartureGuard(nvml, lambda: pods, lambda: uuids, endings, posted.append, proc=clients.proc)
-    running = asyncio.create_task(departure.run())
-    await asyncio.sleep(0.1)
+    terminator = ClientTerminator(gpu, lambda _: control, clients.proc)
+    guard = DepartureGuard(nvml, lambda: pods, lambda: uuids, terminator, recorded.put_nowait, proc=clients.proc)
+    running = asyncio.create_task(guard.run())
     pods[uid(0)] = pod(0, grace=30)
-    departure.poke()
+    guard.poke()
     async with asyncio.timeout(SECONDS):
-        while not posted:  # noqa: ASYNC110 - the code under test knows no event
-            await asyncio.sleep(0.01)
+        event = await recorded.get()
     await asyncio.to_thread(clients.kill, 0)
     assert await asyncio.to_thread(clients.failures, range(1, NEIGHBOURS + 1)) == []
-    assert [news.regarding["name"] for news in posted] == ["pod-0"]
+    assert event.regarding["name"] == "pod-0"
+    assert recorded.empty()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     nvml.close()

@@ -1,4 +1,4 @@
-"""Who is killed with whom when a container is told to stop: its main process alone is sent SIGTERM."""
+"""Which ancestor, if any, takes a process along when its container gets SIGTERM: only the main process is sent it."""
 
 import os
 import subprocess
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.agent.process.process_tree import Ancestor, ancestors, fatal_ancestor
-from gpushare.agent.process.processes import Owner
+from gpushare.agent.process.processes import Ancestor, Owner, ancestors, fatal_ancestor
 from tests.unit.agent.departing_pods import CONTAINER, uid
 
 OWNER = Owner(uid(1), CONTAINER)
@@ -53,7 +52,7 @@ def test_the_ancestors_end_with_the_container(tmp_path: Path) -> None:
     assert fatal_ancestor(chain) == 61
 
 
-def test_a_process_that_has_gone_has_no_ancestors(tmp_path: Path) -> None:
+def test_a_process_that_has_ended_has_no_ancestors(tmp_path: Path) -> None:
     assert ancestors(62, OWNER, tmp_path) == []
 
 

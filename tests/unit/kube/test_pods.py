@@ -1,0 +1,114 @@
+"""What is read from a pod, also where the API left a field out or gave it as null."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.kube import pods
+
+ID = "ab" * 32
+APP = {"name": "app", "resources": {"limits": {"gpushare.dev/a": "1"}, "requests": {"cpu": "1"}}}
+SIDE = {"name": "side", "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {}}]}
+DEBUG = {"name": "debug"}
+POD: Any = {
+    "metadata": {"name": "pod", "namespace": "team", "uid": "u1"},
+    "spec": {"containers": [APP], "initContainers": [SIDE], "ephemeralContainers": [DEBUG]},
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [{"name": "app", "containerID": f"containerd://{ID}", "state": {"running": {}}}],
+        "initContainerStatuses": [{"name": "side", "state": {"waiting": {"reason": "PodInitializing"}}}],
+        "ephemeralContainerStatuses": [{"name": "debug", "containerID": "cri-o://" + "cd" * 32}],
+    },
+}
+BARE: Any = {"metadata": {"name": "pod", "namespace": "team", "uid": "u1"}}
+NULLS: Any = {
+    **BARE,
+    "spec": {"containers": [{"name": "app", "resources": None, "env": None}], "initContainers": None},
+    "status": {"phase": None, "containerStatuses": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True), (None, False)],
+)
+def test_a_pod_has_ended_once_no_container_of_it_can_run(phase: str | None, ended: bool) -> None:
+    assert pods.has_ended({**BARE, "status": {"phase": phase}}) is ended
+
+
+def test_of_many_names_the_first_are_listed_and_the_rest_counted() -> None:
+    assert pods.first_names(["ml/b", "ml/a"], 2) == "ml/b, ml/a"
+    assert pods.first_names(["ml/b", "ml/a", "ml/c"], 2) == "ml/b, ml/a and 1 more"
+
+
+def test_ephemeral_containers_are_listed_only_if_asked_for() -> None:
+    assert pods.containers(POD) == [APP, SIDE]
+    assert pods.containers(POD, ephemeral=True) == [APP, SIDE, DEBUG]
+
+
+def test_a_container_is_found_by_the_runtimes_id_of_whatever_kind_it_is() -> None:
+    assert pods.container_name(POD, ID) == "app"
+    assert pods.container_name(POD, "cd" * 32) == "debug"
+
+
+@pytest.mark.parametrize("of_id", ["", "ef" * 32, ID[1:]], ids=["no id", "an unknown one", "the end of one"])
+def test_an_id_that_the_status_does_not_show_is_no_containers(of_id: str) -> None:
+    assert pods.container_name(POD, of_id) == ""
+
+
+def test_a_container_that_waits_has_no_id_and_does_not_run() -> None:
+    app, side, _ = pods.container_statuses(POD)
+    assert [(pods.container_id(it), pods.is_running(it)) for it in (app, side)] == [(ID, True), ("", False)]
+
+
+def test_resources_count_by_request_or_limit() -> None:
+    assert pods.limits(APP) == {"gpushare.dev/a": "1"}
+    assert sorted(pods.requested_resources(APP)) == ["cpu", "gpushare.dev/a"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks"),
+    [
+        ({"containers": [{"name": "a"}]}, False),
+        ({"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}, False),
+        ({"containers": [{"resources": {"limits": {"gpushare.dev/x": "1"}}}]}, True),
+        ({"containers": [], "initContainers": [{"resources": {"limits": {"gpushare.dev/x": "1"}}}]}, True),
+        ({"containers": [{"name": "a"}], "resourceClaims": [{"name": "gpu"}]}, True),
+    ],
+    ids=["nothing", "another's GPU", "a slot", "a sidecar's slot", "a claim"],
+)
+def test_a_pod_asks_for_a_gpu_by_a_slot_or_a_claim(spec: Any, asks: bool) -> None:
+    assert pods.asks_for_gpu({"spec": spec}) is asks
+    assert pods.may_have_clients({"spec": spec, "status": {"phase": "Running"}}) is asks
+    assert not pods.may_have_clients({"spec": spec, "status": {"phase": "Failed"}})
+
+
+def test_a_variable_that_is_set_by_a_reference_is_empty() -> None:
+    assert pods.environment(SIDE) == {"A": "1", "B": ""}
+
+
+@pytest.mark.parametrize("empty", [BARE, NULLS], ids=["left out", "null"])
+def test_what_the_api_leaves_out_is_empty(empty: Any) -> None:
+    assert pods.full_name(empty) == "team/pod"
+    assert (pods.phase(empty), pods.container_statuses(empty), pods.container_name(empty, ID)) == ("", [], "")
+    assert [(pods.limits(it), pods.requested_resources(it)) for it in pods.containers(empty)] in ([], [({}, [])])
+    assert [pods.environment(it) for it in pods.containers(empty)] in ([], [{}])
+
+
+@pytest.mark.parametrize(("spec", "seconds"), [({}, 30.0), ({"terminationGracePeriodSeconds": 0}, 0.0)])
+def test_a_pod_without_a_grace_period_has_kubernetes_default(spec: Any, seconds: float) -> None:
+    assert pods.grace_period_seconds({**BARE, "spec": spec}) == seconds
+
+
+@pytest.mark.parametrize(
+    ("annotations", "uid"),
+    [
+        pytest.param(None, "u1", id="an ordinary pod's is its own"),
+        pytest.param({pods.STATIC_POD_HASH: "0123456789abcdef" * 2}, "0123456789abcdef" * 2, id="a static pod's"),
+        pytest.param({pods.STATIC_POD_HASH: "u2"}, "u1", id="an annotation that could be another pod's uid"),
+    ],
+)
+def test_a_cgroup_is_named_after_the_uid_that_the_kubelet_knows(annotations: Any, uid: str) -> None:
+    metadata = {**BARE["metadata"], "annotations": annotations}
+    assert pods.cgroup_uid({"metadata": metadata}) == uid
+    assert pods.pods_by_cgroup_uid([{"metadata": metadata}]).keys() == {uid}
