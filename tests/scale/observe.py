@@ -78,7 +78,7 @@ def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:
 async def observe(gpus: int, pids: list[int], readings: int, directory: Path) -> None:
     pods, enforcer = [pod(number) for number in range(len(pids))], CountingEnforcer()
     places = {("team", f"pod-{number}", "app"): ("a", f"GPU-{number % gpus}") for number in range(len(pids))}
-    monitor = UsageMonitor(boot_clock, enforcer, directory / "proc")
+    monitor = UsageMonitor(boot_clock, enforcer, directory / "proc", 10.0)
     wall, spent = [], []
     for _ in range(readings + 1):
         seen = views(gpus, pids)

@@ -105,7 +105,12 @@ class Agent:
             lambda: foreign_holders(self.known.pods.objects.values()),
             modes=settings.compute_modes,
         )
-        self._reporter = Reporter(self.known, self._claims, GpuNodeWriter(kube, settings.node, clock), self._lifecycle)
+        self._reporter = Reporter(
+            self.known,
+            self._claims,
+            GpuNodeWriter(kube, settings.node, clock, settings.status_seconds),
+            self._lifecycle,
+        )
         self._ticked_at = self._started_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
         self._verified_at: dict[ShareGpu, float] = {}

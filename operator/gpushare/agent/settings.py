@@ -23,6 +23,11 @@ class AgentSettings:
     """Where the host has the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")
     """Where this process sees `driver_root`."""
+    status_seconds: float = 10.0
+    """Between two writes of the status that are not urgent."""
+    clear_seconds: float = 10.0
+    """A finding is cleared when its violation was not seen for so long: use that swings about the limit is one finding.
+    """
     probe_port: int = 8082
     metrics_port: int = 0
     """0: no metrics."""

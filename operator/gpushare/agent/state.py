@@ -86,7 +86,7 @@ class AgentState:
         self.shares = Reflector(kube, GPU_SHARES, changed)
         self.pods = Reflector(kube, PODS, pods_changed, fieldSelector=f"spec.nodeName={node}")
         self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
-        self.watch = UsageMonitor(clock, enforcer, proc)
+        self.watch = UsageMonitor(clock, enforcer, proc, settings.clear_seconds)
         self.on_disk: dict[Uuid, DaemonFiles] = {}
         self.decisions: dict[Uuid, GpuDecision] = {}
         self.picture: DecisionInput | None = None

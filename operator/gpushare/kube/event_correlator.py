@@ -17,7 +17,7 @@ CONTENTS = 8
 """How many contents of one topic are still known when they come back."""
 BURST = 25.0
 REFILL_SECONDS = 300.0
-"""Of one object and reason, 25 events pass at once, then one in five minutes: the figures of client-go's spam filter."""
+"""Of one object and reason, 25 events pass at once, then one in five minutes: client-go's spam filter has the same."""
 
 
 @dataclass(slots=True)

@@ -203,7 +203,14 @@ class World:
 
     def start(self, modes: ComputeModes = ComputeModes.MANAGE) -> None:
         settings = AgentSettings(
-            node="n", pod="agent", root=self.root, cdi_dir=self.cdi, simulation_dir="/sim", compute_modes=modes
+            node="n",
+            pod="agent",
+            root=self.root,
+            cdi_dir=self.cdi,
+            simulation_dir="/sim",
+            compute_modes=modes,
+            status_seconds=0.5,
+            clear_seconds=1.0,
         )
         endings = ClientTerminator(self.root, lambda _: self.daemons, self.proc)
         enforcement = ViolationEnforcer("n", endings, lambda _: self.daemons, self.teller, boot_clock, self.proc)

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent import agent
-from gpushare.agent.status import writer as throttle
-from gpushare.agent.usage import violations as findings
 from gpushare.api.gpunode import ComputeMode
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
 from tests.unit.agent.agent_world import World
@@ -80,12 +78,10 @@ def nvml() -> FakeNvml:
 
 @pytest.fixture
 async def world(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(throttle, "INTERVAL", 0.5)
     monkeypatch.setattr(agent, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(agent, "KUBELET_SECONDS", 0.2)
     monkeypatch.setattr(agent, "NVML_SECONDS", 0.2)
     monkeypatch.setattr(agent, "OBSERVE_SECONDS", 0.3)
-    monkeypatch.setattr(findings, "CLEAR_SECONDS", 1.0)
     world = World(tmp_path, nvml)
     mps = asyncio.create_task(world.mps())
     world.start()

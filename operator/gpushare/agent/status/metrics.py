@@ -57,11 +57,11 @@ RESTARTS = Family(
 )
 THREAD_LIMIT = Family(
     "gpushare_daemon_threads_limit_ratio",
-    "Thread limit of a client process, as read back from the MPS daemon: 1 is all SMs.",
+    "Thread limit of a client, as read back from the MPS daemon: 1 is all SMs.",
     SHARED,
 )
 MEMORY_LIMIT = Family(
-    "gpushare_daemon_memory_limit_bytes", "Memory limit of a client process, as read back from the MPS daemon.", SHARED
+    "gpushare_daemon_memory_limit_bytes", "Memory limit of a client, as read back from the MPS daemon.", SHARED
 )
 FAULTS = Family(
     "gpushare_gpu_faults",
@@ -85,7 +85,7 @@ FINDINGS = Family(
 )
 OBSERVATION_AGE = Family(
     "gpushare_observation_age_seconds",
-    "Seconds since NVML showed what the metrics of the GPU's containers say.",
+    "Age in seconds of the NVML reading behind the metrics of the GPU's containers.",
     SHARED,
 )
 USED = Family("gpushare_container_memory_used_bytes", "GPU memory of the container's processes, by NVML.", CONTAINER)

@@ -2,8 +2,8 @@
 
 A GpuNode is deleted with its Node object, by garbage collection; while the agent runs, it comes back with the Node.
 
-Guarantees: a change that others act on (a daemon becomes ready, a GPU is drained) is written at once, any other 10 s
-after the last write. Both spend from one allowance, which earns one write per 2 s and saves up to ten: shares that are
+Guarantees: a change that others act on (a daemon becomes ready, a GPU is drained) is written at once, any other
+`interval` seconds after the last write. Both spend from one allowance, which earns one write per 2 s and saves up to ten: shares that are
 made and deleted in quick succession are not held up, and a status that flaps all day costs the API server little.
 """
 
@@ -19,8 +19,6 @@ from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
 
 LOG = logging.getLogger(__name__)
 
-INTERVAL = 10.0
-"""Seconds between two writes that are not urgent."""
 EARNED_EVERY = 2.0
 SAVED = 10.0
 MANAGER = "gpushare-agent"
@@ -35,10 +33,10 @@ class Throttle:
     `interval`: seconds between two writes that are not urgent.
     """
 
+    interval: float
     allowance: float = SAVED
     counted_at: float = 0.0
     last_write: float = -math.inf
-    interval: float = INTERVAL
 
     def wait(self, now: float, *, urgent: bool) -> float:
         """Seconds until a write is due; 0 means now."""
@@ -55,12 +53,12 @@ class Throttle:
 
 
 class GpuNodeWriter:
-    def __init__(self, kube: Kube, node: str, clock: Callable[[], float], interval: float = INTERVAL) -> None:
+    def __init__(self, kube: Kube, node: str, clock: Callable[[], float], interval: float) -> None:
         """`clock`: seconds, monotonic. `interval`: seconds between two writes that are not urgent."""
         self._kube = kube
         self._node = node
         self._clock = clock
-        self._throttle = Throttle(counted_at=clock(), interval=interval)
+        self._throttle = Throttle(interval, counted_at=clock())
         self._create_at = 0.0
         self._write_at = 0.0
         self._written: tuple[str, GpuNodeStatus, float] | None = None
@@ -79,7 +77,7 @@ class GpuNodeWriter:
             LOG.warning("GpuNode %s not created: %s", self._node, error)
 
     async def write(self, status: GpuNodeStatus, cached: GpuNode) -> None:
-        """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried by later calls."""
+        """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried later."""
         now = self._clock()
         if status == cached.status or self._just_written(cached.metadata.uid, status, now):
             return

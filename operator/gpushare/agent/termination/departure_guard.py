@@ -222,6 +222,6 @@ def _note(uuid: Uuid, client: DueClient) -> str:
         why = f"would be killed as soon as process {client.fatal_ancestor}, which it depends on, dies of SIGTERM"
     return (
         f"Ended the CUDA contexts of process {process.pid} ({container} of pod {full_name(pod)}) on GPU {uuid} through "
-        f"its MPS daemon: the pod {client.departure.why}, the process {why}, and being killed in the middle of a kernel "
-        "it would take all other clients of this GPU with it."
+        f"its MPS daemon: the pod {client.departure.why}, the process {why}, and being killed in the middle of a "
+        "kernel it would take all other clients of this GPU with it."
     )

@@ -18,7 +18,7 @@ from typing import Protocol
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
-from gpushare.agent.process.processes import PROC, Identity, identity
+from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.usage.usage import ClaimedGpu, ListedProcess, Reading, SharedGpu, Usage, UsageReader
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
@@ -34,8 +34,6 @@ TOLERANCE_MIB = 128
 """For each process. MPS counts a context at 145 MiB (4 GiB limit, 25 % of the threads, H200) that NVML showed with 148
 to 218 MiB, by the kernels loaded; memory comes in pages of 2 MiB, and NVML's figure is cut to whole MiB here. So a
 process within its limit may show 75 MiB more than the limit; one that escaped it shows gigabytes."""
-CLEAR_SECONDS = 10.0
-"""A finding is cleared when its violation was not seen for so long: use that swings about the limit is one finding."""
 PATIENCE_SECONDS = {EventReason.NO_GRANT: 30.0}
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
 
@@ -174,9 +172,9 @@ class _Case:
 class ViolationTracker:
     """Violations that last become findings; findings whose violation has ended are cleared."""
 
-    def __init__(self, before: Sequence[Finding], now: float, clear_seconds: float = CLEAR_SECONDS) -> None:
+    def __init__(self, before: Sequence[Finding], now: float, clear_seconds: float) -> None:
         """`before`: the findings of an earlier agent; they are cleared like any other. `now`: on the clock of
-        `taken_at`.
+        `taken_at`. `clear_seconds`: a finding is cleared when its violation was not seen for so long.
         """
         self._cases = {key_of(finding): _Case(now, now, frozenset(), finding) for finding in before}
         self._clear_seconds = clear_seconds
@@ -291,10 +289,10 @@ class UsageMonitor:
         self,
         clock: Callable[[], float],
         enforcer: Enforcer,
-        proc: Path = PROC,
-        clear_seconds: float = CLEAR_SECONDS,
+        proc: Path,
+        clear_seconds: float,
     ) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds."""
+        """`clock`: CLOCK_BOOTTIME seconds. `clear_seconds`: see ViolationTracker."""
         self._clock = clock
         self._enforcer = enforcer
         self._clear_seconds = clear_seconds

@@ -46,7 +46,7 @@ class World(Node):
         self.guard.poke()
 
     async def at(self, now: float, *pods: Any) -> list[int]:
-        """Which clients have been terminated once the guard has scanned at this time; `pods` replace those of before."""
+        """The clients terminated so far, after a scan at this time. `pods` replace those of before."""
         self.now = now
         if pods:
             self.show(*pods)

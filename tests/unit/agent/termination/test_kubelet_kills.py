@@ -1,4 +1,4 @@
-"""Terminations that the kubelet decides by itself: what its events say, which pods they concern, and how long it waits."""
+"""Terminations that the kubelet decides by itself: what its events say, which pods they concern, and the grace."""
 
 from typing import Any
 

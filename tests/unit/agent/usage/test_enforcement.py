@@ -85,7 +85,7 @@ class World:
         self.enforcer = ViolationEnforcer(
             "n", terminator, lambda _: self.daemon, self.events, lambda: self.now, self.proc
         )
-        self.tracker = ViolationTracker((), self.now)
+        self.tracker = ViolationTracker((), self.now, 10.0)
 
     def runs(self, pid: int, started: int = 100) -> None:
         (self.proc / str(pid)).mkdir(exist_ok=True)

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gpushare.agent.usage.usage import Reading, Usage
-from gpushare.agent.usage.violations import CLEAR_SECONDS, ConfirmedViolation, ViolationTracker
+from gpushare.agent.usage.violations import ConfirmedViolation, ViolationTracker
 from gpushare.api.gpunode import MAX_FINDINGS, Finding
 from tests.unit.agent.observed_pods import UUID, process, uid, usage
 
+CLEAR_SECONDS = 10.0
 WALL = "2026-01-01T00:00:00Z"
 OURS = {UUID: "a"}
 HOST: dict[str, Any] = {"pod_uid": "", "namespace": "", "pod": "", "container": "", "slot": False, "grant": None}
@@ -22,7 +23,7 @@ class Loop:
 
     def __init__(self, *before: Finding) -> None:
         self.now = 100.0
-        self.tracker = ViolationTracker(before, self.now)
+        self.tracker = ViolationTracker(before, self.now, CLEAR_SECONDS)
         self.cleared: list[Finding] = []
 
     def read(self, *usages: Usage, seconds: float = 2.0) -> tuple[ConfirmedViolation, ...]:
