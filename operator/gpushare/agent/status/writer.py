@@ -2,9 +2,10 @@
 
 A GpuNode is deleted with its Node object, by garbage collection; while the agent runs, it comes back with the Node.
 
-Guarantees: a change that others act on (a daemon becomes ready, a GPU is drained) is written at once, any other
-`interval` seconds after the last write. Both spend from one allowance, which earns one write per 2 s and saves up to ten: shares that are
-made and deleted in quick succession are not held up, and a status that flaps all day costs the API server little.
+Guarantees: a change that others act on (a daemon becomes ready, a GPU is drained) is written at once, any other change
+`interval` seconds after the last write. Both spend from one allowance, which earns one write per 2 s and saves up to
+ten: shares that are made and deleted in quick succession are not held up, and a status that flaps all day costs the API
+server little.
 """
 
 import logging
