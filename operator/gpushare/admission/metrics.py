@@ -40,20 +40,20 @@ class AdmissionMeters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "gpushare_admission_review_duration_seconds",
-            "How long a review took here; the API server waits meanwhile.",
+            "Time that a review took here; the API server waits meanwhile.",
             ["endpoint"],
             buckets=REVIEW_BUCKETS,
             registry=registry,
         )
         self._reviews = Counter(
             "gpushare_admission_reviews",
-            "Reviews by outcome; failed means that none was reached, and the webhook's failurePolicy decides.",
+            "Reviews by result; failed ones have none, so the webhook's failurePolicy decides.",
             ["endpoint", "result"],
             registry=registry,
         )
         self._refusals = Counter(
             "gpushare_admission_refusals",
-            "Refused reviews by what was wrong, once for each kind of problem in them.",
+            "Refused reviews by reason, once for each reason that a review has.",
             ["endpoint", "reason"],
             registry=registry,
         )

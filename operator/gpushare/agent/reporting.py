@@ -11,6 +11,7 @@ from gpushare.agent.state import AgentState
 from gpushare.agent.status.status import GpuFacts, NodeFacts, build
 from gpushare.agent.status.writer import GpuNodeWriter
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.timestamps import format_timestamp
 
 
 class Reporter:
@@ -56,7 +57,7 @@ class Reporter:
             findings=known.watch.findings(),
             nvml_error=known.inventory.error,
             kubelet_error=known.kubelet.error,
-            now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=format_timestamp(datetime.now(UTC)),
         )
 
     def _gpu_facts(self, decision: GpuDecision) -> GpuFacts:

@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.api import names
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.claim_cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
@@ -101,6 +102,6 @@ def _parsed(text: str) -> int:
 
 def _moment(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        return parse_timestamp(text)
     except ValueError:
         return EPOCH

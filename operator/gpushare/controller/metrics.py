@@ -19,25 +19,25 @@ from gpushare.metrics.families import Family, Sample
 
 SHARE = ("share",)
 
-LEADER = Family("gpushare_operator_leader", "1 in the replica that holds the Lease and plans, else 0.")
+LEADER = Family("gpushare_operator_leader", "1 in the replica that leads, which holds the Lease; else 0.")
 CONDITION = Family(
-    "gpushare_share_condition", "1 where the condition of the GpuShare is True, else 0.", ("share", "condition")
+    "gpushare_share_condition", "1 if the condition of the GpuShare is True, else 0.", ("share", "condition")
 )
 REASON = Family(
     "gpushare_share_reason", "1 for the reason of the condition Ready (docs/troubleshooting.md).", ("share", "reason")
 )
 MATCHING = Family("gpushare_share_gpus_matching", "GPUs that the share's selectors match.", SHARE)
 ASSIGNED = Family("gpushare_share_gpus_assigned", "GPUs that belong to the share.", SHARE)
-READY = Family("gpushare_share_gpus_ready", "Assigned GPUs whose daemon is verified.", SHARE)
+READY = Family("gpushare_share_gpus_ready", "Assigned GPUs whose MPS daemon is verified.", SHARE)
 DRAINING = Family("gpushare_share_gpus_draining", "Assigned GPUs that leave the share once idle.", SHARE)
 UNAVAILABLE = Family(
-    "gpushare_share_gpus_unavailable", "Matching GPUs that cannot be taken, by why (docs/troubleshooting.md).",
+    "gpushare_share_gpus_unavailable", "Matching GPUs that cannot be taken, by reason (docs/troubleshooting.md).",
     ("share", "reason"),
 )  # fmt: skip
 SLOTS = Family("gpushare_share_slots", "Slots on the share's ready GPUs.", SHARE)
 USED = Family("gpushare_share_slots_held", "Slots of the share that containers hold.", SHARE)
 CLAIMS = Family("gpushare_share_claims_allocated", "ResourceClaims that have a part of a GPU of the share.", SHARE)
-PENDING = Family("gpushare_share_claims_pending", "ResourceClaims of the share that have none yet.", SHARE)
+PENDING = Family("gpushare_share_claims_pending", "ResourceClaims of the share that have no part of a GPU yet.", SHARE)
 
 FAMILIES = (
     LEADER, CONDITION, REASON, MATCHING, ASSIGNED, READY, DRAINING, UNAVAILABLE, SLOTS, USED, CLAIMS, PENDING,
@@ -93,7 +93,7 @@ class OperatorMeters:
         )
         self._writes = Counter(
             "gpushare_writes",
-            "Writes to the API by kind of object and verb; result is ok or failed, and what failed is tried again.",
+            "Writes to the API server by resource and verb; result is ok or failed, and failed ones are tried again.",
             ["resource", "verb", "result"],
             registry=registry,
         )

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from gpushare.api import names
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet import MpsPod, Template
 from gpushare.kube.client import Object
 
@@ -81,4 +82,4 @@ def _sentence(told: Object) -> str:
 
 
 def _moment(text: str | None) -> datetime:
-    return datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
+    return parse_timestamp(text) if text else datetime.fromtimestamp(0, UTC)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.gpu_record import GpuRecord
 
 NAMES_TOLD = 8
@@ -24,7 +25,7 @@ def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> da
     if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
         return now
     try:
-        return datetime.fromisoformat(assignment.waiting_since)
+        return parse_timestamp(assignment.waiting_since)
     except ValueError:
         return now
 

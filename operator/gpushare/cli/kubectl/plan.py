@@ -16,6 +16,7 @@ import yaml
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.api.timestamps import format_timestamp
 from gpushare.cli.kubectl.answer import Report, Row, Section
 from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.gather import no_claims, nvidia_dra_nodes
@@ -175,5 +176,5 @@ def _row(fate: ShareOutcome) -> Row:
 
 def _dated(share: Object) -> Object:
     """A share that is not there yet would be the youngest."""
-    created = share["metadata"].get("creationTimestamp") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = share["metadata"].get("creationTimestamp") or format_timestamp(datetime.now(UTC))
     return {**share, "metadata": {**share["metadata"], "creationTimestamp": created}}
