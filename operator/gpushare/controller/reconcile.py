@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.apply import Applier
 from gpushare.controller.differences import differences
 from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import ShareReport, plan
-from gpushare.fleet.waiting import stamp
 from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Reconciler:
             snapshot = self.world.snapshot(snapshot.now)
         planned = plan(snapshot)
         self.reports = planned.reports
-        writes = differences(planned, snapshot, self.world, self._settings, stamp(snapshot.now))
+        writes = differences(planned, snapshot, self.world, self._settings, format_timestamp(snapshot.now))
         retry = await self._applier.run(writes)
         self._applier.tell(planned.pending)
         due = None if planned.again_at is None else (planned.again_at - self._now()).total_seconds()

@@ -12,11 +12,12 @@ from functools import partial
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import device_name
+from gpushare.api.timestamps import format_timestamp
 from gpushare.fleet.gpu_record import GpuRecord, places
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.refusals import WISH, Candidate, first_refusal
 from gpushare.fleet.rollout import Rollout
-from gpushare.fleet.waiting import deadline, since, stamp
+from gpushare.fleet.waiting import deadline, since
 
 Owners = Mapping[tuple[str, str], str]
 """(node, uuid) -> share."""
@@ -115,7 +116,7 @@ def _kept(place: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
         share=owner,
         paused=node in rollout.paused,
         end_clients=node in rollout.expired,
-        waiting_since=None if begun is None else stamp(begun),
+        waiting_since=None if begun is None else format_timestamp(begun),
     )
 
 
@@ -129,7 +130,7 @@ def _leaving(place: GpuRecord, holder: GpuShare | None, now: datetime) -> Assign
         share=place.holder,
         draining=True,
         end_clients=bool(place.slots) and end is not None and end <= now,
-        waiting_since=stamp(begun),
+        waiting_since=format_timestamp(begun),
     )
 
 

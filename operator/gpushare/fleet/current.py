@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from gpushare.api.conditions import ConditionType, ShareReason
+from gpushare.api.timestamps import format_timestamp
 from gpushare.fleet.model import RefusalVerdict
 from gpushare.fleet.rollout import NodeRollout, Rollout, Step
 from gpushare.fleet.share_summary import ShareSummary
-from gpushare.fleet.waiting import for_whom, stamp
+from gpushare.fleet.waiting import for_whom
 
 SEATS_TOLD = 3
 MESSAGE_LENGTH = 2048
@@ -64,8 +65,12 @@ def _waits(seat: NodeRollout) -> str:
         return f"node {node} is not Ready, or its agent tells nothing"
     if seat.idle:
         return f"node {node} is idle and waits for its turn"
-    end = f"until {stamp(seat.deadline)} at most" if seat.deadline else "for ever, since the share has no maxWait"
-    return f"node {node} waits since {stamp(seat.since)}, {end}, for {for_whom(seat.places)} to end"
+    end = (
+        f"until {format_timestamp(seat.deadline)} at most"
+        if seat.deadline
+        else "for ever, since the share has no maxWait"
+    )
+    return f"node {node} waits since {format_timestamp(seat.since)}, {end}, for {for_whom(seat.places)} to end"
 
 
 def _verdict(holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:

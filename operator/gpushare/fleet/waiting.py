@@ -15,11 +15,6 @@ from gpushare.fleet.gpu_record import GpuRecord
 NAMES_TOLD = 8
 
 
-def stamp(moment: datetime) -> str:
-    """RFC 3339, whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> datetime:
     """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where that begins only now."""
     if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
