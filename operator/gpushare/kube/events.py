@@ -22,8 +22,8 @@ class Event:
     """One event. `regarding`: from `reference`; `type`, `reason`, `action`, `note`: as in events.k8s.io/v1.
 
     `subject`: the part of the object that it is about, such as a container; empty for the whole of it. `key`: what
-    tells it from the last event of its topic, the note where it is empty; a note with a figure that moves needs a key.
-    `happened`: True for an occurrence, such as a restart, which counts each time; False for a state, which a loop
+    distinguishes it from the last event of its topic; empty: the note does. A note with a figure that moves needs a
+    key. `happened`: True for an occurrence, such as a restart, which counts each time; False for a state, which a loop
     records at every turn.
     """
 

@@ -39,7 +39,7 @@ MAX_PODS_NAMED = 8
 
 
 class SeenClient(ApiModel, frozen=True):
-    """An MPS client. `started`, in clock ticks since boot, tells it from a later process of its PID.
+    """An MPS client. `started`, in clock ticks since boot, distinguishes it from a later process of its PID.
 
     `pod_uid`: the one that its cgroup names; a static pod has another one in the API.
     """

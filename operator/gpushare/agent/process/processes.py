@@ -39,7 +39,7 @@ class Owner:
 
 
 class ProcessIdentity(Protocol):
-    """A process that is told from a later one of its PID by its start time, in clock ticks since boot."""
+    """A process; its start time, in clock ticks since boot, distinguishes it from a later one of its PID."""
 
     @property
     def pid(self) -> int: ...

@@ -56,7 +56,7 @@ class TerminateCommand(Protocol):
 
 
 class TerminationRecord(ApiModel, frozen=True):
-    """One command sent. The start times, in clock ticks since boot, tell processes from later ones of their PIDs."""
+    """One command sent. The start times are in clock ticks since boot."""
 
     pid: int
     started: int
