@@ -4,8 +4,8 @@
     PYTHONPATH=operator:workload python3 tests/gpu/workload.py docs/results/h200/workload.json [NAME…]
 
 Run as root on a machine with a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH. Ends every
-process that it started. Exit code 0 if everything was as expected. The results, with the environment of the measurement,
-are written after each part in any case. NAME chooses parts; all by default.
+process that it started. Exit code 0 if everything was as expected. The results, with the environment of the
+measurement, are written after each part in any case. NAME chooses parts; all by default.
 
 With the simulated driver's GPUSHARE_SIMULATION_DIR and executables it runs without a GPU, and figures are not checked.
 """

@@ -48,8 +48,8 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Record:
-    """The record of `up`. `truth`: the first GPU by the driver's own tools, before gpushare is installed, and the number
-    of GPUs."""
+    """The record of `up`. `truth`: the first GPU by the driver's own tools, before gpushare is installed, and their
+    number."""
 
     simulated: bool
     sources: str

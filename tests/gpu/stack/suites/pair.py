@@ -76,8 +76,8 @@ def _pin(tenant: Tenant, findings: Findings) -> list[dict[str, Any]]:
 
 
 def _train(harness: Harness, findings: Findings) -> list[dict[str, Any]]:
-    """One rank in a slot of each GPU. The machine's PyTorch and its system libraries are mounted by hostPath, which needs
-    a namespace of its own."""
+    """One rank in a slot of each GPU. The machine's PyTorch and its system libraries are mounted by hostPath, which
+    needs a namespace of its own."""
     with harness.namespace("ranks", enforce="privileged") as ranks:
         ranks.start(_rank(ranks, 0, LEFT, ""))
         address = wait_until("rank 0 has an address", lambda: _address(ranks, "rank-0"), 60)

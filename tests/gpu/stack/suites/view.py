@@ -1,4 +1,4 @@
-"""What users see: a share that is Ready, the true properties of the GPU, and eight tenants with their limits in force."""
+"""What users see: a share that is Ready, the GPU's true properties, and eight tenants with their limits in force."""
 
 from typing import Any
 
