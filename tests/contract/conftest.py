@@ -139,7 +139,7 @@ class Machine:
         assert "error" not in created, created
         return program
 
-    def stray(self) -> Program:
+    def non_mps(self) -> Program:
         """A program that does not find MPS and has no context yet."""
         return self.program(pipe=self.directory / "nowhere", CUDA_VISIBLE_DEVICES=self.gpu.uuid)
 

@@ -247,7 +247,7 @@ def test_after_a_fatal_fault_without_survivors_the_server_is_active_but_holds_no
     assert let_go.ask(f"get_server_status {server}") == "ACTIVE"
     let_go.control("start_server -uid 0")
     assert not let_go.nvml.processes(let_go.gpu.uuid).compute
-    assert "error" not in let_go.stray()("create")
+    assert "error" not in let_go.non_mps()("create")
 
 
 @pytest.mark.sets_compute_mode
@@ -255,7 +255,7 @@ def test_the_next_client_makes_the_server_take_hold_again(let_go):
     server = let_go.server()
     assert let_go.client()("sync") == {}
     assert [process.pid for process in let_go.nvml.processes(let_go.gpu.uuid).compute] == [server]
-    assert let_go.stray()("create") == {"error": UNAVAILABLE}
+    assert let_go.non_mps()("create") == {"error": UNAVAILABLE}
 
 
 @pytest.mark.sets_compute_mode
@@ -268,27 +268,27 @@ def test_a_killed_idle_server_started_again_takes_hold(let_go):
 
 
 @pytest.mark.sets_compute_mode
-def test_an_exclusive_gpu_refuses_a_stray_while_the_server_holds_it(machine):
+def test_an_exclusive_gpu_refuses_a_non_mps_process_while_the_server_holds_it(machine):
     machine.nvml.set_compute_mode(machine.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
-    assert machine.stray()("create") == {"error": UNAVAILABLE}
+    assert machine.non_mps()("create") == {"error": UNAVAILABLE}
     assert machine.client()("sync") == {}
 
 
 @pytest.mark.sets_compute_mode
-def test_an_exclusive_gpu_without_a_server_goes_to_the_first_stray_and_mps_cannot_start(idle):
+def test_an_exclusive_gpu_without_a_server_goes_to_the_first_non_mps_process_and_mps_cannot_start(idle):
     idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
-    stray = idle.stray()
-    assert "error" not in stray("create")
+    non_mps = idle.non_mps()
+    assert "error" not in non_mps("create")
     idle.start_daemon("-multiuser-server")
     assert idle.ask("start_server -uid 0", "get_server_list") == ""
     assert "Failed to start : CUDA-capable device(s) is/are busy or unavailable" in idle.daemon_log.read_text()
     assert idle.program()("create") == {"error": CONNECTION_FAILED}
-    assert [process.pid for process in idle.nvml.processes(idle.gpu.uuid).compute] == [stray.pid]
+    assert [process.pid for process in idle.nvml.processes(idle.gpu.uuid).compute] == [non_mps.pid]
 
 
 @pytest.mark.sets_compute_mode
 def test_a_prohibited_gpu_refuses_everybody(idle):
     idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.PROHIBITED)
-    assert "error" in idle.stray()("create")
+    assert "error" in idle.non_mps()("create")
     idle.start_daemon("-multiuser-server")
     assert idle.ask("start_server -uid 0", "get_server_list") == ""

@@ -43,10 +43,10 @@ def test_nvml_shows_what_a_client_took_that_lost_its_limit(machine):
 def test_a_process_without_mps_that_is_killed_in_mid_kernel_leaves_the_clients_alone(machine):
     clients = [machine.client() for _ in range(3)]
     for _ in range(5):
-        stray = machine.stray()
-        stray("create")
-        stray("launch 5000")
-        stray.kill()
+        non_mps = machine.non_mps()
+        non_mps("create")
+        non_mps("launch 5000")
+        non_mps.kill()
         for client in clients:
             client("launch 1")
             assert "error" not in client("sync")

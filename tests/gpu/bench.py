@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The benchmark on a real GPU within nine minutes: what sharing costs and gains, and the figures that we claim.
+"""The benchmark on a real GPU within nine minutes: costs and gains of sharing, and the figures of the README.
 
     PYTHONPATH=operator:workload python3 tests/gpu/bench.py OUT
 
 Needs a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH; no root, no matplotlib. Writes one
 JSON and one CSV file for each part into OUT/parts, and OUT/expected.json; `gpushare-workload report OUT/parts/*.json
---html …` makes the report, here or elsewhere. Exit code 0 where every figure that we claim was reached.
+--html …` makes the report, here or elsewhere. Exit code 0 if all figures were reached.
 
 What it takes: a pass starts fresh clients, about 4.5 s; a run is a window of 0.5 s, 0.15 s of warm-up, 0.2 s between.
 
@@ -16,8 +16,7 @@ What it takes: a pass starts fresh clients, about 4.5 s; a run is a window of 0.
     matrix     again, and a third time                                       2 × 106                   ≈ 212 s
                                                                                                  total ≈ 483 s
 
-Parts run in this order, so that what is wanted most is there first; one that would pass the budget is left out, and
-said so.
+The most important parts run first. A part that would exceed the budget is left out, with a message.
 """
 
 import argparse
@@ -45,7 +44,7 @@ SHORT = ("--seconds", "0.5", "--warmup", "0.15")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One call of the benchmark; `seconds`: how long it is expected to take."""
+    """One call of the benchmark; `seconds`: its expected duration."""
 
     name: str
     seconds: float
@@ -95,7 +94,7 @@ PARTS = (
 
 
 def measure(part: Part, out: Path, seconds: float) -> str:
-    """How the part ended, in a word or two. SIGTERM lets the benchmark clean up after itself."""
+    """Returns how the part ended, in a word or two. After SIGTERM the benchmark cleans up."""
     command = [sys.executable, "-m", "gpushare_workload.cli", "bench", "--own-daemon", *part.options]
     files = ["--json", str(out / f"{part.name}.json"), "--csv", str(out / f"{part.name}.csv")]
     with (out / f"{part.name}.log").open("w") as log:
@@ -114,7 +113,7 @@ def measure(part: Part, out: Path, seconds: float) -> str:
 
 
 def claims(runs: list[Run]) -> dict[str, Any]:
-    """Each claim with what was measured for it, and whether it holds."""
+    """Each claim with its measurement, and whether it holds."""
     found = {}
     table = rows(runs)
     for grid, least in CLAIMS.items():

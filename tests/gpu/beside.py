@@ -1,4 +1,4 @@
-"""What programs do to each other on one GPU: departures, faults, an endless kernel, services beside each other."""
+"""The effects of programs on each other on one GPU: departures, faults, an endless kernel, several services."""
 
 import tempfile
 import time
@@ -14,7 +14,7 @@ FAULTS = {"illegal-address": (700, 700), "trap": (719, 719), "assert": (710, Non
 
 
 def neighbours(mps: PrivateMps, number: int = NEIGHBOURS) -> list[Program]:
-    """Programs that check their results, all of them under way."""
+    """Programs that check their results; all have begun."""
     started = [mps.start("fault", "--report-every", "0.2") for _ in range(number)]
     for program in started:
         program.wait_for("progress")
@@ -22,13 +22,13 @@ def neighbours(mps: PrivateMps, number: int = NEIGHBOURS) -> list[Program]:
 
 
 def ended(programs: list[Program]) -> list[dict[str, Any]]:
-    """Exit code and last line of each; those that still run are asked to end."""
+    """Exit code and last line of each program. Those that still run get SIGTERM."""
     outcomes = [it.terminate() if it.process.poll() is None else it.end() for it in programs]
     return [{"exit_code": it["exit_code"], "last": it["events"][-1]} for it in outcomes]
 
 
 def departure(guarded: bool) -> dict[str, Any]:
-    """A victim dies in mid-kernel; `guarded`: it is ended through the daemon first."""
+    """A victim dies in mid-kernel; `guarded`: the daemon terminates it first."""
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         beside = neighbours(mps)
         victim = mps.start("depart", "--role", "victim", "--kernel-ms", str(KERNEL_MS))
@@ -46,7 +46,7 @@ def departure(guarded: bool) -> dict[str, Any]:
 
 
 def fault(kind: str) -> dict[str, Any]:
-    """One program's kernel fails beside others. A daemon for each: a fatal fault is not over at once."""
+    """One program's kernel fails beside others. Each has its own daemon, because a fatal fault is not over at once."""
     culprits, others = FAULTS[kind]
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         beside = neighbours(mps)
@@ -59,7 +59,7 @@ def fault(kind: str) -> dict[str, Any]:
 
 
 def endless() -> dict[str, Any]:
-    """A kernel without end that fills its client's SMs ends in good order on SIGTERM, and hurts nobody."""
+    """An endless kernel on all SMs of its client ends in order on SIGTERM, and hurts nobody."""
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         beside = neighbours(mps)
         hog = mps.start("hog", "--endless", "--hold", "0")
@@ -73,7 +73,7 @@ def endless() -> dict[str, Any]:
 
 
 def services(number: int = 4) -> dict[str, Any]:
-    """Services with a common start, as pods beside each other would be."""
+    """Services that start together, like pods on one GPU."""
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         start_at = str(time.time() + 15)
         options = ("serve", "--rate", "200", "--duration", "5", "--start-at", start_at)

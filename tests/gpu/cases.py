@@ -1,4 +1,4 @@
-"""The scenarios that one command shows: how each is run, how it has to end, and what its figures have to say."""
+"""The scenarios of single commands: their arguments, their expected ends, and the conditions on their figures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ Verdict = Callable[[Events], bool]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`told` is a percentage of threads that the client is told, other than the one it gets. `mps` False: without MPS,
-    so that several processes share the GPU in time slices. `holds` is asked where the times are a GPU's."""
+    """`told`: a percentage of threads for GPUSHARE_THREADS, other than the limit. `mps` False: without MPS, so several
+    processes share the GPU in time slices. `holds`: the condition on the figures, checked on a real GPU only."""
 
     name: str
     arguments: tuple[str, ...]
@@ -31,7 +31,7 @@ def only(events: Events, **fields: object) -> Events:
 
 
 def saturated(events: Events) -> bool:
-    """At least two thirds of the granted SMs' share of the peak, so that the bound above says something."""
+    """At least two thirds of the granted SMs' share of the peak, so that the upper bound means something."""
     told = only(events, event="throughput")[0]
     return bool(told["share_of_peak"] > told["granted_share"] * 2 / 3)
 
@@ -74,7 +74,7 @@ def served_all(events: Events) -> bool:
 
 
 def overloaded(events: Events) -> bool:
-    """The service is as fast as ever; those who wait for it know better."""
+    """The service itself is as fast as before; only the waiting time shows the overload."""
     figure = measured(events)[0]
     return bool(figure["latency"]["p99_ms"] > 10 * figure["service"]["p99_ms"])
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients with different claims on one real GPU: whether each gets its percent of threads and its bytes of memory.
+"""Clients with different claims on one real GPU: does each get its percentage of threads and its memory?
 
     PYTHONPATH=operator:workload python3 tests/gpu/claims.py docs/results/h200/claims.json
 
@@ -29,7 +29,7 @@ FAIR = 1.1
 
 
 def variables(threads: int, memory_mib: int) -> dict[str, str]:
-    """What a container gets by the CDI spec of its claim."""
+    """The variables of a container by the CDI spec of its claim."""
     part = PreparedPart("GPU-0", "gpu", "node", "gpu-0", "", Grant("mixed", threads, memory_mib, 1, 0))
     [device] = spec(PreparedClaim("claim", "team", "claim", (part,)))["devices"]
     return dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])

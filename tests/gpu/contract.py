@@ -3,8 +3,9 @@
 
     python3 tests/gpu/contract.py OUT.json          (simulated: --simulation)
 
-Left out is what sets the GPU's compute mode, which on a lent machine is not ours to set; `--compute-mode` has it too.
-Needs what tests/contract/conftest.py says, pytest, pydantic and nvidia-ml-py. Exit code 0: none failed.
+Tests that set the GPU's compute mode are left out, because on a lent machine it is not ours to set; `--compute-mode`
+includes them. For the requirements see tests/contract/conftest.py; it also needs pytest, pydantic and nvidia-ml-py.
+Exit code 0: none failed.
 """
 
 import json
@@ -23,7 +24,7 @@ LEFT_OUT = "sets_compute_mode"
 
 
 class Outcomes:
-    """A plugin of pytest: what became of each test."""
+    """A plugin of pytest that collects the outcome of each test."""
 
     def __init__(self) -> None:
         self.by_test: dict[str, str] = {}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Distributed data parallel on two or more GPUs: one rank on each, and what is refused before NCCL could hang.
+"""Distributed data parallel on two or more GPUs: one rank on each, and refusals before NCCL could hang.
 
     pip install 'gpushare[torch]'      # or: pip install --require-hashes -r requirements/torch.lock
     PYTHONPATH=operator:workload python3 tests/gpu/ddp.py docs/results/h200/ddp.json
 
-Exit code 0 where everything was as expected; the results are written either way.
+Exit code 0 if everything was as expected; the results are written in any case.
 """
 
 import json

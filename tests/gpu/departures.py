@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Whom a killed client takes along, by the length of its kernels, with the ordered departure and without it.
+"""The neighbours that a killed client takes along, by the length of its kernels, with and without an ordered departure.
 
     PYTHONPATH=operator:workload python3 tests/gpu/departures.py docs/results/h200/departures.json [--kills N]
 
 Run as root on a GPU that nobody uses, CuPy and nvidia-cuda-mps-control on PATH. For each length of kernel, clients that
-run it back to back are killed one after the other beside three that check their results; `guarded`: each is ended
-through the daemon first. A round ends with the first kill that hurts somebody. Exit code 0 where no guarded kill did.
+run it back to back are killed one after the other beside three that check their results; `guarded`: the daemon
+terminates each of them first. A round ends with the first kill that hurts a neighbour. Exit code 0: no guarded kill
+did.
 """
 
 import argparse
@@ -26,7 +27,7 @@ WATCHED_SECONDS = 0.4
 
 
 def kill_one(mps: PrivateMps, kernel_ms: int, guarded: bool) -> float:
-    """Returns how long `terminate_client` took, in ms; 0 where it was not asked."""
+    """Returns the duration of `terminate_client` in ms; 0 without it."""
     victim = mps.start("depart", "--role", "victim", "--kernel-ms", str(kernel_ms))
     victim.wait_for("started")
     time.sleep(max(0.1, 2.5 * kernel_ms / 1000))

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""The machine and the versions behind a figure."""
 
 import platform
 import subprocess

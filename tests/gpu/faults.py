@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Questions about faults that only hardware answers: what `terminate_client`, signals and NVML do around a fatal fault.
+"""Questions about fatal faults that only hardware answers: about `terminate_client`, signals, and NVML's Xids.
 
     GPUSHARE_CONTRACT=real PYTHONPATH=operator:tests/contract python3 tests/gpu/faults.py docs/results/h200/faults.json
 
 Run as root on a machine with a GPU that nobody uses, `nvidia-cuda-mps-control` on PATH, pytest and nvidia-ml-py; it
-takes some two minutes. Without GPUSHARE_CONTRACT=real it asks the simulation, to try the script itself. It asserts
-nothing: each answer is written down, with what went wrong where something did. Compute mode PROHIBITED is not tried:
-where it may not be set back, nobody could use the GPU any more.
+takes some two minutes. Without GPUSHARE_CONTRACT=real it uses the simulation, to test the script itself. It asserts
+nothing: it records each answer, or the error instead. Compute mode PROHIBITED is not tried: if it could not be set
+back, nobody could use the GPU any more.
 """
 
 import json
@@ -77,7 +77,7 @@ class Scene:
         }
 
     def watch(self, seconds: float = SETTLE_SECONDS) -> list[dict[str, Any]]:
-        """States as they change, until nothing is new for the time."""
+        """The states as they change, until there is no change for some time."""
         states = [self.state()]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -103,7 +103,7 @@ class Scene:
         return {"created": created, "seconds": round(time.monotonic() - began, 3)}
 
     def until_served(self, seconds: float = 15.0) -> dict[str, Any]:
-        """How long until a new client gets a context, trying again and again."""
+        """The time until a new client gets a context, by trying again and again."""
         began, errors = time.monotonic(), []
         while time.monotonic() - began < seconds:
             created = self.new_client()["created"]
@@ -113,13 +113,13 @@ class Scene:
         return {"seconds": None, "errors_before": errors}
 
     def log_since(self, size: int) -> list[str]:
-        """Without what our own commands leave there."""
+        """The log without the lines of our own commands."""
         lines = self.machine.daemon_log.read_text()[size:].splitlines()
         return [line for line in lines if not re.search(r"UI|Cmd:|Accepting|\] [\[\d(]|\] [A-Z]+$", line)]
 
 
 def terminate_after_fault(scene: Scene) -> dict[str, Any]:
-    """Does terminate_client work on a client after a fatal fault, and does the server recover while it lives on?"""
+    """Does terminate_client work on a client after a fatal fault, and does the server recover while it lives?"""
     size = scene.machine.daemon_log.stat().st_size
     culprit, neighbour = scene.faulted_pair()
     answers: dict[str, Any] = {"after_the_fault": scene.watch(2), "log": scene.log_since(size)}
@@ -138,7 +138,7 @@ def terminate_after_fault(scene: Scene) -> dict[str, Any]:
 
 
 def kill_after_fault(scene: Scene) -> dict[str, Any]:
-    """What does SIGKILL of one faulted client do while another lives on, and how soon is there a server again?"""
+    """What is the effect of SIGKILL on one faulted client while another lives, and when does a server serve again?"""
     culprit, neighbour = scene.faulted_pair()
     answers: dict[str, Any] = {"before": scene.state(), "new_client_in_fault": scene.new_client()}
     culprit.kill()
@@ -175,7 +175,7 @@ def survey(scene: Scene) -> dict[str, Any]:
 
 
 def xids(scene: Scene) -> dict[str, Any]:
-    """Which Xids does NVML tell, how late, and does a process without any privilege get them too?"""
+    """Which Xids does NVML report, with what delay, and does a process without privileges get them too?"""
     seconds = 25
     watchers = {"root": [], "nobody_without_capabilities": WITHOUT_PRIVILEGES}
     running = {

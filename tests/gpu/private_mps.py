@@ -1,4 +1,4 @@
-"""A private MPS daemon on a GPU that nobody uses, and programs of the workload as its clients, or without it."""
+"""A private MPS daemon on a GPU that nobody uses, and programs of the workload, with or without it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ Events = list[dict[str, Any]]
 
 
 class Program:
-    """One process of the workload. Its lines are read as they come, so that it never waits for us."""
+    """One process of the workload. A thread reads its output at once, so that it never waits for us."""
 
     def __init__(self, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "gpushare_workload.cli", "run", *arguments]
@@ -51,7 +51,7 @@ class Program:
             self.events.append(json.loads(line))
 
     def end(self, seconds: float = END_SECONDS) -> dict[str, Any]:
-        """What it said, once it has ended; after `seconds` it is asked to, and at last killed."""
+        """Its output, once it has ended. After `seconds` it gets SIGTERM, and then SIGKILL."""
         for hurry in (self.process.terminate, self.process.kill):
             try:
                 self.process.wait(seconds)
@@ -66,7 +66,7 @@ class Program:
         return {"exit_code": self.process.returncode, "events": self.events}
 
     def terminate(self) -> dict[str, Any]:
-        """As `end`, after SIGTERM, with the seconds from there to the end."""
+        """Like `end`, after SIGTERM; also returns the seconds from SIGTERM to the end."""
         began = time.monotonic()
         self.process.terminate()
         ended = self.end()
@@ -79,7 +79,7 @@ def without_mps(*arguments: str) -> Program:
 
 
 class PrivateMps:
-    """A daemon whose default limits are above those that its clients are granted. Ends all that it started."""
+    """A daemon whose default limits are above the grants of its clients. Ends all processes that it started."""
 
     def __init__(self, directory: Path, threads: int = 2 * THREADS, memory_mib: int = 2 * MEMORY_MIB) -> None:
         """`threads`, in percent, and `memory_mib`: the ceiling of each client."""
@@ -113,7 +113,7 @@ class PrivateMps:
         self.control.quit(3)
 
     def granted(self, threads: int = THREADS, told: int | None = None) -> dict[str, str]:
-        """The environment of a client. `told`: what GPUSHARE_THREADS says, where that shall differ from the limit."""
+        """The environment of a client. `told`: the value of GPUSHARE_THREADS, if it has to differ from the limit."""
         return self.environment | {
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(threads),
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={MEMORY_MIB}M",

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Can a client that was ended come back in the same process, and be ended again?
+"""Can a terminated client come back in the same process, and be terminated again?
 
     PYTHONPATH=.:operator python3 tests/gpu/reentry.py          (simulated: --simulation)
 
-A second `terminate_client` for a process hangs the daemon as long as the process is there: measured for one that kept
-its ended contexts. Not known is whether a process that replaced its program (exec) after its end is a new client to the
-daemon. Until it is, enforcement asks for no process twice. Run as root on an idle GPU, nvidia-cuda-mps-control on PATH.
-Prints one JSON object; ends everything that it started.
+A second `terminate_client` for a process hangs the daemon until the process ends (measured for a process that kept its
+terminated contexts). It is unknown whether the daemon takes a process that has replaced its program (exec) for a new
+client. Until it is known, enforcement terminates no process twice.
+Run as root on an idle GPU, nvidia-cuda-mps-control on PATH. Prints one JSON object; ends everything that it started.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ HANG_SECONDS = 10.0
 
 
 def ended(machine: Machine, server: int, pid: int) -> dict[str, Any]:
-    """What `terminate_client` answers, or that it hangs."""
+    """The answer of `terminate_client`, or that it hangs."""
     began = time.monotonic()
     try:
         answer = machine.control(f"terminate_client {server} {pid}", seconds=HANG_SECONDS).stdout.strip()

@@ -1,4 +1,4 @@
-"""To be imported first by a script that a machine runs by its path: what is imported then comes from this work tree."""
+"""A script that is run by its path imports this first: all later imports then come from this work tree."""
 
 import sys
 from pathlib import Path

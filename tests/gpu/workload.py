@@ -4,10 +4,10 @@
     PYTHONPATH=operator:workload python3 tests/gpu/workload.py docs/results/h200/workload.json [NAME…]
 
 Run as root on a machine with a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH. Ends every
-process that it started. Exit code 0 where everything was as expected; the results, with the environment that they were
-measured in, are written after each part either way. NAME chooses parts; all by default.
+process that it started. Exit code 0 if everything was as expected. The results, with the environment of the
+measurement, are written after each part in any case. NAME chooses parts; all by default.
 
-With the simulated driver's GPUSHARE_SIMULATION_DIR and executables it runs without a GPU: then figures are not judged.
+With the simulated driver's GPUSHARE_SIMULATION_DIR and executables it runs without a GPU, and figures are not checked.
 """
 
 import json
@@ -27,7 +27,7 @@ BUDGET_SECONDS = 340.0
 
 
 def run(case: Case) -> dict[str, Any]:
-    """`as_expected`: it ended as it had to and, where the times are a GPU's, its figures say what they have to."""
+    """`as_expected`: it ended as expected and, on a real GPU, its figures fulfil their conditions."""
     if case.mps:
         with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
             outcome = mps.start(*case.arguments, environment=mps.granted(told=case.told)).end(case.seconds)

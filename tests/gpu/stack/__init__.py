@@ -1,4 +1,4 @@
-"""The whole stack on a bare machine with a real GPU: what travels there, what is made there, and the suites that run.
+"""The whole stack on a bare machine with a real GPU: packing, installation, and the suites.
 
 The machine has root, Python with CuPy, the NVIDIA driver and cgroup v2, and neither network nor container runtime nor
 registry. So programs and the operator's image travel with the work tree; the image of the clients is made there, from

@@ -1,4 +1,4 @@
-"""Brings the stack up on the machine, finds it again for each suite, and takes it down with all that it left."""
+"""Brings the stack up on the machine, finds it for each suite, and takes it down without a trace."""
 
 import json
 import os
@@ -48,8 +48,8 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Record:
-    """What `up` found and made. `truth`: the first GPU, as the driver's own tools tell it before gpushare is there, and
-    how many there are."""
+    """The record of `up`. `truth`: the first GPU by the driver's own tools, before gpushare is installed, and their
+    number."""
 
     simulated: bool
     sources: str
@@ -59,7 +59,7 @@ class Record:
 
 
 def up(simulated: int) -> Record:
-    """`simulated`: GPUs to simulate; 0: the machine's own. Repeated, it starts and makes what is missing.
+    """`simulated`: the number of GPUs to simulate; 0: use those of the machine. Repeated, it completes what is missing.
 
     Raises LocalClusterError.
     """
@@ -72,7 +72,7 @@ def up(simulated: int) -> Record:
 
 
 def running() -> tuple[Stack, Record]:
-    """The stack that `up` brought up. Raises LocalClusterError where there is none."""
+    """The stack of `up`. Raises LocalClusterError if there is none."""
     use_unpacked()
     if not RECORD.exists():
         raise LocalClusterError("the stack is not up: run `tests/gpu/run up`")
@@ -81,13 +81,13 @@ def running() -> tuple[Stack, Record]:
 
 
 def upgrade(*values: str) -> None:
-    """As `up` installed it, with further values."""
+    """Upgrades the chart to the values of `up` and further ones."""
     stack, record = running()
     install(stack, *VALUES, *_simulation(record), *values, seconds=INSTALL_SECONDS)
 
 
 def down(logs: Path) -> list[str]:
-    """Ends everything, having saved the logs; returns what is still there, which must be nothing. Parts stay."""
+    """Saves the logs and ends everything except the parts. Returns the traces that are left: it should be none."""
     use_unpacked()
     layout = load(CLUSTER)
     if CLUSTER in cluster.names_running():
@@ -100,7 +100,7 @@ def down(logs: Path) -> list[str]:
 
 
 def _prepare(simulated: int) -> Record:
-    """The image of the clients, and the truth about the GPU: both before gpushare takes it."""
+    """Makes the image of the clients and reads the GPU's properties, both before gpushare takes the GPU."""
     sources = key_of(contents(REPOSITORY, (*host_image.SOURCES, *host_image.MAKERS)))
     if RECORD.exists() and WORKLOAD_ARCHIVE.exists():
         known = Record(**json.loads(RECORD.read_text()))
@@ -138,7 +138,7 @@ def _stack(record: Record) -> Stack:
 
 
 def _uninstall(stack: Stack) -> None:
-    """As a user would; where that fails the cluster's end takes everything along all the same."""
+    """Uninstalls as a user would. If that fails, the end of the cluster removes everything anyway."""
     try:
         stack.kubectl.delete("gpushares", "--all", seconds=60)
         stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s", seconds=80)
@@ -161,7 +161,7 @@ def _save_logs(logs: Path) -> None:
 
 
 def _left(layout: Layout | None) -> list[str]:
-    """Traces outside of what was unpacked: the interface, the state directory, processes that it was named to."""
+    """Traces outside of the unpacked files: the interface, the state directory, processes with its path."""
     interface = Path("/sys/class/net") / layout.network.interface if layout else None
     state = [str(path) for path in (*STATE.glob("*"), interface) if path and path.exists()]
     processes = [

@@ -1,4 +1,4 @@
-"""The steps by name, each with a time limit. Exit code 0: everything as expected, 1: not so, 2: misuse."""
+"""The steps by name, each with a time limit. Exit code 0: all results as expected, 1: not, 2: misuse."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ FORM = argparse.RawDescriptionHelpFormatter
 
 
 class TookTooLongError(LocalClusterError):
-    """A step ran into its limit."""
+    """A step exceeded its time limit."""
 
 
 def main(argv: Sequence[str], description: str) -> int:
@@ -67,7 +67,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
 
 @contextmanager
 def _step(name: str, seconds: float) -> Iterator[None]:
-    """Says how long it took. Raises TookTooLongError after `seconds`."""
+    """Prints the duration. Raises TookTooLongError after `seconds`."""
 
     def late(_: int, __: FrameType | None) -> None:
         raise TookTooLongError(f"{name} took longer than {seconds:.0f} s")
@@ -108,7 +108,7 @@ def _suite(arguments: argparse.Namespace) -> bool:
 
 
 def _run_suites(names: Sequence[str], out: Path) -> bool:
-    """Each has something to say, whatever became of the one before."""
+    """Runs each suite, even if one before it failed."""
     ended = [_run_suite(name, out) for name in names]
     return all(ended)
 
@@ -155,13 +155,13 @@ def _all(arguments: argparse.Namespace) -> bool:
 
 
 def _of_this_machine() -> list[str]:
-    """The suites for as many GPUs as there are."""
+    """The suites for this number of GPUs."""
     gpus = bring.running()[1].truth["gpus"]
     return [name for name, (_, _, wanted) in SUITES.items() if wanted == gpus]
 
 
 def _is_done(out: Path, name: str, simulated: bool) -> bool:
-    """By an earlier, interrupted `all` with the same code: what it made is in the record of the stack."""
+    """Whether an earlier, interrupted `all` with the same code has run the suite, by the record of the stack."""
     path = out / f"stack-{name}.json"
     if not path.exists():
         return False

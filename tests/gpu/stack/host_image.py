@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 
 def build(archive: Path, simulated: bool) -> str:
-    """Writes the archive; returns the image's name, which tells its content. Raises LocalClusterError."""
+    """Writes the archive. Returns the image's name, whose tag is a hash of the content. Raises LocalClusterError."""
     tree = of_this_machine(simulated)
     for source in SOURCES:
         for path in (REPOSITORY / source).rglob("*"):
@@ -50,7 +50,7 @@ def build(archive: Path, simulated: bool) -> str:
 
 
 def configuration(tree: Tree) -> dict[str, Any]:
-    """As in the Dockerfile; libraries that the loader does not look for are named by their directories."""
+    """As in the Dockerfile, with the directories of libraries that the loader would not find."""
     searched = sorted(
         {str(Path(path).parent) for path in tree.files if ".so" in Path(path).name and _is_tool_kit(path)}
     )
@@ -73,7 +73,7 @@ def configuration(tree: Tree) -> dict[str, Any]:
 
 
 def _is_tool_kit(path: str) -> bool:
-    """Of CUDA, and outside of what Python itself imports from."""
+    """Whether the file belongs to CUDA and is outside of the directories that Python imports from."""
     return "cuda" in path and "site-packages" not in path and not is_of_driver(path)
 
 
@@ -96,7 +96,7 @@ def _write_layer(path: Path, tree: Tree) -> None:
 
 
 class _Writer:
-    """Everybody may read what is written, whoever may on the machine: containers run as other users."""
+    """Writes files that everybody may read, whatever their mode on the machine: containers run as other users."""
 
     def __init__(self, tar: tarfile.TarFile, links: set[str]) -> None:
         self._tar = tar

@@ -1,7 +1,7 @@
-"""Which files of this machine a client of the workload needs: its Python, what it imports, what it was seen to load.
+"""The files of this machine that a client of the workload needs: Python, its modules, and the libraries it loads.
 
-Everything keeps its path, links included, so that whatever found a file here finds it in a container. The driver's own
-files stay behind: a container gets those with its slot, of the version that its node has.
+All files keep their paths, links included, so that programs find them in a container too. The driver's own files are
+left out: a container gets those of its node with its slot.
 """
 
 import fnmatch
@@ -63,13 +63,13 @@ print(json.dumps([sorted(mapped), sorted(modules)]))
 
 @dataclass
 class Tree:
-    """Paths as a container sees them: files with what they are read from, and links with their targets."""
+    """Paths in a container: files with their sources on this machine, and links with their targets."""
 
     files: dict[str, Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """A file, or a directory with all below it; each link on the way to it comes along. What is missing is not."""
+        """Adds a file, or a directory with all below it, and each link on its path. Missing paths are skipped."""
         real = self._follow(path)
         if real is None:
             return
@@ -81,7 +81,7 @@ class Tree:
             self.files[str(real)] = real
 
     def _follow(self, path: Path) -> Path | None:
-        """What `path` leads to, by whole names: no part of the result is a link."""
+        """The target of `path`; no part of the result is a link."""
         pending, reached, hops = list(reversed(path.parts[1:])), Path("/"), 0
         while pending:
             part = pending.pop()
@@ -106,7 +106,7 @@ def is_of_driver(path: str) -> bool:
 
 
 def of_this_machine(simulated: bool) -> Tree:
-    """Raises LocalClusterError where the workload does not run here: then it would not in a container either."""
+    """Raises LocalClusterError if the workload does not run here: it would not run in a container either."""
     loaded, modules = _loaded(simulated)
     tree = Tree()
     python = Path(sys.executable)
@@ -126,7 +126,7 @@ def of_this_machine(simulated: bool) -> Tree:
 
 
 def _loaded(simulated: bool) -> tuple[list[Path], list[str]]:
-    """The shared libraries that the workload has mapped once it has used the GPU, and the modules that it imported."""
+    """The shared libraries that the workload has mapped after it has used the GPU, and its modules."""
     probe = [sys.executable, "-c", _PROBE.format(simulated=simulated)]
     # A kernel that was compiled before would need no compiler.
     with tempfile.TemporaryDirectory() as empty:
@@ -140,14 +140,14 @@ def _loaded(simulated: bool) -> tuple[list[Path], list[str]]:
 
 
 def _distributions(modules: Iterable[str]) -> list[str]:
-    """What these modules were installed by: also what a program requires nowhere, and imports where it finds it."""
+    """The distributions of these modules, including those that a program imports without requiring them."""
     known = metadata.packages_distributions()
     return sorted({name for module in modules for name in known.get(module, ()) if name != OUR_OWN})
 
 
 def _beside(loaded: Iterable[Path]) -> list[Path]:
-    """The other names of these libraries; and what CUDA's compiler opens while it compiles: built-ins, headers, and
-    what kernels are linked with that start kernels themselves."""
+    """The other names of these libraries, and the files of CUDA's compiler: built-ins, headers, and the libraries for
+    kernels that start kernels."""
     found: list[Path] = []
     for library in loaded:
         found += library.parent.glob(f"{library.name.partition('.so')[0]}.so*")
@@ -161,7 +161,7 @@ def _beside(loaded: Iterable[Path]) -> list[Path]:
 
 
 def _installed(names: Iterable[str]) -> list[Path]:
-    """The files of these distributions and of those that they require; of the ones that are installed."""
+    """The files of these distributions and of those that they require, as far as they are installed."""
     pending, seen, paths = list(names), set[str](), list[Path]()
     while pending:
         name = pending.pop()

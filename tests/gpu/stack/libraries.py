@@ -1,4 +1,4 @@
-"""Which shared libraries a program needs, as its own loader finds them."""
+"""The shared libraries of a program, as its own loader finds them."""
 
 import re
 import subprocess
@@ -9,12 +9,12 @@ _FOUND = re.compile(r"(?:=> )?(/\S+) \(0x")
 
 
 def found(ldd: str) -> set[Path]:
-    """The files in what ldd(1) printed; what it did not find is not there."""
+    """The files in the output of ldd(1), without those that it did not find."""
     return {Path(path) for path in _FOUND.findall(ldd)}
 
 
 def of(programs: Iterable[Path]) -> set[Path]:
-    """Libraries of all of them, the loader included; a file that is not dynamic needs none."""
+    """The libraries of all these files, the loader included. A file that is not dynamic has none."""
     paths = [str(path) for path in programs]
     if not paths:
         return set()

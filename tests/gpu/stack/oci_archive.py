@@ -1,4 +1,4 @@
-"""OCI archives with uncompressed layers: they pack better as a whole, and a machine unpacks them at the disk's speed.
+"""OCI archives with uncompressed layers: they compress better as a whole, and unpack at the speed of the disk.
 
 Format: OCI Image Format Specification 1.1, image layout in a tar.
 """
@@ -33,7 +33,7 @@ def layer_of(path: Path) -> Layer:
 
 
 def write(archive: Path, name: str, config: Mapping[str, Any], layers: Sequence[Layer]) -> None:
-    """An image `name`. `config` is an image configuration without its `rootfs`, which the layers determine."""
+    """Writes an image `name`. `config`: an image configuration without its `rootfs`, which the layers determine."""
     diffs = {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]}
     settings = _json({**config, "rootfs": diffs})
     manifest = _json(
@@ -59,7 +59,7 @@ def write(archive: Path, name: str, config: Mapping[str, Any], layers: Sequence[
 
 
 def uncompressed(source: Path, archive: Path, name: str, scratch: Path) -> None:
-    """Writes the only image of an OCI archive again, under `name` and with plain layers. `scratch` takes the layers."""
+    """Copies the only image of an OCI archive, with the name `name` and plain layers, which are kept in `scratch`."""
     with tarfile.open(source) as tar:
         [described] = _read(tar, "index.json")["manifests"]
         manifest = _read(tar, _blob(described))

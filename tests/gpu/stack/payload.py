@@ -86,7 +86,7 @@ def _entries(programs: Binaries) -> tuple[Path, ...]:
 
 
 def _gather(programs: Binaries, image: buildah.Image, scratch: Path) -> list[Path]:
-    """One folder for each thing that is compressed by itself, the largest first; each holds entries of the cache."""
+    """One folder for each item that is compressed separately, the largest first. Each holds entries of the cache."""
     folders = {name: scratch / name for name in ("operator", "kube", "runtime", "helm")}
     for folder in folders.values():
         folder.mkdir()
@@ -154,7 +154,7 @@ def _unpack_all(slices: list[Path], cache: Path) -> None:
 
 
 def _extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:
-    """`only`: a filter of tarfile's. Before Python 3.11.4 there is none."""
+    """`only`: a filter of tarfile. Before Python 3.11.4 there are none."""
     options: dict[str, Any] = {"filter": only} if hasattr(tarfile, "data_filter") else {}
     tar.extractall(directory, **options)  # noqa: S202 - our own archive, whose digest was checked
 

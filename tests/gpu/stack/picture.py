@@ -1,4 +1,4 @@
-"""One picture of what the suites measured: departures, pods against bare processes, accidents. Needs `report`."""
+"""One picture of the suites' results: departures, pods against bare processes, accidents. Needs `report`."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ SIZE, DPI = (12.0, 3.9), 110
 
 
 def draw(results: Path, picture: Path) -> None:
-    """Reads `stack-*.json` below `results`. Raises FileNotFoundError naming the one that is missing."""
+    """Reads `stack-*.json` below `results`. Raises FileNotFoundError with the missing one."""
     departures, throughput, faults = (_read(results, name) for name in ("departures", "throughput", "faults"))
     with rc_context(dict(SETTINGS)):
         figure = Figure(figsize=SIZE, layout="constrained")

@@ -1,4 +1,4 @@
-"""Where things lie on the machine, all below one directory that `down` removes but for what was packed."""
+"""Paths on the machine, all below one directory. `down` removes it, except for the parts."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ SIMULATED_RESULTS = REPOSITORY / "build" / "h200-simulated"
 
 
 def use_unpacked() -> Binaries:
-    """Makes this process and its children work with what was unpacked. Raises LocalClusterError where that lacks."""
+    """Makes this process and its children use the unpacked files. Raises LocalClusterError if some are missing."""
     os.environ["GPUSHARE_CACHE"], os.environ["GPUSHARE_STATE"] = str(CACHE), str(STATE)
     programs = binaries(cache_root())
     wanted = (programs.kube, programs.runtime, programs.helm, programs.pause, OPERATOR_ARCHIVE)

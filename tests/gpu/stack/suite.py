@@ -1,4 +1,4 @@
-"""One suite: what it measured, what it expected, and the file that tells both."""
+"""One suite: its figures, its expectations, and the file with both."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.gpu.stack import bring
 
 @dataclass
 class Findings:
-    """`figures` are written whatever becomes of the suite; each expectation is a sentence that held, or did not."""
+    """`figures` are written in any case. Each expectation is a sentence, with whether it held."""
 
     simulated: bool
     truth: dict[str, Any]
@@ -26,12 +26,12 @@ class Findings:
     failed: list[str] = field(default_factory=list)
 
     def expect(self, sentence: str, holds: object) -> None:
-        """What is expected several times has to hold each time."""
+        """An expectation that is checked several times has to hold each time."""
         self.expected[sentence] = self.expected.get(sentence, True) and bool(holds)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What goes wrong in here is written down, and does not keep the next phase from being measured."""
+        """Records an error of this phase, so that the next phase is measured anyway."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - what was measured until then is worth keeping
@@ -43,7 +43,7 @@ Suite = Callable[[Harness, Findings], None]
 
 
 def run(name: str, suite: Suite, out: Path) -> bool:
-    """Whether everything was as expected. Writes `stack-NAME.json` either way, and a dump of the cluster if not."""
+    """Returns whether all was as expected. Writes `stack-NAME.json` in any case, and else a dump of the cluster too."""
     stack, record = bring.running()
     harness, findings = Harness(stack), Findings(record.simulated, record.truth)
     began = time.monotonic()

@@ -1,6 +1,6 @@
-"""Programs that the cluster calls and a bare machine may lack, each with the libraries and the loader it was built for.
+"""Programs that the cluster needs and a bare machine may lack, each with its own libraries and loader.
 
-A tool is started by a script of its name that gives its own loader its own libraries, so it runs beside any libc.
+A script with the tool's name starts it by its own loader with its own libraries, so it runs beside any libc.
 """
 
 import shutil
@@ -19,7 +19,7 @@ here=$(dirname "$(readlink -f "$0")")/{folder}
 
 
 def gather(directory: Path) -> None:
-    """Puts a script for each tool into `directory`, and what they need below it. Raises LocalClusterError."""
+    """Puts a script for each tool into `directory`, and the tools' files below it. Raises LocalClusterError."""
     folder = directory / FOLDER
     folder.mkdir(parents=True)
     for name in TOOLS:

@@ -20,7 +20,7 @@ from gpushare.mps.control import (
 
 
 class Program:
-    """An executable that keeps what it was asked, and answers with `body`."""
+    """An executable that keeps its input, and answers with `body`."""
 
     def __init__(self, directory: Path, body: str, seconds: float = 5.0) -> None:
         self._asked = directory / "asked"

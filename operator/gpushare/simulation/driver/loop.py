@@ -26,7 +26,7 @@ class Connection:
         self._lines = Lines()
 
     def handle(self, message: Message) -> Message | None:
-        """The answer, or None where there is none. KeyError, TypeError, ValueError: this is not a request."""
+        """The answer, or None if there is none. Raises KeyError, TypeError or ValueError for an invalid request."""
         raise NotImplementedError
 
     def gone(self) -> None:

@@ -1,4 +1,4 @@
-"""What the simulated driver knows: its GPUs, versions, start-up delays and Xids. In memory alone."""
+"""The state of the simulated driver: GPUs, versions, start-up delays and Xids. Only in memory."""
 
 import logging
 import uuid as uuids

@@ -1,4 +1,4 @@
-"""The suites by name in the order in which `all` runs them: what each does, its limit in seconds, the GPUs it wants."""
+"""The suites by name, in the order of `all`: (function, limit in seconds, number of GPUs)."""
 
 from tests.gpu.stack.suite import Suite
 from tests.gpu.stack.suites import changes, claims, costs, departures, escapes, faults, pair, throughput, view

@@ -1,6 +1,6 @@
 """Changes under running clients: limits raised and lowered, the agent restarted, the chart upgraded, the share deleted.
 
-Clients that run go on through all of them, with the results that they check, and are never restarted.
+Running clients go on through all of them, check their results, and are never restarted.
 """
 
 from typing import Any

@@ -1,5 +1,5 @@
-"""Clients of different sizes on one GPU, by ResourceClaim: each finds its own limits, all at once; they go on while the
-agent restarts and while one of them is deleted in mid-kernel; and with the last of them nothing is left.
+"""Clients of different sizes on one GPU, by ResourceClaim: each finds its own limits, all at once. They go on while the
+agent restarts and while one of them is deleted in mid-kernel. After the last of them nothing is left.
 """
 
 import time
@@ -49,7 +49,7 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _limits(tenant: Tenant, findings: Findings) -> dict[str, Any]:
-    """By two claims of free figures, one of a named size, and the share's resource name, of which one asks for less."""
+    """Two claims with figures of their own, one of a named size, and two slots, of which one asks for less."""
     began = time.monotonic()
     lowered = {"gpushare.dev/threads": "10"}
     pods: dict[str, Object] = {

@@ -1,4 +1,4 @@
-"""What gpushare costs: time to a pod's first kernel, the kubelet's calls, observation, the agent's CPU and memory."""
+"""The costs of gpushare: time to a pod's first kernel, the kubelet's calls, observation, the agent's CPU and memory."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
-    """From the request to create a pod, in seconds: until its program runs, has its context, and has run a kernel."""
+    """Seconds from the request to create a pod until its program runs, has its context, and has run a kernel."""
     created, names = dict[str, float](), [f"{prefix}-{number}" for number in range(STARTS)]
     pods = {name: tenant.pod(name, SHARE, command=[sys.executable, "-c", FIRST_KERNEL]) for name in names}
     if together:
@@ -72,7 +72,7 @@ def _starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
 
 
 def _agent(harness: Harness) -> dict[str, float]:
-    """The agent's metrics, by name and labels as it writes them: there need not be a parser of those."""
+    """The agent's metrics, by name and labels as written: the labels need no parser."""
     [pod] = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}:9408/proxy/metrics"
     samples = {}
@@ -84,7 +84,7 @@ def _agent(harness: Harness) -> dict[str, float]:
 
 
 def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
-    """Of each histogram, and of each loop: how often, and the mean of the time between the two readings."""
+    """For each histogram and each loop: the count, and the mean time between the two readings."""
     found = {}
     for name, total in after.items():
         family, _, labels = name.partition("_sum")
@@ -98,7 +98,7 @@ def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
 
 
 def _usage(harness: Harness) -> dict[str, Any]:
-    """CPU and memory of each container of ours, as the kubelet tells them."""
+    """CPU and memory of each of our containers, from the kubelet."""
     try:
         summary = json.loads(harness.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/stats/summary"))
     except CommandError as error:

@@ -1,7 +1,7 @@
 """Pods that are deleted in mid-kernel, many times, beside seven neighbours that check every result.
 
-Guarded as gpushare does it, nobody may be hurt. The same without an agent on the node shows what the guard is for: each
-round ends with the first pod whose end hurts somebody.
+With gpushare's guard no neighbour may be hurt. The same without an agent on the node shows the reason for the guard: a
+round ends with the first pod whose end hurts a neighbour.
 """
 
 import time
@@ -22,7 +22,7 @@ GRACE_SECONDS = 5
 GONE_SECONDS = 60
 APART_SECONDS = 0.15
 WATCHED_SECONDS = 3.0
-"""A neighbour checks every 20 ms; its pod's end is told by the kubelet within a second or two."""
+"""A neighbour checks every 20 ms; the kubelet reports the end of its pod within a second or two."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
@@ -71,7 +71,7 @@ def _start_victims(tenant: Tenant, prefix: str, kernel_ms: int, count: int) -> l
 
 
 def _delete(tenant: Tenant, names: list[str]) -> list[float]:
-    """One after the other, without waiting; how long until each was gone, in seconds."""
+    """Deletes pods one after the other, without waiting. Returns the seconds until each was gone."""
     began = {}
     for name in names:
         began[name] = time.monotonic()
@@ -89,7 +89,7 @@ def _delete(tenant: Tenant, names: list[str]) -> list[float]:
 
 
 def _unguarded(harness: Harness, tenant: Tenant, kernel_ms: int) -> dict[str, Any]:
-    """The same without an agent: nobody ends a client in order, so the kubelet kills it in mid-kernel."""
+    """Without an agent nobody terminates a client in order, so the kubelet kills it in mid-kernel."""
     names = tenant.neighbours(SHARE, NEIGHBOURS, f"beside-{kernel_ms}")
     victims, deleted = _start_victims(tenant, f"unguarded-{kernel_ms}", kernel_ms, UNGUARDED), 0
     with without_agent(harness):

@@ -1,7 +1,7 @@
-"""Everything that a tenant can try from inside a container: what came of it, and what was told of it.
+"""Everything that a tenant can try from inside a container: its effect, and the events about it.
 
-Each attempt is a pod of its own. A neighbour checks its results all the while. Which escapes MPS v2 leaves open is
-known (docs/security.md): of those it is expected that they are told, and that none gets past the ceiling of threads.
+Each attempt is a pod of its own. Meanwhile a neighbour checks its results. The escapes that MPS v2 leaves open are
+known (docs/security.md): they are expected to be reported, and none to exceed the ceiling of threads.
 """
 
 import json
@@ -30,7 +30,7 @@ NOBODY = "GPU-00000000-0000-0000-0000-000000000000"
 
 @dataclass(frozen=True)
 class Attempt:
-    """`told`: the event that must come if it gets above its grant, or in any case where `always_told`."""
+    """`told`: the event that must come if the attempt exceeds its grant; with `always_told` in any case."""
 
     name: str
     environment: dict[str, str | None] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def _pod(tenant: Tenant, name: str, plan: dict[str, Any], **options: Any) -> Obj
 
 
 def _try(tenant: Tenant, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
-    """All at once, but for the throughput: that each measures in a turn of its own."""
+    """All at once, except for the throughput, which each measures alone."""
     begin = time.time() + START_SECONDS
     hold = HOLD_SECONDS + TURN_SECONDS * len(attempts)
     pods = []
@@ -166,9 +166,9 @@ def _judge(attempt: Attempt, outcome: dict[str, Any], findings: Findings) -> Non
 
 
 def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, findings: Findings) -> dict[str, Any]:
-    """Every command of the control program, from a plain user and from root of a user namespace; and who is let in.
+    """Every command of the control program, from a plain user and from root of a user namespace, and the admission.
 
-    The node's UID 0 is obeyed (docs/mps.md), so a pod that would be it must not come to be.
+    The daemon obeys the node's UID 0 (docs/mps.md), so a pod with this UID must not be admitted.
     """
     server = daemon_of(harness, share)["serverPid"]
     uid = tenant.kubectl.get("pod", neighbour)["metadata"]["uid"]
@@ -195,7 +195,7 @@ def _as_root(pod: Object) -> Object:
 
 
 def _namespace_root(harness: Harness, findings: Findings) -> dict[str, Any]:
-    """The one root that may be a client is one as everybody: with its limits in force."""
+    """Root of a user namespace may be a client, and has its limits in force like any other."""
     with harness.namespace("root", enforce="baseline") as other:
         pod = _as_root(other.pod("limits-root", SHARE, "limits", "--throughput", "0"))
         pod["spec"]["hostUsers"] = False
@@ -214,7 +214,7 @@ def _refusal(tenant: Tenant, pod: Object) -> str:
 
 
 def _changes(command: str, answer: str) -> bool:
-    """Whether a command that changes something was answered otherwise than by a refusal."""
+    """Whether a command that changes something was not refused."""
     changing = command.startswith(("set_", "terminate_", "shutdown_", "start_", "quit"))
     refused = ("Insufficient privileges", "Not enough privilege", "FileNotFoundError")
     return changing and not answer.startswith(refused)
@@ -235,7 +235,7 @@ def _debugger(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Findings) -> dict[str, Any]:
-    """One container takes every context that the driver gives; what that does to free slots."""
+    """One container takes all contexts of the driver. Returns the effect on free slots."""
     tenant.start(_pod(tenant, "contexts", {"way": "contexts", "hold": 2 * HOLD_SECONDS}))
     made = tenant.wait_event("contexts", "contexts")
     wait_until(
@@ -254,7 +254,7 @@ def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Find
 
 
 def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:
-    """With `enforcement: Terminate`: how long somebody keeps memory above the grant."""
+    """With `enforcement: Terminate`: how long a client keeps memory above its grant."""
     tenant.start(_pod(tenant, "taker", {"environment": {names.ENV_MEMORY: "0=garbage"}, "hold": 60}))
     taken = tenant.wait_event("taker", "client")
     ended = tenant.wait_event("taker", "error", 60)

@@ -1,5 +1,5 @@
-"""Accidents, one after the other, beside three clients that check their results: who dies, what is told, how long until
-a new client computes. What is known to hurt nobody is expected to; what hurts is recorded.
+"""Accidents, one after the other, beside three clients that check their results: who dies, the events, and the time
+until a new client computes. Accidents that are known to hurt nobody are expected to; the others' effects are recorded.
 """
 
 import signal
@@ -46,7 +46,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Accident:
-    """`spares`: the clients beside it are expected to go on."""
+    """`spares`: the other clients are expected to go on."""
 
     name: str
     happen: Callable[[Scene], None]
@@ -89,7 +89,7 @@ def _accident(scene: Scene, accident: Accident, findings: Findings) -> dict[str,
 
 
 def _serve(scene: Scene, name: str, since: float, findings: Findings) -> float:
-    """Seconds until a new pod's client has looked for its limits, which must be in force."""
+    """Seconds until a new pod's client has checked its limits, which must be in force."""
     scene.tenant.start_replaced(scene.tenant.pod(name, SHARE, "limits", "--throughput", "0"), SERVE_SECONDS)
     problems = scene.tenant.wait_event(name, "limits", SERVE_SECONDS)["problems"]
     findings.expect("before and after each accident a new client finds every limit in force", not problems)
@@ -97,7 +97,7 @@ def _serve(scene: Scene, name: str, since: float, findings: Findings) -> float:
 
 
 def _told(scene: Scene) -> set[str]:
-    """What our parts told of the node and of the tenant's pods: reasons and notes."""
+    """Our events about the node and the tenant's pods: reasons and notes."""
     events = scene.harness.kubectl.items("events", "--all-namespaces")
     ours = [it for it in events if it["involvedObject"]["kind"] in ("GpuNode", "Pod") and parts.is_ours(it)]
     return {f"{it['involvedObject']['name']}: {it['reason']}: {it['message']}" for it in ours}
@@ -129,7 +129,7 @@ def _restart_kubelet(scene: Scene) -> None:
 
 
 def _wedge_server(scene: Scene) -> None:
-    """Until it is told and no more slots are offered."""
+    """Until it is reported and no more slots are offered."""
     server = daemon_of(scene.harness, scene.share)["serverPid"]
     signal_in_node(scene.harness, server, "STOP")
     try:
@@ -141,7 +141,7 @@ def _wedge_server(scene: Scene) -> None:
 
 
 def _die(how: str) -> Callable[[Scene], None]:
-    """A client that ends in mid-kernel in a way that nobody can see coming."""
+    """A client that ends in mid-kernel without any warning."""
 
     def happen(scene: Scene) -> None:
         pod = scene.tenant.pod(how, SHARE, command=[sys.executable, "-c", CRASH, str(KERNEL_MS), how])

@@ -1,5 +1,5 @@
 """Two GPUs of one host: a daemon for each, two shares beside each other, faults that stay on their GPU, and programs
-that would like both: `pin` in a slot, and a distributed training of two pods with a slot of each GPU.
+that could use both: `pin` in a slot, and a distributed training of two pods with a slot of each GPU.
 """
 
 import os
@@ -24,7 +24,7 @@ RANK_PROGRAM = Path(__file__).with_name("rank_program.py").read_text()
 LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
 MACHINE = "/opt/machine"
 OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
-"""Variables by which a lent machine tells what must be left alone."""
+"""Variables of a lent machine that must be left alone."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
@@ -76,8 +76,8 @@ def _pin(tenant: Tenant, findings: Findings) -> list[dict[str, Any]]:
 
 
 def _train(harness: Harness, findings: Findings) -> list[dict[str, Any]]:
-    """One rank in a slot of each GPU. The machine's PyTorch and the libraries that it needs of the system come by
-    hostPath: hence a namespace of their own."""
+    """One rank in a slot of each GPU. The machine's PyTorch and its system libraries are mounted by hostPath, which
+    needs a namespace of its own."""
     with harness.namespace("ranks", enforce="privileged") as ranks:
         ranks.start(_rank(ranks, 0, LEFT, ""))
         address = wait_until("rank 0 has an address", lambda: _address(ranks, "rank-0"), 60)

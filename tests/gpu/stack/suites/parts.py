@@ -1,4 +1,4 @@
-"""What several suites need."""
+"""Parts of several suites."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
-    """Those of these pods that run as they were started."""
+    """Those of the pods that still run in their first containers."""
     return [
         pod["metadata"]["name"]
         for pod in tenant.running()
@@ -25,12 +25,12 @@ def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
 
 
 def errors(tenant: Tenant, names: Sequence[str]) -> list[int]:
-    """The CUDA errors that these clients told of."""
+    """The CUDA errors in the logs of these clients."""
     return sorted({line["code"] for name in names for line in tenant.events_of(name, "gpu-error")})
 
 
 def ended_in_order(tenant: Tenant, name: str) -> bool:
-    """Whether an event says that the pod's client was ended through the daemon; it may come after the pod's end."""
+    """Whether an event says that the daemon terminated the pod's client. It may come after the end of the pod."""
     end = time.monotonic() + TOLD_SECONDS
     while time.monotonic() < end:
         if "ClientTerminated" in reasons(tenant, name):
@@ -40,12 +40,12 @@ def ended_in_order(tenant: Tenant, name: str) -> bool:
 
 
 def reasons(tenant: Tenant, name: str) -> dict[str, str]:
-    """What was told of a pod by our own parts: the reason of each event, and its note."""
+    """Our events about a pod: reason and note of each."""
     told = tenant.kubernetes_events(name)
     return {it["reason"]: it["message"] for it in told if is_ours(it)}
 
 
 def is_ours(event: dict[str, Any]) -> bool:
-    """Whether a part of gpushare told it."""
+    """Whether a part of gpushare recorded the event."""
     reporter = event.get("reportingComponent") or event.get("source", {}).get("component", "")
     return str(reporter).startswith("gpushare")

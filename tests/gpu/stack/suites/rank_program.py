@@ -1,7 +1,7 @@
 """One rank of a distributed training in a pod of its own; runs by its text, with the machine's PyTorch.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as PyTorch wants them. One JSON line: what was trained, and by which way
-NCCL moved the gradients.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as for PyTorch. Prints one JSON line: the training, and the transport of
+NCCL.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A tenant who tries to get more than was granted; runs in a container of the clients' image, by its text.
+"""A tenant that tries to exceed its grant. Its source is run in a container of the clients' image.
 
 The one argument is a JSON object: `environment` (variables to set, or to remove where null, before CUDA starts), `way`
 (plain, managed or asynchronous memory above the grant; nested, busy, debugger, contexts or control), `at` (when to
-measure the throughput, seconds since the epoch; 0: not at all), `hold` (seconds to stay a client). One JSON line for
-each thing seen.
+measure the throughput, seconds since the epoch; 0: not at all), `hold` (seconds to stay a client). Prints one JSON
+line per observation.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ def emit(event, **values):
 
 
 def above_grant(backend, granted, way):
-    """Ask for more than the grant; what was taken is held. Returns whether it was refused."""
+    """Ask for more than the grant, and keep what was allocated. Returns whether the request was refused."""
     from gpushare_workload.backend.seam import OutOfMemoryError
 
     size = granted + ABOVE
@@ -65,7 +65,7 @@ def above_grant(backend, granted, way):
 
 
 def throughput(backend, way):
-    """The part of the GPU's peak that a kernel reaches that would fill it."""
+    """The part of the GPU's peak that a kernel for the whole GPU reaches."""
     from gpushare_workload.backend.work import Grid, Kind, Work
     from gpushare_workload.scenarios.limits import rate
 
@@ -78,7 +78,7 @@ def throughput(backend, way):
 
 
 def nested(work):
-    """Launches the same work by a kernel rather than from the host."""
+    """Launches the same work from a kernel, not from the host."""
     import cupy
     import numpy
 
@@ -111,7 +111,7 @@ def contexts():
 
 
 def control(server, client):
-    """What the control program answers to each command of a tenant; PIDs are the node's."""
+    """The control program's answer to each command of a tenant. PIDs are those of the node."""
     commands = (
         "get_server_list", "get_default_active_thread_percentage", "ps", "get_device_client_list",
         "set_default_active_thread_percentage 100", "set_default_device_pinned_mem_limit 0 100G",
@@ -129,7 +129,7 @@ def control(server, client):
 
 
 def others(server, client):
-    """The processes that are seen, and whether those of others can be signalled."""
+    """The visible processes, and whether those of others can be signalled."""
     seen = [int(path.name) for path in pathlib.Path("/proc").iterdir() if path.name.isdigit()]
     answers = {}
     for name, pid in (("server", server), ("client", client)):
@@ -142,7 +142,7 @@ def others(server, client):
 
 
 def debugged(text):
-    """Another process of this container, held in mid-kernel by a debugger for a while."""
+    """Another process of this container, stopped in mid-kernel by a debugger for a while."""
     child = subprocess.Popen([sys.executable, "-c", text, json.dumps({"way": "busy", "hold": TRACE_SECONDS + 3})],
                              stdout=subprocess.PIPE, text=True)  # fmt: skip
     for line in child.stdout:

@@ -1,7 +1,7 @@
-"""Eight pods against eight bare processes, all clients of the very same daemon, in turns: what Kubernetes costs.
+"""Eight pods against eight bare processes, all clients of the same daemon, in turns: the cost of Kubernetes.
 
 Both run the same benchmark with the same limits. A bare process is one of the machine's Python in the node's
-namespaces: no container, no cgroup, no other user. Rounds alternate in who comes first, so that clocks favour nobody.
+namespaces: no container, no cgroup, no other user. The rounds alternate in their order, so that clocks favour neither.
 """
 
 import os
@@ -96,7 +96,7 @@ def _bare(harness: Harness) -> Rates:
 
 
 def _environment(harness: Harness) -> dict[str, str]:
-    """What a client of the share has, with the daemon's directory as the node sees it."""
+    """The environment of a client of the share, with the daemon's directory on the node."""
     [uuid] = [daemon["uuid"] for daemon in harness.gpu_node()["status"]["daemons"]]
     # Without the API's models: the machine's Python need not have what those import.
     client = {
@@ -113,7 +113,7 @@ def _environment(harness: Harness) -> dict[str, str]:
 
 
 def _rates(logs: list[str]) -> Rates:
-    """Kernels per second of all clients together, by grid. Raises ValueError where one left no result."""
+    """Kernels per second of all clients together, by grid. Raises ValueError if one left no result."""
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / f"{number}.log" for number in range(len(logs))]
         for path, text in zip(paths, logs, strict=True):

@@ -1,4 +1,4 @@
-"""What users see: the share Ready, the GPU told truthfully, and eight tenants who each find their limits in force."""
+"""What users see: a share that is Ready, the GPU's true properties, and eight tenants with their limits in force."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def _clients(tenant: Tenant, findings: Findings) -> None:
 
 
 def _hold_at_once(tenant: Tenant) -> bool:
-    """The agent tells of slots within seconds."""
+    """The agent reports slots within seconds."""
     return wait_until("all slots are held", lambda: sum(tenant.harness.held_by_gpu(SHARE).values()) == CLIENTS, 15)
 
 

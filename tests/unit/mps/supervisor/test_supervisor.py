@@ -59,7 +59,7 @@ class Node:
             self.nvml.set_compute_mode(gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
             gpu.client.mkdir(parents=True)
 
-    def want(self, gpu: GpuDir, limits: Limits = LIMITS, share: str = "inference", stop: bool = False) -> None:
+    def request(self, gpu: GpuDir, limits: Limits = LIMITS, share: str = "inference", stop: bool = False) -> None:
         write_model(gpu.wanted, DaemonWanted(uuid=gpu.uuid, share=share, limits=limits, stop=stop))
 
     def state(self, gpu: GpuDir) -> DaemonState:
@@ -156,7 +156,7 @@ def _kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
 
 def test_a_desired_gpu_becomes_ready_and_limits_its_clients(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     state = node.ready(gpu)
     assert state.in_force == LIMITS
     assert state.server_pid in {process.pid for process in node.nvml.processes(gpu.uuid).compute}
@@ -169,10 +169,10 @@ def test_a_desired_gpu_becomes_ready_and_limits_its_clients(node: Node, supervis
 
 def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     before = node.ready(gpu)
     old, _ = node.client(gpu)
-    node.want(gpu, Limits(threads=20, memory_mib=4096))
+    node.request(gpu, Limits(threads=20, memory_mib=4096))
     after = node.until(gpu, lambda state: state.ready and state.in_force == Limits(threads=20, memory_mib=4096))
     assert (after.control_pid, after.server_pid) == (before.control_pid, before.server_pid)
     _, (sms, free, _) = node.client(gpu)
@@ -183,7 +183,7 @@ def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervis
 
 def test_a_limit_that_somebody_removes_is_written_again(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     server = node.ready(gpu).server_pid
     assert server is not None
     control = node.control(gpu)
@@ -194,7 +194,7 @@ def test_a_limit_that_somebody_removes_is_written_again(node: Node, supervisor: 
 
 def test_a_killed_server_is_replaced_at_once(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     before = node.ready(gpu)
     _kill(before.server_pid)
     after = node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
@@ -205,7 +205,7 @@ def test_a_killed_server_is_replaced_at_once(node: Node, supervisor: Supervisor)
 
 def test_a_killed_daemon_is_restarted_with_a_renewed_link(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     before = node.ready(gpu)
     inode = gpu.client_control.stat().st_ino
     _kill(before.control_pid)
@@ -220,7 +220,7 @@ def test_a_killed_daemon_is_restarted_with_a_renewed_link(node: Node, supervisor
 
 def test_a_server_that_let_the_gpu_go_is_replaced(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     before = node.ready(gpu)
     client, _ = node.client(gpu)
     client.communicate("fault\n")
@@ -233,7 +233,7 @@ def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_e
     node: Node, supervisor: Supervisor
 ) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     before = node.ready(gpu)
     idle, _ = node.client(gpu)
     culprit, _ = node.client(gpu)
@@ -254,10 +254,10 @@ def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_e
 
 def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     node.ready(gpu)
     client, _ = node.client(gpu)
-    node.want(gpu, stop=True)
+    node.request(gpu, stop=True)
     waiting = node.until(gpu, lambda state: str(client.pid) in state.message)
     assert waiting.reason is DaemonReason.STOPPING
     assert not waiting.stopped
@@ -273,27 +273,27 @@ def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) 
 
 def test_a_gpu_that_is_desired_again_is_served_again(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     node.ready(gpu)
     gpu.wanted.unlink()
     node.until(gpu, lambda state: state.stopped)
-    node.want(gpu)
+    node.request(gpu)
     node.ready(gpu)
-    node.want(gpu, stop=True)
+    node.request(gpu, stop=True)
     node.until(gpu, lambda state: state.stopped)
-    node.want(gpu)
+    node.request(gpu)
     state = node.ready(gpu)
     assert (state.in_force, state.restarts) == (LIMITS, 0)
 
 
 def test_a_wedged_server_is_reported_and_delays_no_other_gpu(node: Node, supervisor: Supervisor) -> None:
     wedged, other = node.dirs
-    node.want(wedged)
+    node.request(wedged)
     server = node.ready(wedged).server_pid
     _kill(server, signal.SIGSTOP)
     try:
         node.until(wedged, lambda state: state.reason is DaemonReason.CONTROL_TIMEOUT)
-        node.want(other)
+        node.request(other)
         node.ready(other)
         assert node.state(wedged).reason is DaemonReason.CONTROL_TIMEOUT
     finally:
@@ -305,7 +305,7 @@ def test_a_process_without_mps_that_holds_the_gpu_is_named(node: Node, superviso
     gpu = node.dirs[0]
     holder, (_, _, under_mps) = node.client(gpu)
     assert under_mps == "False"
-    node.want(gpu)
+    node.request(gpu)
     state = node.until(gpu, lambda state: state.reason is DaemonReason.GPU_HELD_BY_FOREIGN_PROCESS)
     assert f"PID {holder.pid}" in state.message
     holder.communicate("")
@@ -314,8 +314,8 @@ def test_a_process_without_mps_that_holds_the_gpu_is_named(node: Node, superviso
 
 def test_gpus_of_other_shares_are_left_alone(node: Node, supervisor: Supervisor) -> None:
     mine, others = node.dirs
-    node.want(others, share="training")
-    node.want(mine)
+    node.request(others, share="training")
+    node.request(mine)
     node.ready(mine)
     assert not others.state.exists()
     assert not others.pipe.exists()
@@ -323,14 +323,14 @@ def test_gpus_of_other_shares_are_left_alone(node: Node, supervisor: Supervisor)
 
 def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     node.ready(gpu)
     client, _ = node.client(gpu)
     second = Supervisor("training", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
     thread = threading.Thread(target=second.run)
     thread.start()
     try:
-        node.want(gpu, share="training")
+        node.request(gpu, share="training")
         node.until(gpu, lambda state: str(client.pid) in state.message)
         node.observe_again(gpu)
         assert node.state(gpu).share == "inference"
@@ -344,7 +344,7 @@ def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: No
 
 def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: Node) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     command = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--simulation", "--share", "inference"]
     first = subprocess.Popen([*command, "--root", str(node.root)])
     before = node.ready(gpu)
@@ -365,7 +365,7 @@ def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: 
 
 def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
     gpu = node.dirs[0]
-    node.want(gpu)
+    node.request(gpu)
     supervisor = Supervisor("inference", node.root, tmp_path, node.nvml, poll_seconds=0.2)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
