@@ -136,6 +136,7 @@ $(DOCS)/.complete:
 
 .PHONY: docs
 docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead link, image or reference or an orphan page fails it
+	@rm -rf build/site
 	@PYTHONPATH=operator:workload $(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees docs build/site
 	@echo "build/site/index.html"
 

@@ -5,6 +5,7 @@ reference, and a page that the navigation does not reach, fail the build. The na
 README.md of each folder list, in their order: no second list has to be kept.
 """
 
+import inspect
 import re
 import tomllib
 from enum import Enum
@@ -48,6 +49,7 @@ myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
@@ -117,19 +119,29 @@ def docstring_as_markdown(_: Sphinx, what: str, name: str, thing: object, option
 
 
 def _fields(model: type[BaseModel]) -> list[str]:
-    described = [(name, field) for name, field in model.model_fields.items() if name in model.__annotations__]
     return [
         f"- `{name}`"
-        + (f" = `{field.default!r}`" if field.default is not PydanticUndefined and field.default is not None else "")
+        + (f" = `{field.default}`" if field.default not in (PydanticUndefined, None, "") else "")
         + (f": {field.description}" if field.description else "")
-        for name, field in described
+        for name, field in model.model_fields.items()
+        if name in model.__annotations__
     ]
 
 
-def keep_models(_: Sphinx, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
-    """Models and enums stand in the reference without a docstring too: their fields and values say enough."""
-    del what, name, skip, options
-    return False if isinstance(thing, type) and issubclass(thing, BaseModel | Enum) else None
+def choose_members(_: Sphinx, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
+    """Models, enums and functions stand in the reference without a docstring too; Pydantic's settings never do."""
+    del skip, options
+    if name == "model_config":
+        return True
+    model_or_enum = isinstance(thing, type) and issubclass(thing, BaseModel | Enum)
+    function = what == "module" and inspect.isfunction(thing) and not name.startswith("_")
+    return False if model_or_enum or function else None
+
+
+def hide_signature(_: Sphinx, what: str, name: str, thing: object, *rest: Any) -> tuple[str, None] | None:
+    """Of models and enums, whose fields and values are listed; Pydantic's signatures repeat every constraint."""
+    del what, name, rest
+    return ("", None) if isinstance(thing, type) and issubclass(thing, BaseModel | Enum) else None
 
 
 def check_offline(app: Sphinx, error: Exception | None) -> None:
@@ -145,7 +157,8 @@ def check_offline(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", docstring_as_markdown)
-    app.connect("autodoc-skip-member", keep_models)
+    app.connect("autodoc-skip-member", choose_members)
+    app.connect("autodoc-process-signature", hide_signature)
     app.connect("build-finished", check_offline)
     app.add_directive("markdown", Markdown)
     app.add_transform(RepositoryFolders)
