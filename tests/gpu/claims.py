@@ -17,7 +17,7 @@ from typing import Any
 from environment import environment_block
 from private_mps import PrivateMps, Program
 
-from gpushare.agent.dra.specs import PreparedClaim, PreparedPart, spec
+from gpushare.agent.dra.prepared import PreparedClaim, PreparedPart, spec
 from gpushare.grant.model import Grant
 
 CLAIMS = [(10, 4096), (20, 8192), (30, 16384), (40, 32768)]

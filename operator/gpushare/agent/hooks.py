@@ -1,67 +1,114 @@
-"""What the kubelet's plugins and claims are answered: by the latest knowledge, not by the last tick's."""
+"""The kubelet's questions about a resource, answered from AgentState as it is at that moment.
 
-from collections.abc import Callable, Iterator
+Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room; a container starts when its
+GPU is ready and has room for it (`reconcile.slots`). Nothing here waits, reads a disk or asks a driver. Each method
+raises LookupError where it has no answer; the text says why, for the pod's event.
+"""
 
-from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu
+from collections.abc import Sequence
+
 from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.kubelet.holdings import Holdings, united
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.reconcile.slots import SlotHooks, StartCapacity, slot_edits
+from gpushare.agent.reconcile.slots import StartCapacity, waits_for
 from gpushare.agent.state import AgentState
+from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import default_grant
 
 
-class SlotAndClaimHooks:
-    """Each raises LookupError where it has no answer; the text says why, for the pod's event."""
+class SlotHooks:
+    """Of one share's slots."""
 
-    def __init__(self, known: AgentState, promised: Callable[[], Holdings], allocating: Callable[[], None]) -> None:
-        """`promised`: slots handed out that no reading of the kubelet shows yet. `allocating`: called at each."""
-        self._known = known
-        self._promised = promised
-        self._allocating = allocating
+    def __init__(self, share: ShareName, state: AgentState) -> None:
+        self._share = share
+        self._state = state
+        self._unstarted: dict[Uuid, set[int]] = {}
+        """Slots handed out whose containers were not allowed to start yet."""
 
-    def hooks(self, share: ShareName) -> SlotHooks:
-        return SlotHooks(share, self._slot_edits, self._slot_verdict, self._slot_room)
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        """Also asks for a reading of the kubelet, which shows the allocation."""
+        state, (uuid, _) = self._state, self._slot(device_ids)
+        if self._decision(uuid).plan.stage is GpuStage.STOP:
+            raise LookupError(f"GPU {uuid} of node {state.node} is being given back by GpuShare {self._share}")
+        view = state.inventory.views.get(uuid)
+        if view is None:
+            raise LookupError(f"NVML does not show GPU {uuid} on node {state.node}")
+        state.kubelet_due.set()
+        return slot_edits(state.shares.get(self._share), state.devices.allocated(view), view.info.memory_mib)
 
-    def mps_edits(self) -> ContainerEdits:
-        devices = self._known.devices
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        """A new container has the slot, which has not started, even if an earlier one had."""
+        uuid, slot = self._slot(device_ids)
+        self._unstarted.setdefault(uuid, set()).add(slot)
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        """A container that may start counts as started from now on: the next one finds its place taken."""
+        uuid, slot = self._slot(device_ids)
+        readiness = self._decision(uuid).readiness
+        if not readiness.takes_clients:
+            return f"GPU {uuid}: {readiness.reason.value}: {readiness.message}"
+        unstarted = self._unstarted.get(uuid, set())
+        if slot in unstarted:
+            capacity = self._capacity(uuid)
+            others = waits_for(unstarted, capacity)
+            if others is not None:
+                return (
+                    f"GPU {uuid}: {others} containers that have started hold slots of GpuShare {self._share}, which "
+                    f"has {capacity.per_gpu} on each GPU now; waiting until enough of them have ended"
+                )
+            unstarted.discard(slot)
+        return None
+
+    def _decision(self, uuid: Uuid) -> GpuDecision:
+        state = self._state
+        decision = state.decisions.get(uuid)
+        if decision is None or decision.plan.share != self._share or uuid not in state.on_disk:
+            raise LookupError(f"GPU {uuid} of node {state.node} does not belong to GpuShare {self._share} any more")
+        return decision
+
+    def _capacity(self, uuid: Uuid) -> StartCapacity:
+        share = self._state.shares.get(self._share)
+        return StartCapacity(self._state.held(self._share, uuid), share.spec.clients.per_gpu if share else None)
+
+    def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:
+        if len(device_ids) != 1:
+            raise LookupError(
+                f"a container asked for {len(device_ids)} slots of {names.slot_resource(self._share)}: "
+                "write a limit of 1, since one CUDA process reaches one GPU through one MPS daemon"
+            )
+        try:
+            return names.parse_slot_id(device_ids[0])
+        except ValueError as error:
+            raise LookupError(str(error)) from None
+
+
+def slot_edits(share: GpuShare | None, gpu: ContainerEdits, largest_gpu_mib: int | None) -> ContainerEdits:
+    """The GPU's own edits and, for a pod that the webhook missed, the share's default grant. Pure.
+
+    The runtime gives the pod's own environment precedence over these, and CDI's over both.
+    """
+    defaults = client_environment(default_grant(share), largest_gpu_mib) if share else {}
+    return ContainerEdits({**defaults, **gpu.env}, gpu.mounts, gpu.devices, gpu.cdi_devices)
+
+
+class MpsHooks:
+    """Of the MPS pods: every GPU's device node, and nothing to wait for."""
+
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        devices = self._state.devices
         problem = devices.problem()
         if problem:
             raise LookupError(problem)
-        return devices.mps(self._known.inventory.views)
+        return devices.mps(self._state.inventory.views)
 
-    def claimable(self) -> Iterator[ClaimableGpu]:
-        shares = self._known.models()
-        for uuid in self._known.on_disk:
-            if uuid in self._known.decisions:
-                decision = self._known.decisions[uuid]
-                verdict = decision.verdict if self._known.devices.by_cdi else WITHOUT_CDI
-                leaving = decision.plan.stage in (GpuStage.LEAVE, GpuStage.STOP)
-                yield ClaimableGpu(uuid, shares.get(decision.plan.share), verdict, leaving)
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        pass
 
-    def _decision(self, share: ShareName, uuid: Uuid) -> GpuDecision:
-        decision = self._known.decisions.get(uuid)
-        if decision is None or decision.plan.share != share or uuid not in self._known.on_disk:
-            raise LookupError(f"GPU {uuid} of node {self._known.node} does not belong to GpuShare {share} any more")
-        return decision
-
-    def _slot_edits(self, share: ShareName, uuid: Uuid) -> ContainerEdits:
-        if self._decision(share, uuid).plan.stage is GpuStage.STOP:
-            raise LookupError(f"GPU {uuid} of node {self._known.node} is being given back by GpuShare {share}")
-        view = self._known.inventory.views.get(uuid)
-        if view is None:
-            raise LookupError(f"NVML does not show GPU {uuid} on node {self._known.node}")
-        self._allocating()
-        model = self._known.models().get(share)
-        return slot_edits(model, self._known.devices.allocated(view), view.info.memory_mib)
-
-    def _slot_verdict(self, share: ShareName, uuid: Uuid) -> Readiness:
-        return self._decision(share, uuid).verdict
-
-    def _slot_room(self, share: ShareName, uuid: Uuid) -> StartCapacity:
-        view = self._known.kubelet.view
-        held = united(view.held if view else {}, self._promised()).get((share, uuid), frozenset())
-        model = self._known.models().get(share)
-        return StartCapacity(held, model.spec.clients.per_gpu if model else None)
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        return None

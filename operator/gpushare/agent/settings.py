@@ -1,10 +1,36 @@
-"""What one node's agent is told at its start."""
+"""The agent's settings, as its command line gives them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeModes
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds. Users cannot set them; tests shorten them."""
+
+    tick: float = 1.0
+    """state.json is read this often."""
+    gpus: float = 2.0
+    kubelet: float = 5.0
+    observe: float = 2.0
+    driver: float = 60.0
+    report: float = 1.0
+    status: float = 10.0
+    """Between two writes of the status that are not urgent."""
+    clear: float = 10.0
+    """A finding is cleared when its violation was not seen for so long: use that swings about the limit is one finding.
+    """
+    patience: float = 15.0
+    """A restarted agent waits this long for the API server before it registers with held slots alone."""
+    brief: float = 5.0
+    """A daemon or server that is lost is back within 3 s (measured on an H200), sooner than the scheduler hears that
+    slots were withdrawn: up to 10 s later, with the kubelet's next node status. Until it hears, the kubelet fails for
+    good every pod that comes; with slots still offered such a pod waits at the gate. So free slots are withdrawn only
+    after an outage of this length.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,25 +41,24 @@ class AgentSettings:
     pod: str
     """Name of the agent's own pod, for events."""
     root: Path = Path(names.RUN_DIR)
+    """Directory of the GPUs' directories."""
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
     cdi: str = "Auto"
+    """Whether containers get their GPU by CDI: Auto, Always or Never."""
     compute_modes: ComputeModes = ComputeModes.MANAGE
     driver_root: str = "/"
     """Where the host has the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")
     """Where this process sees `driver_root`."""
-    status_seconds: float = 10.0
-    """Between two writes of the status that are not urgent."""
-    clear_seconds: float = 10.0
-    """A finding is cleared when its violation was not seen for so long: use that swings about the limit is one finding.
-    """
     probe_port: int = 8082
     metrics_port: int = 0
     """0: no metrics."""
     simulation_dir: str | None = None
     """Directory of the simulated GPUs; None: real ones."""
+    intervals: Intervals = field(default_factory=Intervals)
 
     @property
     def pod_resources(self) -> Path:
+        """Socket of the kubelet's PodResources service."""
         return self.kubelet_dir / "pod-resources/kubelet.sock"

@@ -1,27 +1,34 @@
-"""What the agent knows and has decided: its loops keep it current, whoever else runs beside them only reads it.
+"""AgentState: all that one agent knows and has decided. It owns every value that outlives a turn of a loop.
 
-GpuShares as the agent reads them: one that an operator of another release wrote oddly must not stop the others.
+Guarantees: its loops and the tick change it, everything else only reads it. Assignments that were read once stay until
+the API server shows others. A GpuShare that cannot be parsed, such as another release's, is left out and does not stop
+the others.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu
+from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
-from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu
+from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu, Slots, united
+from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
-from gpushare.agent.reconcile import daemon_files as daemons
+from gpushare.agent.reconcile import daemon_files
+from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
-from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
+from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision, decide
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.usage import Reading
+from gpushare.agent.usage.usage import Reading, SharedGpu
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -32,34 +39,12 @@ from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 
-
-class ShareParser:
-    """Parsed once per resource version."""
-
-    def __init__(self) -> None:
-        self._parsed: dict[Key, tuple[str, GpuShare | None]] = {}
-
-    def read(self, objects: Mapping[Key, Object]) -> dict[ShareName, GpuShare]:
-        """By name; what cannot be read is left out, and told once."""
-        self._parsed = {key: self._parse(key, obj) for key, obj in objects.items()}
-        return {share.name: share for _, share in self._parsed.values() if share is not None}
-
-    def _parse(self, key: Key, obj: Object) -> tuple[str, GpuShare | None]:
-        version = obj["metadata"]["resourceVersion"]
-        known = self._parsed.get(key)
-        if known is not None and known[0] == version:
-            return known
-        try:
-            return version, GpuShare.model_validate(obj)
-        except ValidationError as error:
-            LOG.warning("GpuShare %s is passed over: %s", key[1], error)
-            return version, None
+ALIVE_SECONDS = 60.0
+"""A tick that is overdue for so long does not come any more."""
 
 
 class AgentState:
-    """`picture`: what was decided on last; None before the first decision. `generation`, `assignments`: of the
-    GpuNode's spec as it was then.
-    """
+    """`tick_due`, `report_due`, `gpus_due`, `kubelet_due`: setting one starts the next turn of that loop."""
 
     def __init__(
         self,
@@ -67,65 +52,179 @@ class AgentState:
         kube: Kube,
         nvml: Nvml,
         pod_resources: PodResourcesSource,
+        plugins: PluginFactory,
         enforcer: Enforcer,
         clock: Callable[[], float],
         proc: Path,
-        changed: Callable[[], None],
-        pods_changed: Callable[[], None],
-        claimed: Callable[[], Mapping[ShareGpu, frozenset[str]]],
     ) -> None:
-        """`changed`: called at news of shares and of this node's assignments. `claimed`: the pods, as namespace/name,
-        that hold a part of each GPU by claims.
-        """
-        node = settings.node
-        self.node = node
-        self.modes = settings.compute_modes
-        self.devices = Devices(settings)
-        self.inventory = Inventory(nvml, clock)
-        self.nodes = Reflector(kube, GPU_NODES, changed, fieldSelector=f"metadata.name={node}")
-        self.shares = Reflector(kube, GPU_SHARES, changed)
-        self.pods = Reflector(kube, PODS, pods_changed, fieldSelector=f"spec.nodeName={node}")
-        self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
-        self.watch = UsageMonitor(clock, enforcer, proc, settings.clear_seconds)
-        self.on_disk: dict[Uuid, DaemonFiles] = {}
-        self.decisions: dict[Uuid, GpuDecision] = {}
-        self.picture: DecisionInput | None = None
+        """`clock`: CLOCK_BOOTTIME seconds."""
+        self.settings = settings
+        self.node = settings.node
+        self.clock = clock
+        self.tick_due, self.report_due = asyncio.Event(), asyncio.Event()
+        self.gpus_due, self.kubelet_due = asyncio.Event(), asyncio.Event()
+
+        self.nodes = Reflector(kube, GPU_NODES, self.tick_due.set, fieldSelector=f"metadata.name={self.node}")
+        self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed)
+        self.pods = Reflector(kube, PODS, self._pods_changed, fieldSelector=f"spec.nodeName={self.node}")
+        self.shares: dict[ShareName, GpuShare] = {}
         self.assignments: tuple[Assignment, ...] | None = None
+        """None: not read yet."""
         self.generation = 0
-        self._root = settings.root
-        self._clock = clock
-        self._claimed = claimed
-        self._parsed = ShareParser()
+        """Of the GpuNode that `assignments` were read from."""
 
-    @property
-    def informed(self) -> bool:
-        """Whether shares and assignments were read from the API."""
-        return self.shares.synced.is_set() and self.nodes.synced.is_set()
+        self.devices = Devices(settings)
+        self.inventory = Inventory(nvml, clock, proc)
+        self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
+        self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear)
+        self.plugins = DevicePlugins(plugins)
+        self.claims = PreparedClaims(settings.cdi_dir)
+        self.on_disk: dict[Uuid, DaemonFiles] = {}
+        """The GPUs taken."""
 
-    @property
-    def observed(self) -> dict[Uuid, Reading]:
-        """Who uses each shared GPU, by the latest reading; a GPU of which nothing is known now is not there."""
-        return self.watch.readings
+        self.decisions: dict[Uuid, GpuDecision] = {}
+        self.decided_on: DecisionInput | None = None
+        """The input of the latest decision that was carried out."""
+        self.reported = False
+        """Whether the status was written once with all that is known at the start."""
+        self.started_at = self.ticked_at = clock()
+        self._servers: dict[Uuid, tuple[int | None, float]] | None = None
+        self._verified_at: dict[ShareGpu, float] = {}
+        self._withdrawn_at: dict[Uuid, float] = {}
+        self._closed_since: dict[Uuid, float] = {}
+        self._parsed: dict[Key, tuple[str, GpuShare | None]] = {}
+        self._pod_followers: list[Callable[[], None]] = []
 
-    def read_spec(self) -> None:
-        """Takes over what the GpuNode's spec and the disk say now."""
+    # What the loops read
+
+    async def poll_gpus(self) -> None:
+        await self.inventory.poll()
+        self.tick_due.set()
+
+    async def poll_kubelet(self) -> None:
+        previous = self.kubelet.view
+        await self.kubelet.poll()
+        view = self.kubelet.view
+        if view is not None and view is not previous:
+            self.plugins.settle(view)
+            self.tick_due.set()
+
+    async def observe(self) -> None:
+        """Reads who uses the GPUs; findings follow. Not before the first decision, and not without pods and shares."""
+        if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
+            return
+        slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
+        claimed = self.claims.containers(self.pods.objects.values())
+        await self.usage.observe(
+            self.inventory.views,
+            {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
+            self.pods.objects.values(),
+            self.shares,
+            {**slots, **{container: use.share_gpu for container, use in claimed.items()}},
+            {container: use.grant for container, use in claimed.items()},
+            self.published_findings,
+        )
+
+    def follow_pods(self, changed: Callable[[], None]) -> None:
+        """`changed` is called at every change of this node's pods."""
+        self._pod_followers.append(changed)
+
+    def still_starting(self) -> None:
+        """No tick is due: the agent waits for the API server."""
+        self.ticked_at = self.clock()
+
+    # What a tick decides
+
+    def decide(self) -> DecisionInput:
+        """Reads the disk and the GpuNode's spec, and decides anew on every GPU."""
+        self._read_spec()
+        given = self._decision_input()
+        self.decisions = decide(given)
+        share_gpus = {(item.plan.share, uuid): item.readiness for uuid, item in self.decisions.items()}
+        before = {share_gpu: at for share_gpu, at in self._verified_at.items() if share_gpu in share_gpus}
+        verified = {share_gpu: given.now for share_gpu, readiness in share_gpus.items() if readiness.takes_clients}
+        self._verified_at = {**before, **verified}
+        return given
+
+    def carried_out(self, given: DecisionInput) -> None:
+        """The tick that decided on `given` is over."""
+        self.decided_on = given
+        self.ticked_at = self.clock()
+        self.report_due.set()
+
+    def withdrew(self, closed: set[Uuid]) -> bool:
+        """The kubelet is offered no free slots of the GPUs `closed`. True: of one of them it was until now."""
+        now = self.clock()
+        more = bool(closed - self._withdrawn_at.keys())
+        self._withdrawn_at = {uuid: self._withdrawn_at.get(uuid, now) for uuid in closed}
+        return more
+
+    def closed_to_claims(self, closed: set[Uuid]) -> None:
+        """The ResourceSlice offers the GPUs `closed` to no claim."""
+        now = self.clock()
+        self._closed_since = {uuid: self._closed_since.get(uuid, now) for uuid in closed}
+
+    def _read_spec(self) -> None:
         node = self.gpu_node()
         if node is not None:
             self.generation = node.metadata.generation
             if node.spec.assignments is not None:
                 self.assignments = tuple(node.spec.assignments)
-        self.on_disk = daemons.read_all(self._root)
+        self.on_disk = daemon_files.read_all(self.settings.root)
 
-    def models(self) -> Mapping[ShareName, GpuShare]:
-        """The shares of now."""
-        return self._parsed.read(self.shares.objects)
+    def _decision_input(self) -> DecisionInput:
+        now = self.clock()
+        return DecisionInput(
+            now=now,
+            assignments=self.assignments,
+            shares=self.shares,
+            on_disk=self.on_disk,
+            views=self.inventory.views,
+            kubelet=self.kubelet.view,
+            pending=united(self.plugins.pending(), self.claims.holdings()),
+            server_since=self._server_since(now),
+            withdrawn_at=self._withdrawn_at,
+            client_ceiling=self.inventory.client_ceiling,
+            brief_seconds=self.settings.intervals.brief,
+            verified_at=self._verified_at,
+            closed_since=self._closed_since,
+            undeliverable=self.devices.problem(),
+            modes=self.settings.compute_modes,
+        )
+
+    def _server_since(self, now: float) -> dict[Uuid, float]:
+        """When each server_pid was first read. Readiness needs an NVML reading taken later: asks for one at once.
+
+        A server that was there before this agent needs no later one: a restart must not close its gate.
+        """
+        previous = self._servers
+        self._servers = {}
+        for uuid, item in self.on_disk.items():
+            pid = item.server_pid
+            known = previous.get(uuid, (None, 0.0)) if previous is not None else (pid, 0.0)
+            if known[0] != pid:
+                self.gpus_due.set()
+            self._servers[uuid] = known if known[0] == pid else (pid, now)
+        return {uuid: since for uuid, (_, since) in self._servers.items()}
+
+    # What others read
+
+    @property
+    def informed(self) -> bool:
+        """Whether shares and assignments were read from the API server."""
+        return self.share_objects.synced.is_set() and self.nodes.synced.is_set()
+
+    @property
+    def observed(self) -> dict[Uuid, Reading]:
+        """Who uses each shared GPU, by the latest reading; without GPUs of which nothing is known now."""
+        return self.usage.readings
 
     def gpu_node(self) -> GpuNode | None:
         found = next(iter(self.nodes.objects.values()), None)
         return None if found is None else GpuNode.model_validate(found)
 
-    def findings_told(self) -> list[Finding]:
-        """What the API holds of them."""
+    def published_findings(self) -> list[Finding]:
+        """The findings in the API server's GpuNode."""
         node = self.gpu_node()
         return node.status.findings if node is not None else []
 
@@ -133,57 +232,103 @@ class AgentState:
         """This node's pods, as far as they are known."""
         return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
 
+    def held(self, share: ShareName, uuid: Uuid) -> Slots:
+        """Slots of the share that containers hold on the GPU, with pending ones."""
+        listed = self.kubelet.view.held if self.kubelet.view else {}
+        return united(listed, self.plugins.pending()).get((share, uuid), frozenset())
+
     def holding(self, view: KubeletView | None) -> dict[ShareGpu, frozenset[str]]:
         """The pods that hold a part of a GPU, as namespace/name."""
-        return {**(view.pods() if view else {}), **self._claimed()}
+        return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
+
+    def claimable(self) -> Iterator[ClaimableGpu]:
+        """The GPUs that shares have here now."""
+        for uuid in self.on_disk:
+            if uuid in self.decisions:
+                decision = self.decisions[uuid]
+                readiness = decision.readiness if self.devices.by_cdi else WITHOUT_CDI
+                leaving = decision.plan.stage in (GpuStage.LEAVE, GpuStage.STOP)
+                yield ClaimableGpu(uuid, self.shares.get(decision.plan.share), readiness, leaving)
 
     def taken(self) -> list[Uuid]:
-        """GPUs that have a daemon of ours."""
+        """GPUs that have a daemon.json."""
         return list(self.on_disk)
 
     def expired(self) -> list[ExpiredGpu]:
-        """GPUs with a daemon of ours whose clients are to be ended."""
+        """GPUs taken whose share's maxWait is over."""
         plans = [self.decisions[uuid].plan for uuid in self.on_disk if uuid in self.decisions]
         return [ExpiredGpu(plan.uuid, plan.share) for plan in plans if plan.ends_clients]
 
-    def fault_looks(self) -> list[GpuHealth]:
-        """What is known now of each GPU with a daemon of ours, for reports of faults."""
+    def gpu_health(self) -> list[GpuHealth]:
+        """The health of the GPUs taken, for fault reports."""
         holders: dict[Uuid, set[str]] = {}
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
         absent = self.kubelet.view.absent if self.kubelet.view else {}
         return [
-            gpu_health(decision.verdict, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
+            gpu_health(decision.readiness, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
             for uuid, decision in self.decisions.items()
             if (item := self.on_disk.get(uuid)) is not None
         ]
 
     def supervised(self) -> dict[Uuid, DaemonState]:
-        """The word of each supervisor of a GPU that was decided on."""
+        """state.json of each GPU that was decided on."""
         found = {uuid: item.state for uuid, item in self.on_disk.items() if uuid in self.decisions}
         return {uuid: state for uuid, state in found.items() if state is not None}
 
     def faults(self) -> list[GpuFault]:
-        """GPUs whose server waits for clients that a fatal fault has hit, of shares that are known."""
+        """GPUs whose server waits for faulted clients, of known shares."""
         states = {uuid: item.state for uuid, item in self.on_disk.items() if item.state is not None}
-        return faults_of(states, self.models(), self._clock())
+        return faults_of(states, self.shares, self.clock())
 
     def snapshot(self) -> NodeSnapshot:
-        """What is known now, for metrics: every value in it is replaced by later ones, never changed."""
+        """The latest values, for metrics: later ones replace them and change nothing in a snapshot."""
         view, driver = self.kubelet.view, self.inventory.driver
         return NodeSnapshot(
-            now=self._clock(),
+            now=self.clock(),
             simulated=self.inventory.simulated,
             views=self.inventory.views,
             client_ceiling=driver.client_ceiling if driver else None,
             decisions=self.decisions,
             states={uuid: item.state for uuid, item in self.on_disk.items()},
             observed=self.observed,
-            findings=self.watch.findings() or (),
+            findings=self.usage.findings() or (),
             nvml_error=self.inventory.error,
             kubelet_error=self.kubelet.error,
             kubelet_read_at=view.started if view else None,
         )
 
+    def unhealthy(self) -> str | None:
+        """Why the agent should be restarted; None: it works."""
+        age = self.clock() - self.ticked_at
+        return f"the last tick was {age:.0f} s ago" if age > ALIVE_SECONDS else None
+
+    def unready(self) -> str | None:
+        """What is missing before the agent has reported once; None: nothing."""
+        return None if self.reported else "has not yet seen the API, the GPUs and the kubelet"
+
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None
+
+    def _pods_changed(self) -> None:
+        self.kubelet_due.set()
+        self.tick_due.set()
+        for changed in self._pod_followers:
+            changed()
+
+    def _shares_changed(self) -> None:
+        self._parsed = {key: self._parse(key, obj) for key, obj in self.share_objects.objects.items()}
+        self.shares = {share.name: share for _, share in self._parsed.values() if share is not None}
+        self.tick_due.set()
+
+    def _parse(self, key: Key, obj: Object) -> tuple[str, GpuShare | None]:
+        """(resource version, share), once for each version."""
+        version = obj["metadata"]["resourceVersion"]
+        known = self._parsed.get(key)
+        if known is not None and known[0] == version:
+            return known
+        try:
+            return version, GpuShare.model_validate(obj)
+        except ValidationError as error:
+            LOG.warning("GpuShare %s is ignored: %s", key[1], error)
+            return version, None

@@ -1,1 +1,1 @@
-"""Blocking calls with a time limit, and periodic loops."""
+"""Blocking calls with a time limit, and the loops that the agent runs."""

@@ -1,7 +1,8 @@
 """Blocking calls off the event loop, with a time limit that holds even when the call never returns.
 
-A driver call cannot be cancelled. So each lane has at most one call under way; while one hangs, later ones are refused
-at once, and its thread is a daemon thread that cannot keep the process from ending.
+Guarantees: a caller has at most one call under way; while one hangs, later ones are refused at once. A call into the
+driver cannot be cancelled, so a hanging one keeps its thread: a daemon thread, which does not keep the process from
+ending.
 """
 
 import asyncio
@@ -14,19 +15,22 @@ T = TypeVar("T")
 
 
 class HungError(Exception):
-    """The call has not returned in time, or an earlier one on this lane still has not."""
+    """The call did not return in time, or an earlier one of the same caller still hangs."""
 
 
 class BlockingCaller:
+    """Makes one blocking call at a time, each in a thread of its own."""
+
     def __init__(self, name: str, seconds: float) -> None:
+        """`name`: of the thread, and in errors. `seconds`: the time limit of each call."""
         self._name = name
         self._seconds = seconds
         self._hanging: asyncio.Future[Any] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises; HungError once the time is over."""
-        async with self._turn:
+        """Returns or raises what `function` does. HungError: the time is over."""
+        async with self._lock:
             if self._hanging is not None and not self._hanging.done():
                 raise HungError(f"{self._name}: an earlier call still hangs")
             future = self._start(function, *args, **kwargs)
@@ -43,7 +47,7 @@ class BlockingCaller:
     def _start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        # An outcome that comes after the time limit has no reader; it must not be logged as forgotten.
+        # Nobody awaits an outcome after the time limit: asyncio must not log it as never retrieved.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def settle(result: T | None, error: BaseException | None) -> None:

@@ -1,7 +1,7 @@
-"""What a ResourceClaim was allocated of this node's GPUs, as the scheduler wrote it. Pure.
+"""The parts of this node's GPUs that the scheduler allocated to a ResourceClaim. Pure.
 
-Guarantees: what comes out is of our driver, of this node, and one part of one GPU for each container that may use it.
-Everything else is refused with a sentence for the claim's user.
+Guarantees: every part is of our driver and of this node, and there is one part of one GPU for each container that may
+use it. Every other claim is refused with a sentence for its user.
 """
 
 import math
@@ -16,12 +16,12 @@ from gpushare.kube.client import Object
 
 
 class ClaimRefused(Exception):
-    """This claim cannot be served here. `str()` is the whole sentence, which the kubelet puts into the pod's events."""
+    """This claim cannot be served here. The text is a whole sentence, which the kubelet puts into the pod's events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one request was allocated of one GPU. `threads`: percent; `memory_mib`: MiB, rounded down."""
+    """The part of one GPU that one request got. `threads`: percent; `memory_mib`: MiB, rounded down."""
 
     request: str
     device: str
@@ -46,7 +46,7 @@ class Allocation:
 
 
 def allocation(claim: Object, uid: str, node: str) -> Allocation:
-    """`uid`: of the claim that was asked for, which another one of its name is not. ClaimRefused: none of that kind."""
+    """`uid`: of the claim that the kubelet asked for; a later claim of that name has another. Errors: ClaimRefused."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     whole = f"ResourceClaim {metadata['namespace']}/{metadata['name']}"
     if metadata.get("uid") != uid:

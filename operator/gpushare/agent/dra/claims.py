@@ -1,25 +1,26 @@
-"""The claims that are prepared on this node: what the kubelet has asked for, what their containers are granted.
+"""Prepares and unprepares claims, as the kubelet asks for it.
 
-Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds, and is held from then
-until the kubelet unprepares it, which it does once no container of its pod runs; a restart of ours changes nothing.
+Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds. It then holds its
+part until the kubelet unprepares it, which it does once no container of the claim's pod runs. Restarting the agent
+changes nothing about that.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gpushare.agent.dra.allocation import Allocation, ClaimRefused, Part, allocation
 from gpushare.agent.dra.grants import check_share, granted
-from gpushare.agent.dra.specs import ClaimSpecs, PreparedClaim, PreparedPart
+from gpushare.agent.dra.prepared import PreparedClaim, PreparedClaims, PreparedPart
 from gpushare.agent.dra.users import check, uses
-from gpushare.agent.kubelet.holdings import ContainerName, Holdings, ShareGpu
 from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.api import names
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.grant.model import Grant
 from gpushare.kube.client import API_ERRORS, NAMESPACES, RESOURCE_CLAIMS, Kube, Object
 
 LOG = logging.getLogger(__name__)
@@ -35,125 +36,80 @@ _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimUse:
-    """What a container has by its claim: (share, GPU), and what it may use of it."""
-
-    place: ShareGpu
-    grant: Grant
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimableGpu:
-    """A GPU that a share has here, as it is at this moment. `share`: None where it is not known here (yet)."""
+    """A GPU that a share has here now. `share`: None: not known here (yet)."""
 
     uuid: Uuid
     share: GpuShare | None
-    verdict: Readiness
+    readiness: Readiness
     leaving: bool = False
-    """Its assignment is gone: what was not prepared before will not be."""
+    """Its assignment is gone: no further claim is prepared."""
 
 
-Gpus = Callable[[str], ClaimableGpu | None]
-"""By the name of the device in the ResourceSlice; None: no share has it here."""
+class ClaimState(Protocol):
+    """The part of AgentState that claims are prepared from."""
+
+    node: str
+    claims: PreparedClaims
+    tick_due: asyncio.Event
+    """Set when a claim was prepared or is gone, or the ResourceSlice changed."""
+
+    def pods_by_uid(self) -> Mapping[str, Object]: ...
+
+    def claimable(self) -> Iterable[ClaimableGpu]: ...
 
 
-class Claims:
+class ClaimPreparer:
     def __init__(
         self,
         kube: Kube,
-        node: str,
-        specs: ClaimSpecs,
-        gpus: Gpus,
-        pods: Callable[[], Mapping[str, Object]],
-        changed: Callable[[], None],
+        state: ClaimState,
+        ready_seconds: float = READY_SECONDS,
+        ready_poll_seconds: float = READY_POLL_SECONDS,
     ) -> None:
-        """`pods`: this node's, by uid. `changed` is called when a claim was prepared or is gone."""
         self._kube = kube
-        self._node = node
-        self._specs = specs
-        self._gpus = gpus
-        self._pods = pods
-        self._changed = changed
-        self._held: dict[tuple[ShareName, Uuid], dict[tuple[str, str], int]] = {}
-        self._prepared: dict[str, PreparedClaim] = {}
-        self.count = 0
-        """Claims that were prepared since this agent began."""
-        for claim in specs.read_all():
-            self._hold(claim)
-
-    @property
-    def any(self) -> bool:
-        """Whether a claim is prepared here."""
-        return bool(self._prepared)
-
-    def holdings(self) -> Holdings:
-        """(share, GPU) -> a number for each part that a claim holds of it, which stays the claim's own."""
-        return {place: frozenset(numbers.values()) for place, numbers in self._held.items()}
-
-    def pods(self) -> dict[ShareGpu, frozenset[str]]:
-        """namespace/name of the pods that hold them."""
-        found: dict[ShareGpu, set[str]] = {}
-        for (namespace, pod, _), claimed in self.containers().items():
-            found.setdefault(claimed.place, set()).add(f"{namespace}/{pod}")
-        return {place: frozenset(pods) for place, pods in found.items()}
-
-    def containers(self) -> dict[ContainerName, ClaimUse]:
-        """Those whose claims are prepared."""
-        by_name = {(claim.namespace, claim.name): claim for claim in self._prepared.values()}
-        found = {}
-        for pod in self._pods().values() if by_name else ():
-            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            for use in uses(pod):
-                claim = by_name.get((namespace, use.claim))
-                for part in claim.parts if claim else ():
-                    if use.of(use.claim, part.request):
-                        found[namespace, name, use.container] = ClaimUse((part.grant.share, part.uuid), part.grant)
-        return found
+        self._state = state
+        self._ready_seconds = ready_seconds
+        self._ready_poll_seconds = ready_poll_seconds
 
     async def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        """Waits a while for the GPU to be ready and for the API to show the pod. ClaimRefused: not now, with why."""
+        """Waits a while for the GPU to be ready and for the API server to show the pod. ClaimRefused: not now."""
         claim = await self._read(namespace, name, uid)
-        known = self._prepared.get(uid)
+        known = self._state.claims.get(uid)
         if known is not None and _is_of(known, claim):
             return known
         labels = await self._labels(claim)
-        deadline = asyncio.get_running_loop().time() + READY_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._ready_seconds
         while True:
             try:
                 prepared = self._grant(claim, labels)
                 break
             except _NotYetError as error:
-                if asyncio.get_running_loop().time() + READY_POLL_SECONDS > deadline:
+                if asyncio.get_running_loop().time() + self._ready_poll_seconds > deadline:
                     raise ClaimRefused(str(error)) from None
-            await asyncio.sleep(READY_POLL_SECONDS)
-        # Nothing is awaited from the decision to the writing: no tick gives the GPU away in between.
-        self._specs.write(prepared)
-        self._release(uid)
-        self._hold(prepared)
-        self.count += 1
+            await asyncio.sleep(self._ready_poll_seconds)
+        # No await between decision and writing: no tick gives the GPU away in between.
+        self._state.claims.add(prepared)
         LOG.info("%s is prepared", claim)
-        self._changed()
+        self._state.tick_due.set()
         return prepared
 
     def unprepare(self, uid: str) -> None:
-        if not _UID.fullmatch(uid):
-            return
-        self._specs.remove(uid)
-        if self._release(uid):
+        if _UID.fullmatch(uid) and self._state.claims.remove(uid):
             LOG.info("claim %s is unprepared", uid)
-            self._changed()
+            self._state.tick_due.set()
 
     async def _read(self, namespace: str, name: str, uid: str) -> Allocation:
         whole = f"ResourceClaim {namespace}/{name}"
         if not _UID.fullmatch(uid):
             raise ClaimRefused(f"{whole} has the uid {uid!r}, which is none")
         try:
-            return allocation(await self._kube.get(RESOURCE_CLAIMS, name, namespace), uid, self._node)
+            return allocation(await self._kube.get(RESOURCE_CLAIMS, name, namespace), uid, self._state.node)
         except API_ERRORS as error:
             raise ClaimRefused(f"{whole} cannot be read: {error}") from error
 
     async def _labels(self, claim: Allocation) -> dict[str, str]:
-        """Of the claim's namespace."""
+        """The labels of the claim's namespace."""
         try:
             namespace = await self._kube.get(NAMESPACES, claim.namespace)
         except API_ERRORS as error:
@@ -161,56 +117,37 @@ class Claims:
         return dict(namespace["metadata"].get("labels") or {})
 
     def _grant(self, claim: Allocation, labels: dict[str, str]) -> PreparedClaim:
-        pod = self._pods().get(claim.pod_uid)
+        pod = self._state.pods_by_uid().get(claim.pod_uid)
         if pod is None:
             raise _NotYetError(f"{claim}: its pod is not known here yet")
-        check(claim, pod, {item.name for item in self._prepared.values() if item.namespace == claim.namespace})
+        check(claim, pod, self._state.claims.names_in(claim.namespace))
         if claim.for_slots and not any(use.claim == claim.name for use in uses(pod)):
             raise _NotYetError(f"{claim}: its pod's status does not name it yet")
         parts = tuple(self._part(claim, part, labels, pod) for part in claim.parts)
         return PreparedClaim(claim.uid, claim.namespace, claim.name, parts)
 
     def _part(self, claim: Allocation, part: Part, labels: dict[str, str], pod: Object) -> PreparedPart:
-        gpu = self._gpus(part.device)
+        gpu = next((it for it in self._state.claimable() if names.device_name(it.uuid) == part.device), None)
         if gpu is None or gpu.leaving:
             raise ClaimRefused(
-                f"{claim} has GPU {part.device} of node {self._node}, which no GpuShare has any more: delete the pod, "
-                "so that the scheduler places it again"
+                f"{claim} has GPU {part.device} of node {self._state.node}, which no GpuShare has any more: delete the "
+                "pod, so that the scheduler places it again"
             )
         if gpu.share is None:
             raise _NotYetError(f"{claim}: the GpuShare of GPU {gpu.uuid} is not known here yet")
         check_share(claim, gpu.share, labels)
         grant = granted(claim, part, gpu.share, pod)
-        if not gpu.verdict.takes_clients:
-            raise _NotYetError(f"{claim}: GPU {gpu.uuid}: {gpu.verdict.reason.value}: {gpu.verdict.message}")
+        if not gpu.readiness.takes_clients:
+            raise _NotYetError(f"{claim}: GPU {gpu.uuid}: {gpu.readiness.reason.value}: {gpu.readiness.message}")
         memory = gpu.share.status.gpu_memory_mib or None
-        return PreparedPart(gpu.uuid, part.request, self._node, part.device, part.share_id, grant, memory)
-
-    def _hold(self, claim: PreparedClaim) -> None:
-        self._prepared[claim.uid] = claim
-        for part in claim.parts:
-            numbers = self._held.setdefault((part.grant.share, part.uuid), {})
-            numbers.setdefault((claim.uid, part.request), _lowest_free(numbers.values()))
-
-    def _release(self, uid: str) -> bool:
-        known = self._prepared.pop(uid, None)
-        for numbers in self._held.values():
-            for key in [key for key in numbers if key[0] == uid]:
-                del numbers[key]
-        self._held = {place: numbers for place, numbers in self._held.items() if numbers}
-        return known is not None
+        return PreparedPart(gpu.uuid, part.request, self._state.node, part.device, part.share_id, grant, memory)
 
 
 class _NotYetError(Exception):
-    """May be had in a moment; the sentence says what is waited for."""
+    """Worth another try in a moment; the text says what is missing."""
 
 
 def _is_of(known: PreparedClaim, claim: Allocation) -> bool:
-    """Whether it was prepared from this very allocation."""
+    """Whether it was prepared from this allocation."""
     before = [(part.request, part.device, part.share_id) for part in known.parts]
     return before == [(part.request, part.device, part.share_id) for part in claim.parts]
-
-
-def _lowest_free(taken: Iterable[int]) -> int:
-    numbers = set(taken)
-    return next(number for number in range(len(numbers) + 1) if number not in numbers)

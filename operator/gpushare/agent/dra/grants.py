@@ -1,4 +1,4 @@
-"""From a part of a GPU that was allocated to the grant of the container that uses it. Pure."""
+"""The grant of a container, from the part of a GPU that its claim was allocated. Pure."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from gpushare.kube.client import Object
 
 
 def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Grant:
-    """What `part` allows. A slot's annotations, which admission made variables of, may only lower it. ClaimRefused."""
+    """The grant for `part`. A slot's annotations, which the webhook made variables of, may lower it. ClaimRefused."""
     clients = share.spec.clients
     if part.threads > clients.threads.max:
         raise ClaimRefused(_above(claim, share, f"{part.threads} percent of threads", f"{clients.threads.max} percent"))
@@ -34,7 +34,7 @@ def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Gran
 
 
 def check_share(claim: Allocation, share: GpuShare, namespace_labels: dict[str, str]) -> None:
-    """That this share may serve the claim at all. ClaimRefused."""
+    """Refuses a claim that this share may not serve. ClaimRefused."""
     if not share.by_claims:
         raise ClaimRefused(
             f'{claim} has a GPU of GpuShare "{share.name}", which is delivered by DevicePlugin: delete the pod, so '
@@ -47,7 +47,7 @@ def check_share(claim: Allocation, share: GpuShare, namespace_labels: dict[str, 
 
 
 def _check_users(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> None:
-    """Admission sees to it, but lets pods with claims pass while it is away."""
+    """The webhook checks this too, but pods with claims pass while it is down."""
     using = users(pod, claim.name, part.request)
     for container in containers(pod):
         way = way_to_root(pod["spec"], container) if container["name"] in using else ""

@@ -1,7 +1,7 @@
-"""The DRA driver's gRPC services towards the kubelet, as thin answers around `ClaimHooks`.
+"""The DRA driver's gRPC services: the kubelet's questions, answered by `ClaimHooks`.
 
-One socket serves the plugin registration, both versions of the plugin interface, whose messages are alike, and the
-devices' health in both of its versions. A claim that cannot be served fails alone, with its sentence.
+One socket serves the plugin registration, both versions of the plugin interface, whose messages are alike, and both
+versions of the devices' health. A claim that cannot be served fails alone, with a sentence that says why.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc
 
 from gpushare.agent.dra.allocation import ClaimRefused
-from gpushare.agent.dra.specs import PreparedClaim, cdi_devices
+from gpushare.agent.dra.prepared import PreparedClaim, cdi_devices
 from gpushare.agent.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from gpushare.agent.proto import drahealth_v1_pb2 as health_v1
 from gpushare.agent.proto import drahealth_v1_pb2_grpc as health_v1_grpc
@@ -28,27 +28,27 @@ from gpushare.api import names
 LOG = logging.getLogger(__name__)
 
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""As the kubelet names them; it takes the newest that it knows."""
+"""In the kubelet's names; it uses the newest that it knows."""
 HEALTH_SECONDS = 10.0
-"""Told this often: after 30 s without a word the kubelet takes a device's health for unknown."""
+"""Health is sent this often: after 30 s of silence the kubelet takes a device's health for unknown."""
 MESSAGE = 1024
 
 
 class ClaimHooks(Protocol):
-    """What the services ask."""
+    """Answers of `ClaimPreparer`."""
 
     async def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        """Idempotent. May wait a while for a GPU to be ready: the kubelet starts other pods meanwhile. ClaimRefused."""
+        """Idempotent. May wait for a GPU to be ready: the kubelet starts other pods meanwhile. ClaimRefused."""
         ...
 
     def unprepare(self, uid: str) -> None:
-        """Idempotent; also of a claim that is not known. OSError: something is left of it."""
+        """Idempotent; an unknown claim is no error. OSError: its spec could not be removed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """Of a device as the ResourceSlice names it; `trouble`: empty where it is well."""
+    """`device`: its name in the ResourceSlice. `trouble`: empty: it is healthy."""
 
     pool: str
     device: str
@@ -56,21 +56,21 @@ class DeviceHealth:
 
 
 class Health:
-    """What is told of the devices; streams wake up when it changes."""
+    """The health of all devices; streams wake up when it changes."""
 
     def __init__(self) -> None:
         self.devices: tuple[DeviceHealth, ...] = ()
         self._changed = asyncio.Event()
 
-    def tell(self, devices: Iterable[DeviceHealth]) -> None:
-        told = tuple(devices)
-        if told != self.devices:
-            self.devices = told
+    def set(self, devices: Iterable[DeviceHealth]) -> None:
+        current = tuple(devices)
+        if current != self.devices:
+            self.devices = current
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def reports(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
-        """At once, at every change, and every ten seconds."""
+        """The first at once, then one at every change and every ten seconds."""
         while True:
             changed = self._changed
             yield self.devices
@@ -82,7 +82,7 @@ class Health:
 
 
 class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc]
-    """Tells the kubelet what the socket serves."""
+    """Answers the kubelet's question which plugin the socket serves."""
 
     def __init__(self, endpoint: Path) -> None:
         """`endpoint`: the socket as the kubelet sees it."""
@@ -100,7 +100,7 @@ class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc
 
 
 class _Plugin:
-    """`messages`: of the version that is served."""
+    """`messages`: the generated module of the served version."""
 
     messages: Any
 

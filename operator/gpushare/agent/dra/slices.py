@@ -1,7 +1,7 @@
-"""What this node offers to ResourceClaims: one ResourceSlice with a device for each GPU. Pure.
+"""This node's ResourceSlice, with a device for each GPU of a share that is delivered by claims. Pure.
 
-Many claims share a device (KEP-5075); what they take is counted by the scheduler, in percent of threads, bytes of
-memory and clients. A GPU that takes no client for now is tainted NoSchedule and stays: a taint of NoExecute, or a
+Many claims share a device (KEP-5075); the scheduler counts what they take, in percent of threads, bytes of memory and
+clients. A GPU that takes no client for now is tainted NoSchedule and stays in the slice: a taint of NoExecute, or a
 device that vanishes, would cost running clients their pods.
 """
 
@@ -18,7 +18,7 @@ from gpushare.kube.client import Object
 from gpushare.nvml.types import GpuInfo
 
 PREPARED = f"{names.GROUP}/prepared"
-"""Annotation that changes whenever a claim was prepared, which makes the scheduler look at waiting pods again.
+"""Annotation that changes whenever a claim was prepared, so that the scheduler considers pending pods again.
 
 The scheduler (Kubernetes 1.37, GatherAllocatedState) counts the capacity of a claim that it is just writing twice. A
 claim that would fit is then refused, and nothing that happens afterwards would bring it back for five minutes.
@@ -26,7 +26,7 @@ claim that would fit is then refused, and nothing that happens afterwards would 
 
 
 def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared: int = 0) -> Object:
-    """Owned by the Node, so that it goes with it. `prepared`: how many claims were, see `PREPARED`."""
+    """Owned by the Node, so that it is deleted with it. `prepared`: number of claims prepared, see `PREPARED`."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -46,7 +46,7 @@ def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared
 
 
 def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed: str = "") -> Object | None:
-    """A GPU with what claims may take of it. `closed`: why it takes none now. None: not one client fits on it."""
+    """A GPU and the capacities that claims may take. `closed`: why it takes none now. None: not one client fits on it."""
     clients = share.spec.clients
     memory, default = claimable_mib(share, info.memory_mib), share.memory_default_mib
     if default > memory:
@@ -74,14 +74,14 @@ def tainted(device: Object, why: str) -> Object:
     return {**device, "taints": [{"key": names.TAINT_NOT_READY, "value": why, "effect": "NoSchedule"}]}
 
 
-def same(wanted: Object, present: Object) -> bool:
-    """Whether the API server's own additions, such as the time of a taint, are all that differs."""
+def same(desired: Object, present: Object) -> bool:
+    """Whether they differ by nothing but the API server's own additions, such as the time of a taint."""
     devices = [_without_times(device) for device in present["spec"].get("devices") or ()]
-    return bool({**present["spec"], "devices": devices} == wanted["spec"]) and _told(present) == _told(wanted)
+    return bool({**present["spec"], "devices": devices} == desired["spec"]) and _prepared(present) == _prepared(desired)
 
 
 def closed_devices(resource_slice: Object | None) -> frozenset[str] | None:
-    """Names of the devices that the scheduler may give nobody; None: there is no slice, so nothing is to be had."""
+    """Names of the devices that the scheduler gives to no claim; None: there is no slice, and so no device."""
     if resource_slice is None:
         return None
     devices = resource_slice["spec"].get("devices") or ()
@@ -117,9 +117,9 @@ def _semantic(version: str) -> str:
     return ".".join([*numbers, "0", "0"][:3]) if numbers else ""
 
 
-def _told(resource_slice: Object) -> str | None:
-    told: str | None = (resource_slice["metadata"].get("annotations") or {}).get(PREPARED)
-    return told
+def _prepared(resource_slice: Object) -> str | None:
+    count: str | None = (resource_slice["metadata"].get("annotations") or {}).get(PREPARED)
+    return count
 
 
 def _without_times(device: Object) -> Object:

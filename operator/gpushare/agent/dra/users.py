@@ -1,4 +1,4 @@
-"""Which containers of a pod use which claim. Pure: the pod as the API has it, claims by the names they have there."""
+"""Which containers of a pod use which claims. Pure: from the pod's spec and status in the API."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gpushare.kube.client import Object
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """`claim`: the ResourceClaim's name; `request`: which of its requests, empty for all of them."""
+    """`claim`: the ResourceClaim's name; `request`: the name of one of its requests; empty: all of them."""
 
     container: str
     claim: str
@@ -20,7 +20,7 @@ class Use:
 
 
 def uses(pod: Object) -> Iterator[Use]:
-    """In the order of the containers, init containers first; those whose claim is not known yet are left out."""
+    """In the order of the containers, init containers first; without claims that have no name in the status yet."""
     names, for_slots = _claim_names(pod), (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     mapped = [item for item in for_slots.get("requestMappings") or () if for_slots.get("resourceClaimName")]
     for container in containers(pod):
@@ -42,9 +42,9 @@ def users(pod: Object, claim: str, request: str) -> list[str]:
 
 
 def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
-    """One container for each part, and one part for each container: a process reaches one GPU. ClaimRefused.
+    """Refuses a part that several containers use, and a container with several parts: a process reaches one GPU.
 
-    `others`: names of the pod's claims that are prepared already, of ours as this one.
+    `others`: names of the namespace's claims that are prepared already. Errors: ClaimRefused.
     """
     found = list(uses(pod))
     for part in claim.parts:
@@ -64,13 +64,13 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
 
 
 def environment(pod: Object, container: str) -> dict[str, str]:
-    """The variables that the pod's spec gives the container by value."""
+    """The container's variables that have a value in the pod's spec."""
     found = next((item for item in containers(pod) if item["name"] == container), {})
     return {item["name"]: item.get("value") or "" for item in found.get("env") or ()}
 
 
 def _claim_names(pod: Object) -> dict[str, str]:
-    """By the name within the pod's spec."""
+    """Name within the pod's spec -> the ResourceClaim's name."""
     listed = (pod.get("spec") or {}).get("resourceClaims") or ()
     names = {item["name"]: item["resourceClaimName"] for item in listed if item.get("resourceClaimName")}
     made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()

@@ -1,1 +1,1 @@
-"""This node's GPUs: what NVML shows, where the driver lies, what a container gets of them."""
+"""This node's GPUs: NVML's readings, the driver's files, and the devices and mounts that a container gets."""

@@ -1,7 +1,7 @@
-"""The gate: a GPU's CDI spec exists exactly while its daemon is verified.
+"""The gate: a GPU's CDI spec exists exactly while the GPU is ready.
 
-Without it the container runtime refuses every start that names the device and the kubelet tries again, so nothing
-starts on a GPU whose limits are not in force, not even a restarted container. Specs are replaced atomically.
+Guarantees: no container starts on a GPU whose limits are not in force, not even a restarted one. Without the spec the
+container runtime refuses every start that names the device, and the kubelet tries again. Specs are replaced atomically.
 """
 
 import json
@@ -22,9 +22,9 @@ MODES = ("Auto", "Always", "Never")
 
 
 def used(mode: str, container_runtime: str) -> bool:
-    """Whether edits travel by CDI. `container_runtime` is the node's own word, such as containerd://2.4.2.
+    """Whether containers get their edits by CDI. `container_runtime`: from the Node's status, as containerd://2.4.2.
 
-    containerd 1.x has CDI switched off by default and then drops the devices without a word.
+    containerd 1.x has CDI switched off by default and then drops the devices silently.
     """
     if mode != "Auto":
         return mode == "Always"
@@ -36,7 +36,7 @@ def used(mode: str, container_runtime: str) -> bool:
 
 
 def spec(uuid: Uuid, edits: ContainerEdits) -> dict[str, Any]:
-    """One GPU as a CDI spec (CNCF container-device-interface, SPEC.md)."""
+    """A GPU's CDI spec (CNCF container-device-interface, SPEC.md)."""
     return {
         "cdiVersion": CDI_VERSION,
         "kind": names.CDI_KIND,
@@ -64,21 +64,21 @@ def spec(uuid: Uuid, edits: ContainerEdits) -> dict[str, Any]:
 
 
 class Gate:
-    """The specs in one CDI directory; nothing is written when nothing differs."""
+    """The GPUs' specs in one CDI directory. Writes only what differs."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def uuids(self) -> set[Uuid]:
-        """GPUs whose gate is open, also those that an earlier agent left."""
+        """GPUs whose gate is open, with those that an earlier agent opened."""
         if not self._directory.is_dir():
             return set()
         found = (entry.name for entry in self._directory.iterdir())
         return {name[len(PREFIX) : -len(SUFFIX)] for name in found if name.startswith(PREFIX) and name.endswith(SUFFIX)}
 
-    def open(self, uuid: Uuid, wanted: dict[str, Any]) -> None:
+    def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:
         path = self._path(uuid)
-        text = json.dumps(wanted, indent=1)
+        text = json.dumps(desired, indent=1)
         if path.is_file() and path.read_text() == text:
             return
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,7 @@
-"""What containers get of this node's GPUs, simulated or real, from the driver as it was last found.
+"""The devices, mounts and variables that containers get of this node's GPUs, simulated or real.
 
-What a client container and an MPS pod get of a GPU. Pure: paths in, edits out.
-
-A client gets one GPU's device node and the `control` socket of its daemon, nothing that can change a limit; an MPS pod
-gets every GPU of the node, since device nodes are fixed when a container is created.
+Guarantees: a client gets one GPU's device node and the `control` socket of its MPS daemon, nothing that can change a
+limit. An MPS pod gets every GPU of the node, since device nodes are fixed when a container is created.
 """
 
 import logging
@@ -11,25 +9,26 @@ import platform
 from collections.abc import Iterable, Mapping
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.gpus import devices as delivery
 from gpushare.agent.gpus.driver import CONTROL_DEVICES, SERVER_DEVICES, DriverFiles, find
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
+from gpushare.kube.changes import LogOnChange
 
 LOG = logging.getLogger(__name__)
 
 DRIVER_BIN = "/opt/gpushare/driver/bin"
 """Where an MPS pod finds nvidia-cuda-mps-control and -server."""
+SCAN_SECONDS = 20.0
 
 IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
-"""Where the loaders of Debian's and Red Hat's families look without being told: the spec knows no image."""
+"""Where the loaders of Debian's and Red Hat's families look by default: a CDI spec does not know the image."""
 
 CLIENT_ENV = {
     names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
-    # Keeps NVIDIA's runtime, where it is the default one, from adding GPUs by itself.
+    # Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself.
     "NVIDIA_VISIBLE_DEVICES": "void",
 }
 
@@ -44,13 +43,13 @@ def client_edits(minor: int, client_dir: str, driver: DriverFiles) -> ContainerE
 
 
 def simulated_client_edits(minor: int, client_dir: str, simulation_dir: str) -> ContainerEdits:
-    """The same in a simulation, where the device node is a socket."""
+    """As `client_edits`, of a simulated GPU, whose device node is a socket."""
     device = f"{simulation_dir}/dev/nvidia{minor}"
     return ContainerEdits(env=CLIENT_ENV, mounts=(Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR)))
 
 
 def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
-    """For the pods that run the daemons."""
+    """For an MPS pod, with the device nodes /dev/nvidia<minor>."""
     executables = tuple(Mount(path, f"{DRIVER_BIN}/{name}") for name, path in driver.executables.items())
     return ContainerEdits(
         env={"NVIDIA_VISIBLE_DEVICES": "void"},
@@ -73,47 +72,46 @@ def _devices(driver: DriverFiles, nodes: Iterable[str]) -> tuple[DeviceNode, ...
     return tuple(DeviceNode(f"{driver.devices}/{node}", f"/dev/{node}") for node in nodes)
 
 
-SCAN_SECONDS = 20.0
-
-
 class Devices:
-    """`by_cdi`: whether Allocate names CDI devices or carries the edits itself."""
+    """Renders edits for the driver that `scan` found. `by_cdi`: Allocate names CDI devices, else carries the edits."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self.by_cdi = False
         self._settings = settings
         self._driver = DriverFiles({}, {})
-        self._lane = BlockingCaller("driver root", SCAN_SECONDS)
+        self._caller = BlockingCaller("driver root", SCAN_SECONDS)
+        self._problems = LogOnChange(LOG)
 
     async def scan(self) -> None:
-        """Looks for the driver again: an upgrade changes its files' names."""
+        """Finds the driver's files again: an upgrade changes their names. Keeps the last ones on an error."""
         if self._settings.simulation_dir is not None:
             return
         try:
-            self._driver = await self._lane.call(find, self._settings.driver_root, self._settings.driver_mount)
+            self._driver = await self._caller.call(find, self._settings.driver_root, self._settings.driver_mount)
+            self._problems.clear()
         except (OSError, HungError) as error:
-            LOG.warning("driver root %s cannot be read: %s", self._settings.driver_root, error)
+            self._problems.log("driver root %s cannot be read: %s", self._settings.driver_root, error)
 
     def problem(self) -> str:
-        """Why no container could be given a GPU; empty when it could."""
+        """Why no container can be given a GPU; empty: nothing is in the way."""
         if self._settings.simulation_dir is not None or self._driver.libraries:
             return ""
         return f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot"
 
     def client(self, view: GpuView) -> ContainerEdits:
-        """The edits themselves, as the CDI spec carries them."""
+        """The edits that a GPU's CDI spec carries."""
         client_dir = str(self._settings.root / view.info.uuid / "client")
         if self._settings.simulation_dir is not None:
-            return delivery.simulated_client_edits(view.info.minor, client_dir, self._settings.simulation_dir)
-        return delivery.client_edits(view.info.minor, client_dir, self._driver)
+            return simulated_client_edits(view.info.minor, client_dir, self._settings.simulation_dir)
+        return client_edits(view.info.minor, client_dir, self._driver)
 
     def allocated(self, view: GpuView) -> ContainerEdits:
-        """What Allocate answers for a slot of the GPU."""
+        """Allocate's answer for a slot of the GPU."""
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))
         return self.client(view)
 
     def mps(self, views: Mapping[Uuid, GpuView]) -> ContainerEdits:
         if self._settings.simulation_dir is not None:
-            return delivery.simulated_mps_edits(self._settings.simulation_dir)
-        return delivery.mps_edits((view.info.minor for view in views.values()), self._driver)
+            return simulated_mps_edits(self._settings.simulation_dir)
+        return mps_edits((view.info.minor for view in views.values()), self._driver)

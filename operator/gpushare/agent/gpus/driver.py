@@ -1,7 +1,7 @@
 """Where the NVIDIA driver's libraries, executables and device nodes lie on this node.
 
-Guarantees: what is found exists below the driver root, symbolic links followed as the root itself would follow them.
-Does not check that libraries and kernel module are of one version: NVML does, and says so.
+Guarantees: every path exists below the driver root, with symbolic links followed as a process with that root would.
+Does not check that libraries and kernel module have the same version: NVML does, and reports it.
 """
 
 import fnmatch
@@ -17,7 +17,7 @@ LIBRARY_DIRS = (
     "/usr/lib/nvidia",
     "/usr/lib",
 )
-"""Searched in this order; the first that has libcuda.so.1 is the driver's."""
+"""Searched in this order; the first directory with libcuda.so.1 is the driver's."""
 
 EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin")
 EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
@@ -34,7 +34,7 @@ LIBRARIES = (
     "libnvidia-gpucomp.so*",
     "libnvidia-pkcs11*.so*",
 )
-"""What CUDA opens by name, besides itself: the JIT compilers, and NVML for programs that look."""
+"""CUDA and the libraries that it opens by name, such as the JIT compilers; NVML for programs that use it."""
 
 LINK_HOPS = 40
 """As many symbolic links as Linux itself follows."""
@@ -53,9 +53,9 @@ class DriverFiles:
 
 
 def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
-    """The driver in what was listed; `root` is the driver root as the host names it.
+    """The driver among the files of `listing`. Pure. `root`: the driver root as the host names it.
 
-    Without a libcuda.so.1 the result has no libraries: the caller says so where it matters.
+    No libcuda.so.1: the result has no libraries, and no error is raised.
     """
     libraries: Mapping[str, str] = next(
         (listing[folder] for folder in LIBRARY_DIRS if "libcuda.so.1" in listing.get(folder, {})), {}
@@ -78,7 +78,7 @@ def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
 
 
 def find(root: str, mount: Path) -> DriverFiles:
-    """Reads the driver root, which this process sees at `mount` and the host at `root`."""
+    """Reads the driver root: this process sees it at `mount`, the host at `root`."""
     listing = {folder: _entries(mount, folder, LIBRARIES) for folder in LIBRARY_DIRS}
     listing |= {folder: _programs(mount, folder) for folder in EXECUTABLE_DIRS}
     own_devices = root != "/" and (mount / "dev/nvidiactl").exists()
@@ -86,7 +86,7 @@ def find(root: str, mount: Path) -> DriverFiles:
 
 
 def nvml_library(mount: Path) -> Path | None:
-    """libnvidia-ml.so.1 as this process can open it, or None where the root has no driver."""
+    """Path of libnvidia-ml.so.1 for this process; None: the root has no driver."""
     for folder in LIBRARY_DIRS:
         path = resolve(mount, f"{folder}/libnvidia-ml.so.1")
         if path is not None:
@@ -95,7 +95,7 @@ def nvml_library(mount: Path) -> Path | None:
 
 
 def control_program_dir(mount: Path) -> Path | None:
-    """Where this process can run nvidia-cuda-mps-control from, or None where the root has none."""
+    """Directory from which this process can run nvidia-cuda-mps-control; None: the root has none."""
     for folder in EXECUTABLE_DIRS:
         path = resolve(mount, f"{folder}/{EXECUTABLES[0]}")
         if path is not None and _is_program(mount / path.lstrip("/")):
@@ -104,9 +104,9 @@ def control_program_dir(mount: Path) -> Path | None:
 
 
 def resolve(mount: Path, path: str) -> str | None:
-    """The file that an absolute `path` inside the root leads to, or None when there is none.
+    """The file that an absolute `path` inside the root leads to; None: there is none.
 
-    An absolute link starts again at the root, and `..` cannot leave it: as if this process had changed its root there.
+    As for a process with that root: an absolute link starts at the root, and `..` cannot leave it.
     """
     pending = list(reversed(PurePosixPath(path).parts[1:]))
     reached: list[str] = []
@@ -144,7 +144,7 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
 
 
 def _programs(mount: Path, folder: str) -> dict[str, str]:
-    """Without scripts: some installers wrap the driver's programs, and a wrapper names paths that no container has."""
+    """Without scripts: some installers wrap the driver's programs, and containers do not have the paths in a wrapper."""
     found = _entries(mount, folder, EXECUTABLES)
     return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
 

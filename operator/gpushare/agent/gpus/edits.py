@@ -1,4 +1,4 @@
-"""What a container gets to reach its GPU: the one shape that CDI specs and Allocate answers are both rendered from."""
+"""The variables, mounts and device nodes of a container: CDI specs and Allocate's answers are rendered from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
-"""The node's GPUs as NVML shows them, polled; a GPU that is lost or hangs never holds up the others.
+"""The node's GPUs as NVML shows them, read every few seconds.
 
-Guarantees: a view's `seen_at` is taken before NVML was asked, so what happened before that moment is in it. A GPU once
-seen stays listed, as lost, until this process ends: whoever holds it must be told.
+Guarantees: a GPU that is lost or hangs holds up no other. `seen_at` is taken before NVML is asked, so a view shows all
+that happened before. A GPU that was seen once stays listed, as lost, until this process ends: its share has to report
+it.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.api.gpunode import ComputeMode, Uuid
+from gpushare.kube.changes import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)
@@ -19,6 +21,7 @@ CALL_SECONDS = 5.0
 """NVML answers within milliseconds; a driver that takes this long has lost the GPU or is being unloaded."""
 
 LOWEST_CLIENT_CEILING = 48
+"""MPS contexts on one GPU that every supported driver takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +49,29 @@ class DriverVersions:
 
 
 class Inventory:
-    def __init__(self, nvml: Nvml, clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        nvml: Nvml,
+        clock: Callable[[], float],
+        proc: Path = Path("/proc"),
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds. `call_seconds`: the time limit of each call into NVML."""
         self.views: dict[Uuid, GpuView] = {}
         self.driver: DriverVersions | None = None
         self.error = ""
-        """Why NVML as a whole did not answer last time; empty when it did."""
+        """Why NVML as a whole did not answer last time; empty: it did."""
         self._nvml = nvml
         self._clock = clock
         self._proc = proc
-        self._whole = BlockingCaller("NVML", CALL_SECONDS)
-        self._lanes: dict[Uuid, BlockingCaller] = {}
+        self._call_seconds = call_seconds
+        self._caller = BlockingCaller("NVML", call_seconds)
+        self._callers: dict[Uuid, BlockingCaller] = {}
+        self._problems = LogOnChange(LOG)
 
     @property
     def client_ceiling(self) -> int:
-        """MPS contexts on one GPU; before the driver was asked what every driver takes."""
+        """MPS contexts on one GPU; before the first answer the number that every driver takes."""
         return self.driver.client_ceiling if self.driver else LOWEST_CLIENT_CEILING
 
     @property
@@ -67,46 +79,48 @@ class Inventory:
         return self._nvml.simulated
 
     async def poll(self) -> None:
-        """Looks at every GPU once. Never raises for what NVML does; changes `views`, `driver` and `error`."""
+        """Reads every GPU once into `views`, `driver` and `error`. Does not raise when NVML fails."""
         try:
-            infos = await self._whole.call(self._survey)
+            infos = await self._caller.call(self._list_gpus)
             self.error = ""
+            self._problems.clear()
         except (NvmlError, HungError) as error:
-            if self.error != str(error):
-                LOG.warning("NVML does not answer: %s", error)
+            self._problems.log("NVML does not answer: %s", error)
             self.error = str(error)
             infos = [view.info for view in self.views.values()]
         seen = {info.uuid for info in infos}
-        looks = [self._look(info) for info in infos]
-        views = {view.info.uuid: view for view in await asyncio.gather(*looks) if view is not None}
+        readings = [self._read(info) for info in infos]
+        views = {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
         gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
         self.views = gone | views
 
     async def set_mode(self, uuid: Uuid, mode: ComputeMode) -> None:
         """Errors: NvmlError, HungError."""
-        await self._lane(uuid).call(self._nvml.set_compute_mode, uuid, mode)
+        await self._caller_of(uuid).call(self._nvml.set_compute_mode, uuid, mode)
 
     async def mode(self, uuid: Uuid) -> ComputeMode:
         """Errors: NvmlError, HungError."""
-        return await self._lane(uuid).call(self._nvml.compute_mode, uuid)
+        return await self._caller_of(uuid).call(self._nvml.compute_mode, uuid)
 
-    def _survey(self) -> list[GpuInfo]:
+    def _list_gpus(self) -> list[GpuInfo]:
         self.driver = DriverVersions(self._nvml.driver_version(), self._nvml.cuda_version())
         return self._nvml.gpus()
 
-    async def _look(self, info: GpuInfo) -> GpuView | None:
-        known = self.views.get(info.uuid)
+    async def _read(self, info: GpuInfo) -> GpuView | None:
+        previous = self.views.get(info.uuid)
         try:
-            return await self._lane(info.uuid).call(self._see, info)
+            view = await self._caller_of(info.uuid).call(self._read_now, info)
         except (GpuLostError, HungError) as error:
-            if known is None or not known.lost:
+            if previous is None or not previous.lost:
                 LOG.warning("GPU %s is lost: %s", info.uuid, error)
-            return replace(known, lost=True) if known else _never_seen(info)
+            return replace(previous, lost=True) if previous else _never_seen(info)
         except NvmlError as error:
-            LOG.warning("GPU %s: %s", info.uuid, error)
-            return known
+            self._problems.log("GPU %s: %s", info.uuid, error, key=info.uuid)
+            return previous
+        self._problems.clear(info.uuid)
+        return view
 
-    def _see(self, info: GpuInfo) -> GpuView:
+    def _read_now(self, info: GpuInfo) -> GpuView:
         seen_at = self._clock()
         processes = self._nvml.processes(info.uuid)
         commands = {process.pid: self._command(process.pid) for process in processes.compute}
@@ -121,8 +135,8 @@ class Inventory:
         paths = [Path(word.decode(errors="replace")).name for word in words if word]
         return next((path for path in paths if path.startswith("nvidia-cuda-mps")), paths[0] if paths else "")
 
-    def _lane(self, uuid: Uuid) -> BlockingCaller:
-        return self._lanes.setdefault(uuid, BlockingCaller(f"NVML {uuid}", CALL_SECONDS))
+    def _caller_of(self, uuid: Uuid) -> BlockingCaller:
+        return self._callers.setdefault(uuid, BlockingCaller(f"NVML {uuid}", self._call_seconds))
 
 
 def _never_seen(info: GpuInfo) -> GpuView:

@@ -1,12 +1,12 @@
 """Keeps our readings of who holds which device and the kubelet's allocations apart.
 
-Between choosing a device and writing down who has it, which is when it asks us, the kubelet forgets its choice if it is
-asked for the list of holders just after some other pod has ended, and then gives the same device to the next container
-too (kubernetes/kubernetes#137534, open as of 1.37). Two containers with one slot are one more on a GPU than the share
-has, and nobody sees it by counting slots. We read at every allocation, so it must be us who wait.
+Between choosing a device and recording its holder, which is when it asks us, the kubelet forgets its choice if somebody
+asks it for the list of holders just after another pod has ended; it then gives the same device to the next container
+too (kubernetes/kubernetes#137534, open as of 1.37). Two containers with one slot put one client more on a GPU than the
+share has, and no count of slots shows it. We read at every allocation, so we have to wait.
 
-Guarantees: none of our readings begins while an allocation that we know of is under way, and while one of them is no
-device is chosen, unless it takes longer than WAIT_SECONDS. Does not guarantee that nobody else reads then.
+Guarantees: none of our readings begins while an allocation that we know of is under way, and the kubelet chooses no
+device during a reading that takes no longer than WAIT_SECONDS. Does not guarantee that nobody else reads then.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ WAIT_SECONDS = 0.25
 """How long a device's choice waits for a reading, which takes some 10 ms: the kubelet starts no other pod meanwhile."""
 CHOSEN_SECONDS = 1.0
 """The kubelet asks Allocate for what it has chosen at once; after so long it has given up."""
-WRITTEN_SECONDS = 0.25
-"""After the answer of Allocate the kubelet writes it down at once; this has room for a busy node."""
+RECORDED_SECONDS = 0.25
+"""After the answer of Allocate the kubelet records the holder at once; this has room for a busy node."""
 
 
 class AllocationLock:
@@ -37,6 +37,7 @@ class AllocationLock:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
+        """Waits until no allocation is under way; choices wait until the block has ended."""
         self._nobody_reads.clear()
         try:
             while (left := self._under_way_until - self._clock()) > 0:
@@ -47,14 +48,14 @@ class AllocationLock:
             self._nobody_reads.set()
 
     async def choosing(self) -> None:
-        """Before the kubelet is told what to choose. The allocation before is written down, as it makes another."""
+        """Call before answering GetPreferredAllocation: a new request means that the previous one was recorded."""
         self._under_way(0.0)
         await _wait(self._nobody_reads, WAIT_SECONDS)
         self._under_way(CHOSEN_SECONDS)
 
     def allocated(self) -> None:
-        """When Allocate is answered."""
-        self._under_way(WRITTEN_SECONDS)
+        """Call before answering Allocate."""
+        self._under_way(RECORDED_SECONDS)
 
     def _under_way(self, seconds: float) -> None:
         self._under_way_until = self._clock() + seconds
@@ -67,14 +68,14 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 class LockedPodResources:
-    """The kubelet's word, asked for holders only between allocations."""
+    """The kubelet's PodResources, asked for holders only between allocations."""
 
-    def __init__(self, source: PodResourcesSource, turns: AllocationLock) -> None:
+    def __init__(self, source: PodResourcesSource, lock: AllocationLock) -> None:
         self._source = source
-        self._turns = turns
+        self._lock = lock
 
     async def held(self) -> list[HeldDevice]:
-        async with self._turns.reading():
+        async with self._lock.reading():
             return await self._source.held()
 
     async def allocatable(self) -> set[tuple[str, str]]:

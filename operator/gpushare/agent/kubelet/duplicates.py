@@ -1,7 +1,7 @@
-"""Slots that the kubelet gave to two containers, told on their pods. Pure: readings are handed in.
+"""Events for slots that the kubelet gave to two containers. Pure: readings are arguments.
 
-We keep it from happening (see `turns`), but whoever else asks the kubelet for its list can still bring it about. Then
-the share has a client more on that GPU than `clients.perGpu` says. Nobody is ended for it: the limits of each hold.
+We avoid it (see `allocation_lock`), but any other reader of the kubelet's list can still cause it. Then the GPU has one
+client more than the share's `clients.perGpu`. No client is ended for it: the limits of each hold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import ENDED_PHASES
 
 LASTING_SECONDS = 4.0
-"""A pod that has just ended may still be listed when its slot is another's; the API tells of its end in this time."""
+"""A pod that has just ended may still be listed when another has its slot; the API shows its end within this time."""
 
 
 class DuplicateAllocations:
@@ -22,8 +22,8 @@ class DuplicateAllocations:
         self._since: dict[tuple[Slot, frozenset[ContainerName]], float] = {}
 
     def look(self, view: KubeletView, pods: Iterable[Object]) -> list[Event]:
-        """What is to be told by this reading; the same is told again by the next. `pods`: this node's, by the API."""
-        living = {
+        """The events of this reading; the next one gives the same again. `pods`: this node's, from the API server."""
+        running = {
             (pod["metadata"]["namespace"], pod["metadata"]["name"]): pod
             for pod in pods
             if pod.get("status", {}).get("phase") not in ENDED_PHASES
@@ -31,14 +31,14 @@ class DuplicateAllocations:
         found = [
             (slot, holders)
             for slot, containers in view.holders.items()
-            if len(holders := frozenset(one for one in containers if one[:2] in living)) > 1
+            if len(holders := frozenset(one for one in containers if one[:2] in running)) > 1
         ]
         self._since = {case: self._since.get(case, view.started) for case in found}
         lasting = [case for case in found if view.started - self._since[case] >= LASTING_SECONDS]
-        return [news for slot, holders in lasting for news in _told(slot, holders, living)]
+        return [event for slot, holders in lasting for event in _events(slot, holders, running)]
 
 
-def _told(slot: Slot, holders: frozenset[ContainerName], living: Mapping[tuple[str, str], Object]) -> Iterator[Event]:
+def _events(slot: Slot, holders: frozenset[ContainerName], pods: Mapping[tuple[str, str], Object]) -> Iterator[Event]:
     share, uuid, number = slot
     whose = " and ".join(f"container {container} of pod {space}/{pod}" for space, pod, container in sorted(holders))
     note = (
@@ -47,6 +47,6 @@ def _told(slot: Slot, holders: frozenset[ContainerName], living: Mapping[tuple[s
         f"limits. To end it, delete one of the pods, so that its controller makes a new one."
     )
     for pod in sorted({holder[:2] for holder in holders}):
-        regarding = reference(living[pod], "v1", "Pod")
+        regarding = reference(pods[pod], "v1", "Pod")
         subject = names.slot_id(uuid, number)
         yield Event(regarding, "Warning", EventReason.SLOT_GIVEN_TWICE, "Observe", note, subject)

@@ -31,8 +31,8 @@ class KubeletView:
     """One reading of PodResources, begun at `started`.
 
     `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
-    and can name more (see `turns`). `absent`: when their pods, as namespace/name, held nothing yet; not known of those
-    of the first reading.
+    and can name more (see `allocation_lock`). `absent`: when their pods, as namespace/name, still held nothing; without
+    those of the first reading.
     """
 
     started: float
@@ -45,14 +45,14 @@ class KubeletView:
         return self.held.get((share, uuid), frozenset())
 
     def pods(self) -> dict[ShareGpu, frozenset[str]]:
-        """Whose the slots of each share and GPU are, as namespace/name."""
+        """The pods that hold slots of each share and GPU, as namespace/name."""
         found: dict[ShareGpu, frozenset[str]] = {}
         for (share, uuid, _), containers in self.holders.items():
             found[share, uuid] = found.get((share, uuid), frozenset()) | _pods(containers)
         return found
 
-    def places(self) -> dict[ContainerName, ShareGpu]:
-        """Where each container's slot is; each has one."""
+    def share_gpus(self) -> dict[ContainerName, ShareGpu]:
+        """The share and GPU of each container's slot; a container has one."""
         return {
             container: (share, uuid)
             for (share, uuid, _), containers in self.holders.items()
@@ -73,8 +73,8 @@ def view(
     held: Iterable[HeldDevice],
     before: KubeletView | None = None,
 ) -> KubeletView:
-    """`allocatable`: (resource, device id). Resources and ids that are no slots of ours are passed over. `before`: the
-    reading before this one.
+    """`allocatable`: (resource, device id). Ignores resources and ids that are no slots of ours. `before`: the previous
+    reading.
     """
     holders: dict[Slot, set[ContainerName]] = {}
     for device in held:
@@ -95,19 +95,19 @@ def _pods(containers: Iterable[ContainerName]) -> frozenset[str]:
 
 
 def _absent(pods: Collection[str], before: KubeletView) -> dict[str, float]:
-    listed = _pods(before.places())
+    listed = _pods(before.share_gpus())
     new = {pod: before.started for pod in pods if pod not in listed}
     return new | {pod: at for pod, at in before.absent.items() if pod in pods}
 
 
-def united(listed: Holdings, promised: Holdings) -> dict[ShareGpu, Slots]:
-    """Every slot held, whether the kubelet lists it already or was only just given it."""
+def united(listed: Holdings, pending: Holdings) -> dict[ShareGpu, Slots]:
+    """Every slot held: listed by the kubelet, or handed out and not listed yet."""
     nothing: Slots = frozenset()
-    return {key: listed.get(key, nothing) | promised.get(key, nothing) for key in listed.keys() | promised.keys()}
+    return {key: listed.get(key, nothing) | pending.get(key, nothing) for key in listed.keys() | pending.keys()}
 
 
 def by_gpu(devices: Iterable[tuple[str, str]]) -> dict[ShareGpu, Slots]:
-    """(resource, device id) pairs grouped; resources and ids that are no slots of ours are passed over."""
+    """Groups (resource, device id) pairs; ignores resources and ids that are no slots of ours."""
     slots = (_slot(resource, device_id) for resource, device_id in devices)
     return _grouped(slot for slot in slots if slot is not None)
 
@@ -116,7 +116,7 @@ def _grouped(slots: Iterable[Slot]) -> dict[ShareGpu, Slots]:
     grouped: dict[ShareGpu, set[int]] = {}
     for share, uuid, slot in slots:
         grouped.setdefault((share, uuid), set()).add(slot)
-    return {place: frozenset(numbers) for place, numbers in grouped.items()}
+    return {share_gpu: frozenset(numbers) for share_gpu, numbers in grouped.items()}
 
 
 def _slot(resource: str, device_id: str) -> Slot | None:

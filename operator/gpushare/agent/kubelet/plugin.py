@@ -1,34 +1,52 @@
-"""One resource's device plugin towards the kubelet: its socket, its registration, its offer.
+"""One resource's device plugin: its socket, its registration with the kubelet, its offer.
 
-Guarantees: the kubelet hears every change of the offer and, on connecting, the present one; a kubelet that restarts,
+Guarantees: the kubelet gets every change of the offer and, on connecting, the present one; a kubelet that restarts,
 which wipes all plugins' sockets, that appears late, or that drops the plugin, is served again within a few seconds.
-Does not guarantee that a container's start was checked by us: the kubelet skips PreStartContainer between its own
-restart and our registration.
+Does not guarantee that we checked a container's start: the kubelet skips PreStartContainer between its own restart and
+our registration.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.listener import Listener
 from gpushare.agent.kubelet.listing import OfferedDevice
-from gpushare.agent.kubelet.preferred import preferred_slots
-from gpushare.agent.kubelet.registration import Identity, RegistrationError, identity, register
-from gpushare.agent.kubelet.service import DeviceService, Hooks, Preferred
+from gpushare.agent.kubelet.service import READY_POLL_SECONDS, READY_SECONDS, DeviceService, Hooks, options
+from gpushare.agent.kubelet.sockets import OWN_CONNECTION, Identity, Listener, identity
+from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.api import names
+from gpushare.kube.changes import LogOnChange
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
 LOG = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
-MAX_RETRY_SECONDS = 5.0
-ABANDONED_SECONDS = 10.0
-"""A kubelet that has not watched for so long, though it was told of the plugin, is told again."""
+VERSION = "v1beta1"
+REGISTER_SECONDS = 12.0
+"""The kubelet connects back to the plugin before it answers, with a limit of 10 s."""
 CLOSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTimes:
+    """Seconds. `max_retry`: between two registrations at most. `ready`, `ready_poll`: of PreStartContainer's wait."""
+
+    poll: float = 1.0
+    max_retry: float = 5.0
+    abandoned: float = 10.0
+    """A kubelet that has not watched for so long although the plugin is registered gets another registration."""
+    ready: float = READY_SECONDS
+    ready_poll: float = READY_POLL_SECONDS
+
+
+class RegistrationError(Exception):
+    """The kubelet refused or did not answer. The text names the resource and gRPC's reason."""
 
 
 class DevicePlugin:
@@ -38,20 +56,22 @@ class DevicePlugin:
         kubelet_dir: Path,
         hooks: Hooks,
         clock: Callable[[], float],
-        turns: AllocationLock,
-        preferred: Preferred = preferred_slots,
+        lock: AllocationLock,
+        times: PluginTimes = PluginTimes(),
     ) -> None:
         """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet.
 
-        `clock`: seconds; the one that times the kubelet's readings, which `settle` compares with allocations.
+        `clock`: seconds; the one that times the readings of the kubelet that `settle` gets.
         """
         self._resource = resource
         directory = kubelet_dir / "device-plugins"
         self._kubelet = directory / "kubelet.sock"
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock
-        self._service = DeviceService(hooks, preferred, clock, turns)
+        self._times = times
+        self._service = DeviceService(hooks, clock, lock, times.ready, times.ready_poll)
         self._listener = Listener(self._socket)
+        self._problems = LogOnChange(LOG)
         self._registered: Identity | None = None
         self._registered_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -62,22 +82,19 @@ class DevicePlugin:
             self._task = asyncio.create_task(self._follow(), name=f"device plugin {self._resource}")
 
     def offer(self, devices: Sequence[OfferedDevice]) -> None:
-        """Replaces what the kubelet is offered; nothing is before the first call."""
+        """Replaces the offer, which is empty before the first call."""
         self._service.offer(devices)
 
     def listed(self) -> bool:
-        """Whether the kubelet is told of any device, offered or withdrawn."""
+        """Whether the kubelet's list has any device, offered or withdrawn."""
         return bool(self._service.devices)
 
-    def promised(self) -> frozenset[str]:
-        """Device ids handed out that no reading of the kubelet has settled: it may not list them yet."""
-        return self._service.promised()
+    def pending(self) -> frozenset[str]:
+        """See DeviceService."""
+        return self._service.pending()
 
     def settle(self, listed: Collection[str], allocatable: Collection[str], started: float) -> None:
-        """Ends promises and withdrawals by a reading of PodResources begun at `started`.
-
-        `listed`: the ids that containers hold; `allocatable`: those that the kubelet believes to be healthy.
-        """
+        """See DeviceService."""
         self._service.settle(listed, allocatable, started)
 
     async def stop(self) -> None:
@@ -87,7 +104,7 @@ class DevicePlugin:
         await self._listener.close(CLOSE_SECONDS)
 
     async def leave(self) -> None:
-        """Closes without withdrawing: the kubelet keeps its books until the next agent registers."""
+        """Closes without withdrawing: the kubelet keeps its record of devices until the next agent registers."""
         await self._unfollow()
         await self._listener.close(None)
 
@@ -98,23 +115,23 @@ class DevicePlugin:
             self._task = None
 
     async def _follow(self) -> None:
-        failures, told = 0, ""
+        failures = 0
         while True:
             try:
-                await self._look()
-                failures, told = 0, ""
+                await self._serve()
+                failures = 0
+                self._problems.clear()
             except (OSError, RegistrationError) as error:
                 failures += 1
-                if str(error) != told:
-                    LOG.warning("device plugin not registered, trying again: %s", error)
-                told = str(error)
-            await asyncio.sleep(min(POLL_SECONDS * 2 ** max(failures - 1, 0), MAX_RETRY_SECONDS))
+                self._problems.log("device plugin not registered, trying again: %s", error)
+            await asyncio.sleep(min(self._times.poll * 2 ** max(failures - 1, 0), self._times.max_retry))
 
-    async def _look(self) -> None:
-        if not self._listener.there:
+    async def _serve(self) -> None:
+        """Opens the socket and registers it, where either is missing."""
+        if not self._listener.in_place:
             self._registered = None
-            await self._listener.open(lambda server: services.add_DevicePluginServicer_to_server(self._service, server))
-        # Read before registering: a kubelet that restarts meanwhile is then a different one.
+            await self._listener.open(self._add_service)
+        # Read before registering: a kubelet that restarts meanwhile has another identity.
         kubelet = identity(self._kubelet)
         if kubelet is None:
             self._registered = None
@@ -123,7 +140,20 @@ class DevicePlugin:
             self._registered, self._registered_at = kubelet, self._clock()
             LOG.info("device plugin %s is registered with the kubelet", self._resource)
 
+    def _add_service(self, server: grpc.aio.Server) -> None:
+        services.add_DevicePluginServicer_to_server(self._service, server)
+
     def _abandoned(self) -> bool:
         if self._service.watchers:
             return False
-        return self._clock() - max(self._registered_at, self._service.watched_at) > ABANDONED_SECONDS
+        return self._clock() - max(self._registered_at, self._service.watched_at) > self._times.abandoned
+
+
+async def register(kubelet: Path, endpoint: str, resource: str, seconds: float = REGISTER_SECONDS) -> None:
+    """`kubelet`: its registration socket; `endpoint`: file name of the plugin's socket beside it. RegistrationError."""
+    request = messages.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options())
+    async with grpc.aio.insecure_channel(f"unix://{kubelet}", options=OWN_CONNECTION) as channel:
+        try:
+            await services.RegistrationStub(channel).Register(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise RegistrationError(f"{resource} at {kubelet}: {error.code().name}: {error.details()}") from error

@@ -1,7 +1,7 @@
-"""What the kubelet says about devices: which exist and which containers hold them.
+"""The kubelet's PodResources API: which devices exist and which containers hold them.
 
-Each question is a connection of its own: the kubelet makes a new socket whenever it starts, and a kept connection would
-wait out gRPC's back-off first.
+Each question has its own connection: the kubelet makes a new socket whenever it starts, and a kept connection would
+wait for gRPC's back-off first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,14 +11,14 @@ from typing import Any
 import grpc
 
 from gpushare.agent.kubelet.holdings import HeldDevice
-from gpushare.agent.kubelet.registration import FRESH
+from gpushare.agent.kubelet.sockets import OWN_CONNECTION
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.proto import podresources_v1_pb2_grpc as services
 
 SECONDS = 5.0
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """The kubelet's own bound for its clients; gRPC's default is 4 MiB."""
-CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *FRESH]
+CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *OWN_CONNECTION]
 
 
 class PodResourcesError(Exception):

@@ -1,10 +1,8 @@
-"""What the kubelet says about our slots, read again after every change and every few seconds.
+"""Reads from the kubelet who holds which slot, and keeps the last reading that can be true.
 
-Whether a reading of the kubelet can be true, by what the API tells of this node's pods. Pure.
-
-A kubelet that has just started answers before it has its pods: with no error and with nothing held. It had told the
-API of its running containers before, so fewer slots than those is no truth yet. Only missing slots are found, share by
-share: which GPU one belongs to is the kubelet's knowledge alone.
+A kubelet that has just started answers before it has its pods: with no error and with nothing held. It had reported its
+running containers to the API server before, so `validate_listing` compares the reading with this node's pods. It finds
+missing slots only, share by share: which GPU a slot belongs to is known to the kubelet alone.
 """
 
 import logging
@@ -16,19 +14,21 @@ from gpushare.agent.kubelet.holdings import HeldDevice, KubeletView, view
 from gpushare.agent.kubelet.podresources import PodResourcesError
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.pods import ENDED_PHASES
 
 LOG = logging.getLogger(__name__)
 
 
-def implausible(listed: Mapping[ShareName, int], pods: Iterable[Object]) -> str | None:
-    """What a reading misses of the slots of this node's `pods`, as a sentence; None when nothing.
+def validate_listing(listed: Mapping[ShareName, int], pods: Iterable[Object]) -> str | None:
+    """None: no slot of this node's `pods` is missing; else a sentence that names the share. Pure.
 
     `listed`: how many slots of each share containers hold by that reading. A slot that the kubelet gave to two
-    containers counts twice: it is no slot that is missing, and nothing would end the disbelief while both run.
+    containers counts twice: it is not missing, and the reading would be refused as long as both run.
 
-    A pod's status may be a moment older than the reading: a container that has just ended is then missed for so long.
+    A pod's status may be a moment older than the reading: until it is renewed, a container that has just ended counts
+    as missing.
     """
     running = Counter(share for pod in pods for share in _running(pod))
     for share in sorted(running):
@@ -41,25 +41,25 @@ def implausible(listed: Mapping[ShareName, int], pods: Iterable[Object]) -> str 
 
 
 def _running(pod: Object) -> Iterator[ShareName]:
-    """The share of each running container that asks for a slot of the kubelet's.
+    """The share of each running container that requests a slot of the device plugin.
 
-    Ordinary init containers are passed over: the kubelet lists sidecars alone of them. So are slots that the scheduler
-    made a claim of.
+    Without ordinary init containers: the kubelet lists sidecars alone of them. Without slots that the scheduler made a
+    claim of.
     """
     spec, status = pod.get("spec", {}), pod.get("status", {})
     by_claim = (status.get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
     claimed = {(item["containerName"], item["resourceName"]) for item in by_claim}
     if status.get("phase") in ENDED_PHASES:
         return
-    told = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    running = {item["name"] for item in told if (item.get("state") or {}).get("running") is not None}
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    running = {item["name"] for item in statuses if (item.get("state") or {}).get("running") is not None}
     sidecars = [item for item in spec.get("initContainers") or () if item.get("restartPolicy") == "Always"]
     for container in [*spec.get("containers", ()), *sidecars]:
         if container["name"] in running:
-            yield from _asked_for(container, claimed)
+            yield from _requested(container, claimed)
 
 
-def _asked_for(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
+def _requested(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
     limits = (container.get("resources") or {}).get("limits") or {}
     for resource, quantity in limits.items():
         share = names.share_of_resource(resource)
@@ -74,20 +74,22 @@ class PodResourcesSource(Protocol):
 
 
 class KubeletReader:
-    """`view` is the last plausible reading; None before the first, and then nothing may be offered.
+    """`view`: the last reading that can be true; None before the first, and then nothing may be offered.
 
-    `error` says why a later one is not it: the kubelet did not answer, or what it lists cannot be true.
+    `error`: why the latest attempt gave no new view: the kubelet did not answer, or its list cannot be true. Empty when
+    it did.
     """
 
     def __init__(
         self, source: PodResourcesSource, clock: Callable[[], float], pods: Callable[[], Iterable[Object] | None]
     ) -> None:
-        """`pods`: this node's, by the API; None while they are not known, and every reading is then believed."""
+        """`pods`: this node's, from the API server; None: not known yet, and every reading is accepted."""
         self.view: KubeletView | None = None
         self.error = ""
         self._source = source
         self._clock = clock
         self._pods = pods
+        self._problems = LogOnChange(LOG)
 
     async def poll(self) -> None:
         try:
@@ -96,7 +98,7 @@ class KubeletReader:
             self._note(str(error))
             return
         pods = self._pods()
-        problem = None if pods is None else implausible(found.containers(), pods)
+        problem = None if pods is None else validate_listing(found.containers(), pods)
         self._note(problem or "")
         if problem is None:
             self.view = found
@@ -109,8 +111,8 @@ class KubeletReader:
         return view(started, allocatable, held, self.view)
 
     def _note(self, error: str) -> None:
-        if error and error != self.error:
-            LOG.warning("no new view of the kubelet's slots: %s", error)
-        elif self.error and not error:
-            LOG.info("the kubelet's slots are known again")
         self.error = error
+        if error:
+            self._problems.log("no new view of the kubelet's slots: %s", error)
+        else:
+            self._problems.clear(recovery="the kubelet's slots are known again")

@@ -1,8 +1,8 @@
-"""The device plugin's gRPC service: what the kubelet asks about one resource, as thin answers around `Hooks`.
+"""The device plugin's gRPC service: the kubelet's questions about one resource, answered by `Hooks`.
 
-Guarantees: Allocate never waits, and hands out only what is listed (`listing` says why); an id that it handed out is
-promised before the kubelet hears of it; a container for which `Hooks.not_ready` has a sentence does not start here,
-which the kubelet tries again.
+Guarantees: Allocate never waits, and hands out listed ids alone (`listing` says why); an id is pending before the
+kubelet gets the answer; a container for which `Hooks.not_ready` has a sentence does not start, and the kubelet tries
+again.
 """
 
 import asyncio
@@ -13,82 +13,93 @@ import grpc
 
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations
-from gpushare.agent.kubelet.registration import options
+from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations, preferred_slots
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
 
 READY_SECONDS = 20.0
-"""How long a container's start may wait here for its GPU; the kubelet gives up after 30 s, and tries again."""
+"""How long PreStartContainer waits for the container's GPU; the kubelet gives up after 30 s, and tries again."""
 READY_POLL_SECONDS = 0.5
 
 
 class Hooks(Protocol):
-    """What the plugin asks. LookupError, with a sentence for the user, where the ids cannot be had."""
+    """Answers for one resource. LookupError: no container can have these ids; its text is a sentence for the user."""
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
-        """Instantly: the kubelet starts no other pod meanwhile."""
+        """Must not wait: the kubelet starts no other pod meanwhile."""
         ...
 
     def allocated(self, device_ids: Sequence[str]) -> None:
-        """Told of each container that Allocate is about to give these ids."""
+        """Called for each container before Allocate answers with these ids."""
         ...
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        """None: a container with these ids may start; else the sentence that says why not yet."""
+        """None: a container with these ids may start; else a sentence: why not yet."""
         ...
-
-
-Preferred = Callable[[Sequence[str], Sequence[str], int], list[str]]
 
 
 class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
     """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
 
-    def __init__(self, hooks: Hooks, preferred: Preferred, clock: Callable[[], float], turns: AllocationLock) -> None:
+    def __init__(
+        self,
+        hooks: Hooks,
+        clock: Callable[[], float],
+        lock: AllocationLock,
+        ready_seconds: float = READY_SECONDS,
+        ready_poll_seconds: float = READY_POLL_SECONDS,
+    ) -> None:
+        """`clock`: seconds; the one that times the readings of the kubelet that `settle` gets."""
         self.watchers = 0
+        """Open streams of ListAndWatch."""
         self.watched_at = clock()
-        """When a stream was last seen open, as long as none is."""
+        """When the last stream ended, while none is open."""
         self._hooks = hooks
-        self._preferred = preferred
         self._clock = clock
-        self._turns = turns
+        self._lock = lock
+        self._ready_seconds = ready_seconds
+        self._ready_poll_seconds = ready_poll_seconds
         self._listing = Listing()
         self._devices: list[OfferedDevice] = []
         self._changed = asyncio.Event()
         self._closing = False
-        self._promises = PendingAllocations()
+        self._pending = PendingAllocations()
 
     @property
     def devices(self) -> list[OfferedDevice]:
-        """As the kubelet is told of them now."""
+        """The list that the kubelet gets now."""
         return self._devices
 
     def offer(self, devices: Sequence[OfferedDevice]) -> None:
-        """Replaces the offer: what was offered and is not any more is told as unhealthy for a while."""
+        """Replaces the offer: devices that it lacks are listed as unhealthy for a while."""
         self._listing.offer(devices, self._clock())
         self._list()
 
     def close(self) -> None:
-        """Open streams end; the kubelet then calls all devices unhealthy by itself."""
+        """Ends the open streams; the kubelet then takes all devices for unhealthy by itself."""
         self._closing = True
-        self._tell()
+        self._wake_streams()
 
-    def promised(self) -> frozenset[str]:
-        return self._promises.ids()
+    def pending(self) -> frozenset[str]:
+        """Device ids handed out that no reading of the kubelet has settled: it may not list them yet."""
+        return self._pending.ids()
 
     def settle(self, listed: Collection[str], allocatable: Collection[str], started: float) -> None:
-        self._promises.settle(listed, started)
-        self._listing.settle({*listed, *allocatable, *self._promises.ids()}, started)
+        """Ends pending allocations and withdrawals by a reading of PodResources begun at `started`.
+
+        `listed`: the ids that containers hold; `allocatable`: those that the kubelet believes to be healthy.
+        """
+        self._pending.settle(listed, started)
+        self._listing.settle({*listed, *allocatable, *self._pending.ids()}, started)
         self._list()
 
     def _list(self) -> None:
         devices = self._listing.devices()
         if devices != self._devices:
             self._devices = devices
-            self._tell()
+            self._wake_streams()
 
-    def _tell(self) -> None:
+    def _wake_streams(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -109,15 +120,15 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
             self.watched_at = self._clock()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
-        await self._turns.choosing()
+        await self._lock.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
-            ids = self._preferred(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
+            ids = preferred_slots(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
             answer.container_responses.add(deviceIDs=ids)
         return answer
 
     async def Allocate(self, request: Any, context: Any) -> Any:
-        self._turns.allocated()
+        self._lock.allocated()
         wanted = [list(one.devices_ids) for one in request.container_requests]
         try:
             responses = [self._allocate(ids) for ids in wanted]
@@ -125,7 +136,7 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _sentence(error))
         for ids in wanted:
             self._hooks.allocated(ids)
-            self._promises.add(ids, self._clock())
+            self._pending.add(ids, self._clock())
         return messages.AllocateResponse(container_responses=responses)
 
     def _allocate(self, ids: Sequence[str]) -> messages.ContainerAllocateResponse:
@@ -136,19 +147,23 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:
         ids = list(request.devices_ids)
-        deadline = self._clock() + READY_SECONDS
+        deadline = self._clock() + self._ready_seconds
         while (why := await self._not_ready(ids)) is not None:
-            if self._clock() + READY_POLL_SECONDS > deadline:
+            if self._clock() + self._ready_poll_seconds > deadline:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
-            await asyncio.sleep(READY_POLL_SECONDS)
+            await asyncio.sleep(self._ready_poll_seconds)
         return messages.PreStartContainerResponse()
 
     async def _not_ready(self, ids: list[str]) -> str | None:
         try:
             return await self._hooks.not_ready(ids)
         except LookupError as error:
-            # A GPU may be on its way back to the share; only this container waits for it.
+            # The GPU may come back to the share; no other container waits for it.
             return _sentence(error)
+
+
+def options() -> messages.DevicePluginOptions:
+    return messages.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
 def _sentence(error: LookupError) -> str:

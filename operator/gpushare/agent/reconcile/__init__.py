@@ -1,1 +1,1 @@
-"""What each GPU is to do, whether its daemon is ready, and the steps that lead there."""
+"""Decides for each GPU of the node: take, serve, drain, release; ready or not; slots offered. And carries it out."""

@@ -1,7 +1,7 @@
-"""What each GPU of this node is to do: the operator's assignments against what is on disk. Pure.
+"""The stage of each GPU of this node, from the operator's assignments and the files on disk. Pure.
 
-The disk is the node's memory: without news from the API a GPU stays what it is. Only an explicit list of assignments
-changes that, and even then a GPU is given up only once no container holds a slot of it.
+The disk is the node's memory: as long as the API server does not answer, a GPU stays with its share. Only an explicit
+list of assignments changes that, and even then a GPU is given back only once no container holds a slot of it.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,11 +16,11 @@ from gpushare.mps.wire import DaemonWanted
 class GpuStage(StrEnum):
     TAKE = "Take"  # assigned, nothing on disk yet
     SERVE = "Serve"
-    KEEP = "Keep"  # no news from the API: daemon and held slots go on, no free slot is offered
-    DRAIN = "Drain"  # the operator asked for it, be it to take the GPU away or to replace its MPS pod
+    KEEP = "Keep"  # assignments not known: daemon and held slots go on, no free slot is offered
+    DRAIN = "Drain"  # the operator takes the GPU away or replaces its MPS pod
     LEAVE = "Leave"  # the assignment is gone: drain, then stop
-    STOP = "Stop"  # told to stop; ends with the directory's removal
-    NOTHING_TO_DRAIN = "NothingToDrain"  # to be drained, but never taken
+    STOP = "Stop"  # daemon.json says stop; ends with the directory's removal
+    NOTHING_TO_DRAIN = "NothingToDrain"  # the operator drains it, but it was never taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ def plan(
     shares: Mapping[ShareName, GpuShare],
     drained: Collection[Uuid],
 ) -> dict[Uuid, GpuPlan]:
-    """`assignments`: None means no news. `drained`: GPUs whose free slots are withdrawn and that no container holds."""
+    """`assignments`: None: not known. `drained`: GPUs whose free slots are withdrawn and that no container holds."""
     assigned = {item.uuid: item for item in assignments or ()}
     plans = {}
     for uuid in sorted(assigned.keys() | on_disk.keys()):
-        wanted, item = on_disk.get(uuid), assigned.get(uuid)
-        if wanted is not None:
-            stage = _stage_on_disk(wanted, item, known=assignments is not None, drained=uuid in drained)
-            limits = _limits(wanted, shares.get(wanted.share))
-            ends = item is not None and item.share == wanted.share and item.end_clients
-            plans[uuid] = GpuPlan(uuid, wanted.share, stage, limits, ends)
+        desired, item = on_disk.get(uuid), assigned.get(uuid)
+        if desired is not None:
+            stage = _stage_on_disk(desired, item, known=assignments is not None, drained=uuid in drained)
+            limits = _limits(desired, shares.get(desired.share))
+            ends = item is not None and item.share == desired.share and item.end_clients
+            plans[uuid] = GpuPlan(uuid, desired.share, stage, limits, ends)
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
             share = shares.get(item.share)
@@ -57,16 +57,16 @@ def plan(
     return plans
 
 
-def _stage_on_disk(wanted: DaemonWanted, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
-    if wanted.stop:
+def _stage_on_disk(desired: DaemonWanted, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
+    if desired.stop:
         return GpuStage.STOP
     if not known:
         return GpuStage.KEEP
-    if item is None or item.share != wanted.share:
+    if item is None or item.share != desired.share:
         return GpuStage.STOP if drained else GpuStage.LEAVE
     return GpuStage.DRAIN if item.draining or item.paused else GpuStage.SERVE
 
 
-def _limits(wanted: DaemonWanted, share: GpuShare | None) -> Limits:
-    """A share that vanished, or that is being wound up, keeps the limits that are in force."""
-    return wanted.limits if share is None or wanted.stop else share.process_limits
+def _limits(desired: DaemonWanted, share: GpuShare | None) -> Limits:
+    """A GPU whose share is unknown, or that is being given back, keeps its limits."""
+    return desired.limits if share is None or desired.stop else share.process_limits

@@ -1,12 +1,11 @@
-"""A GPU's directory as the agent keeps it: daemon.json written, state.json read."""
+"""A GPU's directory on the node: the agent writes daemon.json and reads state.json."""
 
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.agent.gpus.compute_mode import original_mode
 from gpushare.api.gpunode import ComputeMode, Uuid
-from gpushare.mps.files import read_model, write_model
+from gpushare.mps.files import read_model, write_model, write_text
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.wire import DaemonState, DaemonWanted
 
@@ -30,12 +29,12 @@ class DaemonFiles:
 
 
 def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
-    """Every GPU that has a readable daemon.json."""
+    """Every GPU that has a readable daemon.json; an unreadable one is logged and left out."""
     found = {}
     for directory in gpu_dirs(root):
         wanted = read_model(directory.wanted, DaemonWanted)
         if wanted.value is None and not wanted.absent:
-            LOG.warning("GPU directory passed over: %s", wanted.reason)
+            LOG.warning("GPU directory ignored: %s", wanted.reason)
         if wanted.value is not None:
             found[directory.uuid] = DaemonFiles(
                 directory,
@@ -49,7 +48,7 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
 
 
 def prepare(directory: GpuDir) -> None:
-    """The directories that belong to the agent. pipe/ and log/ are the supervisor's, private to root."""
+    """Makes the directories that belong to the agent. The supervisor makes pipe/ and log/, private to root."""
     directory.path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     for path, mode in ((directory.path, 0o711), (directory.client, 0o755)):
         path.mkdir(exist_ok=True)
@@ -58,3 +57,17 @@ def prepare(directory: GpuDir) -> None:
 
 def write_wanted(directory: GpuDir, wanted: DaemonWanted) -> None:
     write_model(directory.wanted, wanted)
+
+
+def original_mode(directory: GpuDir) -> ComputeMode | None:
+    """The compute mode that was found before the GPU was taken; None: it was never changed."""
+    try:
+        return ComputeMode(directory.original_mode.read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def write_original_mode(directory: GpuDir, mode: ComputeMode) -> None:
+    """Only if an earlier agent did not write it: the mode found by then would be ours."""
+    if not directory.original_mode.exists():
+        write_text(directory.original_mode, mode.value + "\n")

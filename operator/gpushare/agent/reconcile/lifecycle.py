@@ -1,12 +1,9 @@
-"""Taking GPUs, keeping their limits, giving them back: the writing half of what `assignments` plans.
+"""Takes GPUs, keeps their limits and gives them back, as `assignments` plans it.
 
-Everything that touches the driver runs beside the tick, one action per GPU at a time, so a hanging GPU holds up nothing
-but itself. Each action is safe to repeat and is repeated until it succeeds; `notes` tells what it waits for.
-
-Giving a GPU back: when its daemon has ended, and what is undone then, in which order.
-
-Idempotent by what is on disk: `stop` in daemon.json is written first and that file goes last, so an agent that dies at
-any point goes on where the last one was.
+Guarantees: calls into the driver run beside the tick, one action per GPU at a time, so a hanging GPU holds up only
+itself. An action is repeated until it succeeds, and repeating is safe; `notes` says what it waits for. A GPU is given
+back only once its MPS daemon has ended: `stop` in daemon.json is written first and that file is removed last, so an
+agent that dies in between continues where the last one was.
 """
 
 import asyncio
@@ -15,15 +12,14 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.gpus import compute_mode
 from gpushare.agent.gpus.cdi import Gate
 from gpushare.agent.gpus.inventory import GpuView, Inventory
-from gpushare.agent.reconcile import daemon_files as daemons
-from gpushare.agent.reconcile import lifecycle as release
+from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
@@ -36,11 +32,12 @@ LOG = logging.getLogger(__name__)
 
 SILENT_SECONDS = 15.0
 """A supervisor that wrote nothing for so long does not run: it writes every 2 s, also while it waits for clients."""
+RETRY_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class StopEvidence:
-    """`stop_age`: seconds since daemon.json said stop; `now` is CLOCK_BOOTTIME."""
+    """Whether an MPS daemon has ended. `stop_age`: seconds since daemon.json says stop; `now`: CLOCK_BOOTTIME."""
 
     state: DaemonState | None
     stop_age: float
@@ -51,7 +48,7 @@ class StopEvidence:
 
 
 def waits_for(evidence: StopEvidence) -> str | None:
-    """What the release still waits for, as a sentence; None once nothing of the daemon is left."""
+    """A sentence: why the GPU cannot be given back yet; None: its MPS daemon has ended."""
     state = evidence.state
     if state is not None and state.stopped:
         return None
@@ -78,10 +75,9 @@ def remove(directory: GpuDir) -> None:
     directory.path.rmdir()
 
 
-RETRY_SECONDS = 3.0
-
-
 class Lifecycle:
+    """`notes`: what each GPU waits for, or why its last action failed."""
+
     def __init__(
         self,
         root: Path,
@@ -89,32 +85,31 @@ class Lifecycle:
         gate: Gate,
         clock: Callable[[], float],
         changed: Callable[[], None],
-        foreign: Callable[[], Sequence[ForeignHolder]],
         proc: Path = Path("/proc"),
         modes: ComputeModes = ComputeModes.MANAGE,
     ) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds; `changed` is called when an action has ended. `foreign`: pods that hold
-        whole GPUs of this node: no GPU is taken beside them, though the operator, which hears of them later, may assign
-        it.
-        """
+        """`clock`: CLOCK_BOOTTIME seconds. `changed`: called when an action has ended."""
         self.notes: dict[Uuid, str] = {}
         self._root = root
         self._inventory = inventory
         self._gate = gate
         self._clock = clock
         self._changed = changed
-        self._foreign = foreign
         self._proc = proc
         self._manages_modes = modes is ComputeModes.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
 
-    def advance(self, decision: GpuDecision, item: DaemonFiles | None) -> None:
-        """Does the next thing for one GPU, or starts it. Never waits for the driver."""
+    def advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
+        """Takes or starts the next step for one GPU. Never waits for the driver.
+
+        `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even one that the operator, which
+        knows of them later, assigned.
+        """
         planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
         match planned.stage, item:
             case GpuStage.TAKE, None:
-                self._take(planned, view)
+                self._take(planned, view, foreign)
             case GpuStage.STOP, DaemonFiles():
                 self._stop(item, view)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), DaemonFiles()):
@@ -122,7 +117,7 @@ class Lifecycle:
                 self._keep(planned, item, view)
 
     def forget(self, present: set[Uuid]) -> None:
-        """Drops notes of GPUs that no plan names any more."""
+        """Drops the notes of all GPUs but `present`."""
         self.notes = {uuid: note for uuid, note in self.notes.items() if uuid in present}
 
     async def close(self) -> None:
@@ -130,38 +125,35 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._actions.values(), return_exceptions=True)
 
-    def _take(self, planned: GpuPlan, view: GpuView | None) -> None:
+    def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder]) -> None:
         if planned.limits is None:
             self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
         elif view is None or view.lost:
             self.notes[planned.uuid] = "NVML does not reach this GPU"
-        elif holders := self._foreign():
-            holder = holders[0]
+        elif foreign:
+            holder = foreign[0]
             self.notes[planned.uuid] = f"pod {holder.namespace}/{holder.pod} of this node holds {holder.resource}"
         else:
-            wanted = DaemonWanted(uuid=planned.uuid, share=planned.share, limits=planned.limits)
-            self._act(planned.uuid, "taking the GPU", lambda: self._take_now(wanted))
+            desired = DaemonWanted(uuid=planned.uuid, share=planned.share, limits=planned.limits)
+            self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
 
-    async def _take_now(self, wanted: DaemonWanted) -> None:
-        directory = gpu_dir(self._root, wanted.uuid)
-        daemons.prepare(directory)
+    async def _take_now(self, desired: DaemonWanted) -> None:
+        directory = gpu_dir(self._root, desired.uuid)
+        daemon_files.prepare(directory)
         if self._manages_modes:
-            await compute_mode.take(self._inventory, wanted.uuid, directory)
-        daemons.write_wanted(directory, wanted)
-        LOG.info("GPU %s is taken for GpuShare %s", wanted.uuid, wanted.share)
+            await self._set_exclusive(desired.uuid, directory)
+        daemon_files.write_wanted(directory, desired)
+        LOG.info("GPU %s is taken for GpuShare %s", desired.uuid, desired.share)
 
     def _keep(self, planned: GpuPlan, item: DaemonFiles, view: GpuView | None) -> None:
         if planned.limits is not None and planned.limits != item.wanted.limits:
-            daemons.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
+            daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
         if view is None or view.lost or not self._manages_modes:
             return
         if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
-            self._act(
-                planned.uuid,
-                "setting the compute mode",
-                lambda: compute_mode.take(self._inventory, planned.uuid, item.directory),
-            )
+            action = partial(self._set_exclusive, planned.uuid, item.directory)
+            self._act(planned.uuid, "setting the compute mode", action)
 
     def _note_leaving(self, decision: GpuDecision) -> None:
         uuid = decision.plan.uuid
@@ -177,16 +169,16 @@ class Lifecycle:
     def _stop(self, item: DaemonFiles, view: GpuView | None) -> None:
         uuid = item.wanted.uuid
         if not item.wanted.stop:
-            daemons.write_wanted(item.directory, item.wanted.model_copy(update={"stop": True}))
-            LOG.info("GPU %s: the daemon of GpuShare %s is told to end", uuid, item.wanted.share)
+            daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"stop": True}))
+            LOG.info("GPU %s: the daemon of GpuShare %s is asked to end", uuid, item.wanted.share)
             return
         server = item.state.server_pid if item.state else None
         shown = view is not None and server in {process.pid for process in view.processes.compute}
-        waits = release.waits_for(
-            release.StopEvidence(
+        waits = waits_for(
+            StopEvidence(
                 state=item.state,
                 stop_age=time.time() - item.written_at,
-                control_alive=self._is_control(item.state.control_pid if item.state else None),
+                control_alive=self._is_daemon(item.state.control_pid if item.state else None),
                 server_shown=shown and not (view is not None and view.lost),
                 now=self._clock(),
             )
@@ -194,16 +186,30 @@ class Lifecycle:
         if waits is not None:
             self.notes[uuid] = waits
         else:
-            self._act(uuid, "giving the GPU back", lambda: self._give_back(item))
+            self._act(uuid, "giving the GPU back", partial(self._give_back, item))
 
     async def _give_back(self, item: DaemonFiles) -> None:
-        await compute_mode.restore(self._inventory, item.wanted.uuid, item.directory)
+        await self._restore_mode(item)
         self._gate.close(item.wanted.uuid)
-        release.remove(item.directory)
+        remove(item.directory)
         LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)
 
-    def _is_control(self, pid: int | None) -> bool:
-        """Whether that process is a control daemon: a PID alone may be somebody else's by now."""
+    async def _set_exclusive(self, uuid: Uuid, directory: GpuDir) -> None:
+        """Sets EXCLUSIVE_PROCESS; the mode found before is on disk first. Errors: NvmlError, HungError, OSError."""
+        found = await self._inventory.mode(uuid)
+        daemon_files.write_original_mode(directory, found)
+        if found is not ComputeMode.EXCLUSIVE_PROCESS:
+            await self._inventory.set_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
+
+    async def _restore_mode(self, item: DaemonFiles) -> None:
+        """Nothing to do for a lost GPU: a reset gives it the default mode. Errors: NvmlError, HungError."""
+        original = daemon_files.original_mode(item.directory)
+        view = self._inventory.views.get(item.wanted.uuid)
+        if original is not None and view is not None and not view.lost:
+            await self._inventory.set_mode(item.wanted.uuid, original)
+
+    def _is_daemon(self, pid: int | None) -> bool:
+        """Whether that process is an MPS daemon: the PID may have been reused."""
         try:
             return pid is not None and b"nvidia-cuda-mps-control" in (self._proc / str(pid) / "cmdline").read_bytes()
         except OSError:

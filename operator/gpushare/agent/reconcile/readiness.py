@@ -1,7 +1,8 @@
-"""Whether one GPU's daemon may serve clients. Pure: an ordered chain, the first failing check is told.
+"""Whether one GPU's MPS daemon may serve clients: an ordered chain of checks, of which the first failure counts. Pure.
 
-A verdict rests on what is fresh alone: the supervisor's heartbeat, and a look by NVML that is younger than the server
-it must show. ACTIVE alone proves nothing: after a fatal fault a server stays ACTIVE although it let the GPU go.
+Guarantees: READY needs a fresh heartbeat of the supervisor, and an NVML reading that was taken after the server
+appeared and shows its context. ACTIVE alone proves nothing: after a fatal fault a server stays ACTIVE although it has
+let the GPU go.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from gpushare.mps.wire import FRESH_SECONDS, DaemonState, DaemonWanted
 
 @dataclass(frozen=True, slots=True)
 class ReadinessInput:
-    """All that a verdict is taken from. `now` and times are CLOCK_BOOTTIME seconds of this boot."""
+    """Everything that readiness depends on. `now` and times are CLOCK_BOOTTIME seconds of this boot."""
 
     wanted: DaemonWanted
     state: DaemonState | None
@@ -23,7 +24,7 @@ class ReadinessInput:
     client_control: bool
     """Whether client/control exists."""
     server_since: float
-    """When this agent first read the present server_pid."""
+    """When this agent first read the current server_pid."""
     now: float
     modes: ComputeModes = ComputeModes.MANAGE
 
@@ -40,17 +41,18 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether it serves: a full table is none of the running clients' concern."""
+        """Whether it serves its clients: a full client table does not concern those that run."""
         return self.takes_clients or self.reason is DaemonReason.CLIENT_TABLE_FULL
 
 
-def with_room(verdict: Readiness, contexts: int, ceiling: int, processes: int, free_slots: bool) -> Readiness:
-    """The verdict in view of the server's table of clients: no slot is promised that could not be used.
+def with_room(readiness: Readiness, contexts: int, ceiling: int, processes: int, free_slots: bool) -> Readiness:
+    """CLIENT_TABLE_FULL instead of READY where a free slot could not be used.
 
-    `contexts` of at most `ceiling` are taken; a client needs `processes`. Where no slot is free, nothing is promised.
+    `contexts` of at most `ceiling` are taken in the server's client table; a client needs `processes`. `free_slots`:
+    whether there is a slot to give.
     """
-    if not verdict.takes_clients or not free_slots or contexts + processes <= ceiling:
-        return verdict
+    if not readiness.takes_clients or not free_slots or contexts + processes <= ceiling:
+        return readiness
     return Readiness(
         DaemonReason.CLIENT_TABLE_FULL,
         f"{contexts} of {ceiling} client contexts are taken and a client may need {processes}: running clients go on, "
@@ -58,18 +60,18 @@ def with_room(verdict: Readiness, contexts: int, ceiling: int, processes: int, f
     )
 
 
-def judge(evidence: ReadinessInput) -> Readiness:
+def readiness_of(evidence: ReadinessInput) -> Readiness:
     share, state, view = evidence.wanted.share, evidence.state, evidence.view
     if evidence.wanted.stop:
-        return Readiness(DaemonReason.STOPPING, f"the GPU leaves GpuShare {share}; its daemon is told to end")
+        return Readiness(DaemonReason.STOPPING, f"the GPU leaves GpuShare {share}; its daemon is asked to end")
     if view is None:
         return Readiness(DaemonReason.DAEMON_FAILED, "NVML does not show this GPU")
     if state is None or state.share != share:
         return Readiness(DaemonReason.PENDING, f"the MPS pod of GpuShare {share} has not taken this GPU yet")
     for check in _CHAIN:
-        verdict = check(evidence, state, view)
-        if verdict is not None:
-            return verdict
+        failure = check(evidence, state, view)
+        if failure is not None:
+            return failure
     return Readiness(DaemonReason.READY)
 
 
@@ -106,10 +108,10 @@ def _limits(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readine
     wanted, found = evidence.wanted.limits, state.in_force
     if wanted == found:
         return None
-    told = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
+    current = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
     return Readiness(
         DaemonReason.LIMITS_NOT_IN_FORCE,
-        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {told}",
+        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {current}",
     )
 
 

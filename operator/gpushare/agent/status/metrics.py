@@ -161,8 +161,8 @@ def _shared(decision: GpuDecision, state: DaemonState | None) -> Iterator[Sample
     yield SLOTS.of(offer.per_gpu, *where)
     yield OFFERED.of(len(offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)), *where)
     yield HELD.of(len(decision.held), *where)
-    yield READY.of(decision.verdict.ready, *where)
-    yield REASON.of(1, *where, decision.verdict.reason.value)
+    yield READY.of(decision.readiness.ready, *where)
+    yield REASON.of(1, *where, decision.readiness.reason.value)
     if state is not None:
         yield RESTARTS.of(state.restarts, *where)
         yield FAULTS.of(state.faults, *where)

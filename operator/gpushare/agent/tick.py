@@ -1,0 +1,99 @@
+"""One turn of the agent's main loop: decide on every GPU, then apply what differs.
+
+Guarantees: a tick never waits for the driver. Without an answer of the API server no GPU is given back. Nothing is
+offered before the kubelet was read. Nothing is written where nothing differs.
+"""
+
+from collections.abc import Iterator
+
+from gpushare.agent.dra.driver import ClaimDelivery, Offered
+from gpushare.agent.gpus import cdi
+from gpushare.agent.hooks import MpsHooks, SlotHooks
+from gpushare.agent.kubelet.service import Hooks
+from gpushare.agent.reconcile.decision import DecisionInput
+from gpushare.agent.reconcile.lifecycle import Lifecycle
+from gpushare.agent.reconcile.slots import GpuOffer, offered_devices
+from gpushare.agent.state import AgentState
+from gpushare.agent.status.meters import MeteredHooks, NodeMeters
+from gpushare.agent.status.status import foreign_holders
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+
+
+class Tick:
+    def __init__(
+        self, state: AgentState, gate: cdi.Gate, lifecycle: Lifecycle, delivery: ClaimDelivery, meters: NodeMeters
+    ) -> None:
+        self._state = state
+        self._gate = gate
+        self._lifecycle = lifecycle
+        self._delivery = delivery
+        self._meters = meters
+
+    async def run(self) -> None:
+        given = self._state.decide()
+        self._advance_gpus()
+        self._apply_gates()
+        await self._apply_offers(given)
+        self._offer_to_claims(given)
+        self._state.carried_out(given)
+
+    def hooks(self, resource: str) -> Hooks:
+        """Slots are timed; users do not wait for our own MPS pods."""
+        share = names.share_of_resource(resource)
+        return MpsHooks(self._state) if share is None else MeteredHooks(SlotHooks(share, self._state), self._meters)
+
+    def _advance_gpus(self) -> None:
+        state = self._state
+        foreign = foreign_holders(state.pods.objects.values())
+        for uuid, decision in state.decisions.items():
+            self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
+        self._lifecycle.forget(set(state.decisions))
+
+    def _apply_gates(self) -> None:
+        state, views = self._state, self._state.inventory.views
+        ready = {uuid for uuid, item in state.decisions.items() if item.readiness.takes_clients and uuid in views}
+        passable = ready if state.devices.by_cdi else set()
+        for uuid in self._gate.uuids() - passable:
+            self._gate.close(uuid)
+        for uuid in passable:
+            self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid])))
+
+    async def _apply_offers(self, given: DecisionInput) -> None:
+        state = self._state
+        patient = state.clock() - state.started_at < state.settings.intervals.patience
+        if given.kubelet is None or (patient and not state.informed):
+            return
+        offers: dict[ShareName, list[GpuOffer]] = {}
+        for uuid in state.on_disk:
+            if uuid in state.decisions and not self._is_claimed(given, uuid):
+                decision = state.decisions[uuid]
+                offers.setdefault(decision.plan.share, []).append(decision.offer)
+        deliverable = bool(state.inventory.views) and not state.devices.problem()
+        changed = await state.plugins.apply(
+            {share: offered_devices(items) for share, items in offers.items()}, self.hooks, mps=deliverable
+        )
+        closed = {offer.uuid for items in offers.values() for offer in items if not offer.accepting}
+        if state.withdrew(closed) or changed:
+            state.kubelet_due.set()
+
+    def _is_claimed(self, given: DecisionInput, uuid: Uuid) -> bool:
+        """Whether the GPU's share is delivered by claims; of an unknown share, whether a claim holds a part of it."""
+        share = self._state.decisions[uuid].plan.share
+        model = given.shares.get(share)
+        return model.by_claims if model else (share, uuid) in self._state.claims.holdings()
+
+    def _offer_to_claims(self, given: DecisionInput) -> None:
+        if not self._state.informed:
+            return
+        self._delivery.offer(tuple(self._claimable(given)))
+        closed = self._delivery.closed()
+        if closed is not None:
+            self._state.closed_to_claims(closed)
+
+    def _claimable(self, given: DecisionInput) -> Iterator[Offered]:
+        for uuid in self._state.on_disk:
+            decision = self._state.decisions.get(uuid)
+            share = given.shares.get(decision.plan.share) if decision else None
+            if decision is not None and share is not None and share.by_claims:
+                yield Offered(decision, share, self._state.inventory.views.get(uuid))
