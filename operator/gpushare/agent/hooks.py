@@ -1,7 +1,7 @@
 """The kubelet's questions about a resource, answered from AgentState as it is at that moment.
 
-Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room; a container starts when its
-GPU is ready and has room for it (`reconcile.slots`). Nothing here waits, reads a disk or asks a driver. Each method
+Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room; a container starts when
+its GPU is ready and has room for it (`reconcile.slots`). Nothing here waits, reads a disk or asks a driver. Each method
 raises LookupError where it has no answer; the text says why, for the pod's event.
 """
 

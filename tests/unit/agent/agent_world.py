@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpushare.agent.agent import Agent
+from prometheus_client import CollectorRegistry
+
+from gpushare.agent.agent import Agent, Interfaces
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.holdings import HeldDevice
 from gpushare.agent.kubelet.listing import OfferedDevice
 from gpushare.agent.kubelet.podresources import PodResourcesError
-from gpushare.agent.kubelet.preferred import preferred_slots
 from gpushare.agent.kubelet.service import DeviceService
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
-from gpushare.agent.settings import AgentSettings
-from gpushare.agent.termination.terminate import ClientTerminator
-from gpushare.agent.usage.enforcement import ViolationEnforcer
+from gpushare.agent.settings import AgentSettings, Intervals
+from gpushare.agent.state import AgentState
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeModes
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
@@ -62,7 +63,10 @@ class FakeKube:
             raise KubeError(404, "NotFound", name) from None
 
     async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
-        return {"items": list(self.objects[resource].values()), "metadata": {"resourceVersion": str(self._version)}}
+        return {
+            "items": list(self.objects.get(resource, {}).values()),
+            "metadata": {"resourceVersion": str(self._version)},
+        }
 
     async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
         queue: asyncio.Queue[Object] = asyncio.Queue()
@@ -106,6 +110,8 @@ class FakeKubelet:
     services: dict[str, DeviceService] = field(default_factory=dict)
     readings: int = 0
     down: bool = False
+    later: float = 0.0
+    """Seconds by which the readings that plugins get are later than they were taken."""
 
     async def held(self) -> list[HeldDevice]:
         if self.down:
@@ -129,7 +135,7 @@ class FakeKubelet:
 
     def plugin(self, resource: str, hooks: Any) -> Any:
         self.hooks[resource] = hooks
-        self.services[resource] = DeviceService(hooks, preferred_slots, boot_clock, AllocationLock(boot_clock))
+        self.services[resource] = DeviceService(hooks, boot_clock, AllocationLock(boot_clock))
         return FakePlugin(self, resource)
 
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
@@ -144,7 +150,10 @@ class FakePlugin:
     def __init__(self, kubelet: FakeKubelet, resource: str) -> None:
         self._kubelet, self._resource = kubelet, resource
         self._service = kubelet.services[resource]
-        self.promised, self.settle, self.offer = self._service.promised, self._service.settle, self._service.offer
+        self.pending, self.offer = self._service.pending, self._service.offer
+
+    def settle(self, listed: Any, allocatable: Any, started: float) -> None:
+        self._service.settle(listed, allocatable, started + self._kubelet.later)
 
     def listed(self) -> bool:
         return bool(self._service.devices)
@@ -198,33 +207,33 @@ class World:
         self.root.mkdir()
         self.proc.mkdir()
         self.supervised = True
+        self.brief_seconds = Intervals().brief
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, modes: ComputeModes = ComputeModes.MANAGE) -> None:
+        intervals = Intervals(
+            tick=0.1, gpus=0.2, kubelet=0.2, observe=0.3, status=0.5, clear=1.0, brief=self.brief_seconds
+        )
         settings = AgentSettings(
             node="n",
             pod="agent",
             root=self.root,
+            kubelet_dir=self.root.parent / "kubelet",
             cdi_dir=self.cdi,
             simulation_dir="/sim",
             compute_modes=modes,
-            status_seconds=0.5,
-            clear_seconds=1.0,
+            intervals=intervals,
         )
-        endings = ClientTerminator(self.root, lambda _: self.daemons, self.proc)
-        enforcement = ViolationEnforcer("n", endings, lambda _: self.daemons, self.teller, boot_clock, self.proc)
-        kubelet = self.kubelet
-        self.agent = Agent(
-            settings,
-            self.kube,
-            self.nvml,
-            kubelet,
-            kubelet.plugin,
-            enforcement,
-            proc=self.proc,  # type: ignore[arg-type]
-        )
+        kubelet, control = self.kubelet, lambda _: self.daemons
+        interfaces = Interfaces(self.kube, self.nvml, kubelet, kubelet.plugin, control, self.teller, self.proc)  # type: ignore[arg-type]
+        self.agent = Agent(settings, interfaces, NodeMeters(CollectorRegistry()))
         self._tasks.append(asyncio.create_task(self.agent.run()))
+
+    @property
+    def state(self) -> AgentState:
+        assert self.agent is not None
+        return self.agent.state
 
     async def stop(self) -> None:
         while self._tasks:
@@ -296,6 +305,12 @@ class World:
         """The agent has begun and ended a reading of the kubelet."""
         before = self.kubelet.readings
         await self.until(lambda: self.kubelet.readings >= before + 2)
+
+    async def ticks(self, count: int) -> None:
+        """The agent has ended so many ticks more."""
+        for _ in range(count):
+            before = self.state.ticked_at
+            await self.until(lambda before=before: self.state.ticked_at > before)
 
     async def serving(self) -> None:
         """GPU-0 is assigned to share a and offered."""

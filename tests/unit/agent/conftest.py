@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.agent import agent
 from gpushare.api.gpunode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError
+from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from tests.unit.agent.agent_world import World
 
 
@@ -58,6 +57,10 @@ class FakeNvml:
         clients = tuple(self.clients.get(uuid, ()))
         return GpuProcesses(clients, (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
 
+    def wait_for_xids(self, seconds: float) -> list[Xid]:
+        threading.Event().wait(seconds)
+        return []
+
     def close(self) -> None:
         pass
 
@@ -77,11 +80,7 @@ def nvml() -> FakeNvml:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(agent, "TICK_SECONDS", 0.1)
-    monkeypatch.setattr(agent, "KUBELET_SECONDS", 0.2)
-    monkeypatch.setattr(agent, "NVML_SECONDS", 0.2)
-    monkeypatch.setattr(agent, "OBSERVE_SECONDS", 0.3)
+async def world(tmp_path: Path, nvml: FakeNvml) -> AsyncIterator[World]:
     world = World(tmp_path, nvml)
     mps = asyncio.create_task(world.mps())
     world.start()

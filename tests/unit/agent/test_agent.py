@@ -81,7 +81,8 @@ async def test_draining_withdraws_waits_for_the_last_container_and_then_says_dra
     world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
     world.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
     await world.until(lambda: world.kubelet.ids() == ["GPU-0::3"])
-    await asyncio.sleep(0.6)
+    await world.read()
+    await world.ticks(3)
     assert not world.daemon()["drained"]
     assert world.gates()
     world.kubelet.holders = set()
@@ -141,7 +142,7 @@ async def test_told_to_leave_compute_modes_it_puts_back_what_an_earlier_agent_ch
     await world.serving()
     await world.stop()
     world.start(ComputeModes.LEAVE)
-    await world.until(lambda: world.agent is not None and world.agent.unready() is None)
+    await world.until(lambda: world.state.unready() is None)
     world.kube.assign()
     await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
     assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
@@ -161,7 +162,7 @@ async def test_a_lost_gpunode_is_no_news_and_comes_back(world: World) -> None:
     await world.serving()
     world.kube.remove(GPU_NODES, "n")
     await world.until(lambda: "n" in world.kube.objects[GPU_NODES], 10)
-    await asyncio.sleep(0.3)
+    await world.ticks(3)
     assert len(world.kubelet.ids()) == 4
     assert world.gates()
 
@@ -181,7 +182,7 @@ async def test_a_restarted_agent_finds_its_gpus_as_they_were(world: World) -> No
     await world.stop()
     assert len(world.kubelet.ids()) == 4
     world.start()
-    await world.until(lambda: world.agent is not None and world.agent.unready() is None)
+    await world.until(lambda: world.state.unready() is None)
     watching.cancel()
     assert not closed
     assert len(world.kubelet.ids()) == 4
@@ -216,9 +217,9 @@ async def test_an_idle_node_writes_nothing(world: World) -> None:
     await world.serving()
     await world.until(lambda: world.daemon().get("ready"))
     await world.until(lambda: "WithinGrants" in [item["type"] for item in world.status()["conditions"]])
-    await asyncio.sleep(0.5)
+    await world.ticks(5)
     written = world.kube.status_writes
-    await asyncio.sleep(1.5)
+    await world.ticks(12)
     assert world.kube.status_writes == written
 
 

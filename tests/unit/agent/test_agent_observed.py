@@ -33,11 +33,8 @@ async def serve(world: World, memory_mib: int) -> None:
 
 async def test_a_client_within_its_grant_is_read_and_is_no_finding(world: World) -> None:
     await serve(world, 4000)
-    await world.until(
-        lambda: world.agent and world.agent.known.observed.get("GPU-0") and world.agent.known.observed["GPU-0"].usages
-    )
-    assert world.agent is not None
-    (usage,) = world.agent.known.observed["GPU-0"].usages
+    await world.until(lambda: world.state.observed.get("GPU-0") and world.state.observed["GPU-0"].usages)
+    (usage,) = world.state.observed["GPU-0"].usages
     assert (usage.pod, usage.container, usage.memory_mib) == ("pod-1", "app", 4000)
     await world.until(lambda: within_grants(world).get("status") == "True")
     assert findings(world) == []

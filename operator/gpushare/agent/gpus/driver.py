@@ -144,7 +144,7 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
 
 
 def _programs(mount: Path, folder: str) -> dict[str, str]:
-    """Without scripts: some installers wrap the driver's programs, and containers do not have the paths in a wrapper."""
+    """Without scripts: some installers wrap the driver's programs, and a container lacks the paths in a wrapper."""
     found = _entries(mount, folder, EXECUTABLES)
     return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
 

@@ -144,9 +144,8 @@ class DevicePlugin:
         services.add_DevicePluginServicer_to_server(self._service, server)
 
     def _abandoned(self) -> bool:
-        if self._service.watchers:
-            return False
-        return self._clock() - max(self._registered_at, self._service.watched_at) > self._times.abandoned
+        quiet = self._clock() - max(self._registered_at, self._service.watched_at)
+        return not self._service.watchers and quiet > self._times.abandoned
 
 
 async def register(kubelet: Path, endpoint: str, resource: str, seconds: float = REGISTER_SECONDS) -> None:

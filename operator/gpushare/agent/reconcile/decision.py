@@ -89,7 +89,7 @@ def idle(share: ShareName, uuid: Uuid, withdrawn_at: float | None, view: Kubelet
 
 
 def unclaimed(closed_since: float | None, now: float, prepared: Slots) -> bool:
-    """As `idle`, of a GPU that claims are allocated of. `closed_since`: when the ResourceSlice was first seen closed."""
+    """As `idle`, of a GPU that claims are allocated of. `closed_since`: when its device was first seen tainted."""
     return closed_since is not None and now - closed_since >= SCHEDULER_SECONDS and not prepared
 
 

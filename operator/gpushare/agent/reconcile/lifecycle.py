@@ -103,8 +103,8 @@ class Lifecycle:
     def advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
         """Takes or starts the next step for one GPU. Never waits for the driver.
 
-        `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even one that the operator, which
-        knows of them later, assigned.
+        `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even if the operator, which sees
+        them later, has assigned it.
         """
         planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
         match planned.stage, item:

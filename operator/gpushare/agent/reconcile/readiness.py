@@ -108,10 +108,10 @@ def _limits(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readine
     wanted, found = evidence.wanted.limits, state.in_force
     if wanted == found:
         return None
-    current = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
+    read = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
     return Readiness(
         DaemonReason.LIMITS_NOT_IN_FORCE,
-        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {current}",
+        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {read}",
     )
 
 

@@ -10,8 +10,8 @@ that has started is never held back, however often it restarts. A share may shri
 its start, and the kubelet may hand out a slot that the agent is just withdrawing: to refuse it in Allocate would make
 the pod Failed, so its container waits before it starts. Which containers count is decided by who has started: neither a
 slot's number nor the time of its allocation shows that.
-Does not guarantee this across a restart of the agent, where every container with a slot counts as started; nor where the
-kubelet gives one slot to two containers, which count as one (see `allocation_lock`).
+Does not guarantee this across a restart of the agent, where every container with a slot counts as started; nor where
+the kubelet gives one slot to two containers, which count as one (see `allocation_lock`).
 """
 
 from collections.abc import Iterable

@@ -9,33 +9,33 @@ from gpushare.agent.aio.blocking import BlockingCaller, HungError
 
 
 async def test_an_answer_and_an_error_come_through() -> None:
-    lane = BlockingCaller("gpu", seconds=5)
-    assert await lane.call(divmod, 7, 2) == (3, 1)
+    caller = BlockingCaller("gpu", seconds=5)
+    assert await caller.call(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        await lane.call(divmod, 1, 0)
-    assert await lane.call(max, 1, 2) == 2
+        await caller.call(divmod, 1, 0)
+    assert await caller.call(max, 1, 2) == 2
 
 
 async def test_a_hanging_call_is_given_up_and_later_ones_are_refused_at_once() -> None:
     release = threading.Event()
-    lane = BlockingCaller("gpu", seconds=1)
+    caller = BlockingCaller("gpu", seconds=1)
     with pytest.raises(HungError, match="no answer"):
-        await lane.call(release.wait)
+        await caller.call(release.wait)
     with pytest.raises(HungError, match="still hangs"):
-        lane.call(int).send(None)  # refused before anything is waited for
+        caller.call(int).send(None)  # refused before anything is waited for
     release.set()
 
 
 async def test_once_the_hanging_call_has_returned_the_lane_is_free_again() -> None:
     release = threading.Event()
-    lane = BlockingCaller("gpu", seconds=0.05)
+    caller = BlockingCaller("gpu", seconds=0.05)
     with pytest.raises(HungError):
-        await lane.call(release.wait)
+        await caller.call(release.wait)
     release.set()
     for _ in range(100):
         try:
-            assert await lane.call(int) == 0
+            assert await caller.call(int) == 0
             return
         except HungError:
             await asyncio.sleep(0.01)
-    pytest.fail("the lane stayed blocked")
+    pytest.fail("the caller stayed blocked")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.dra import claims as module
 from gpushare.agent.dra.allocation import ClaimRefused
-from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, Claims
-from gpushare.agent.dra.specs import ClaimSpecs
+from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, ClaimPreparer
+from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import RESOURCE_CLAIMS, KubeError, Object, Resource
@@ -18,29 +17,35 @@ from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
 
 READY = Readiness(DaemonReason.READY)
 STARTING = Readiness(DaemonReason.STARTING, "the server is not there yet")
-PLACE = ("a", "GPU-0")
+SHARE_GPU = ("a", "GPU-0")
 
 
 class Node:
-    """One GPU of share a; tests change what is known of it."""
+    """One GPU of share a, as the state and the API server of the code under test; tests change what is known of it."""
+
+    node = "n"
 
     def __init__(self, directory: Path) -> None:
         self.objects: dict[str, Object] = {"c": claim()}
         self.gpu: ClaimableGpu | None = ClaimableGpu("GPU-0", share(), READY)
         self.pods: dict[str, Object] = {POD_UID: pod()}
-        self.changes = 0
+        self.tick_due = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Set once the GPU was asked for."""
         self.directory = directory
-        self.claims = self.agent()
+        self.restart()
 
-    def agent(self) -> Claims:
-        """One that was just started."""
-        return Claims(self, "n", ClaimSpecs(self.directory), self.found, lambda: self.pods, self.changed)  # type: ignore[arg-type]
+    def restart(self) -> None:
+        """The agent."""
+        self.claims = PreparedClaims(self.directory)
+        self.preparer = ClaimPreparer(self, self, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
 
-    def found(self, device: str) -> ClaimableGpu | None:
-        return self.gpu if device == "gpu-0" else None
+    def pods_by_uid(self) -> dict[str, Object]:
+        return self.pods
 
-    def changed(self) -> None:
-        self.changes += 1
+    def claimable(self) -> list[ClaimableGpu]:
+        self.asked.set()
+        return [self.gpu] if self.gpu else []
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         if resource == RESOURCE_CLAIMS:
@@ -50,43 +55,44 @@ class Node:
         return {"metadata": {"name": name, "labels": {"team": "ml"}}}
 
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
-        return await self.claims.prepare("ns", name, uid)
+        return await self.preparer.prepare("ns", name, uid)
 
     def specs(self) -> list[str]:
         return sorted(path.name for path in self.directory.iterdir()) if self.directory.exists() else []
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(module, "READY_SECONDS", 0.4)
-    monkeypatch.setattr(module, "READY_POLL_SECONDS", 0.05)
+def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "cdi")
 
 
 async def test_a_claim_is_held_from_its_preparation_until_the_kubelet_gives_it_up(node: Node) -> None:
     prepared = await node.prepare()
     assert (prepared.parts[0].uuid, prepared.parts[0].grant.threads) == ("GPU-0", 10)
-    assert node.claims.holdings() == {PLACE: frozenset({0})}
-    assert node.claims.pods() == {PLACE: frozenset({"ns/p"})}
-    assert node.claims.containers()["ns", "p", "app"].grant == prepared.parts[0].grant
-    node.claims.unprepare(UID)
-    assert (node.claims.holdings(), node.specs(), node.changes, node.claims.count) == ({}, [], 2, 1)
-    node.claims.unprepare(UID)
+    assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
+    assert node.claims.pods(node.pods.values()) == {SHARE_GPU: frozenset({"ns/p"})}
+    assert node.claims.containers(node.pods.values())["ns", "p", "app"].grant == prepared.parts[0].grant
+    assert node.tick_due.is_set()
+    node.tick_due.clear()
+    node.preparer.unprepare(UID)
+    assert node.tick_due.is_set()
+    assert (node.claims.holdings(), node.specs(), node.claims.count) == ({}, [], 1)
+    node.preparer.unprepare(UID)
 
 
 async def test_preparing_twice_is_preparing_once_even_while_the_gpu_is_not_ready(node: Node) -> None:
     first = await node.prepare()
     node.gpu = ClaimableGpu("GPU-0", share(), STARTING)
     assert await node.prepare() == first
-    assert node.changes == 1
+    assert node.claims.count == 1
 
 
 async def test_a_restarted_agent_knows_what_is_prepared_and_can_give_it_up(node: Node) -> None:
     first = await node.prepare()
-    node.claims = node.agent()
-    assert node.claims.holdings() == {PLACE: frozenset({0})}
+    node.restart()
+    assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
     assert await node.prepare() == first
-    node.claims.unprepare(UID)
+    node.preparer.unprepare(UID)
     assert node.specs() == []
 
 
@@ -94,7 +100,7 @@ async def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> N
     await node.prepare()
     node.objects["c"] = claim(result(shareID="other", consumedCapacity={"threads": "30", "memory": "4Gi"}))
     assert (await node.prepare()).parts[0].grant.threads == 30
-    assert node.claims.holdings() == {PLACE: frozenset({0})}
+    assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
 
 
 async def test_each_part_keeps_its_number_while_others_come_and_go(node: Node) -> None:
@@ -103,11 +109,11 @@ async def test_each_part_keeps_its_number_while_others_come_and_go(node: Node) -
         node.objects[f"c{number}"] = claim(name=f"c{number}", uid=uid)
         node.pods[POD_UID] = pod(claims={"gpu": f"c{number}"})
         await node.prepare(f"c{number}", uid)
-    node.claims.unprepare(uids[0])
-    assert node.claims.holdings() == {PLACE: frozenset({1, 2})}
+    node.preparer.unprepare(uids[0])
+    assert node.claims.holdings() == {SHARE_GPU: frozenset({1, 2})}
     node.pods[POD_UID] = pod()
     await node.prepare()
-    assert node.claims.holdings() == {PLACE: frozenset({0, 1, 2})}
+    assert node.claims.holdings() == {SHARE_GPU: frozenset({0, 1, 2})}
 
 
 def lose_gpu(node: Node) -> None:
@@ -162,20 +168,20 @@ async def test_what_cannot_be_prepared_is_refused_and_leaves_nothing(
     with pytest.raises(ClaimRefused) as refused:
         await node.prepare()
     assert words in str(refused.value)
-    assert (node.claims.holdings(), node.specs(), node.changes) == ({}, [], 0)
+    assert (node.claims.holdings(), node.specs(), node.tick_due.is_set()) == ({}, [], False)
 
 
 @pytest.mark.parametrize("uid", ["", "../../etc/passwd", UID.upper() + "x"])
 async def test_only_a_uid_becomes_part_of_a_files_name(node: Node, uid: str) -> None:
     with pytest.raises(ClaimRefused, match="which is none"):
         await node.prepare(uid=uid)
-    node.claims.unprepare(uid)
+    node.preparer.unprepare(uid)
 
 
 async def test_a_claim_waits_for_its_gpu_and_is_prepared_as_soon_as_that_is_ready(node: Node) -> None:
     not_ready(node)
     waiting = asyncio.create_task(node.prepare())
-    await asyncio.sleep(0.1)
+    await node.asked.wait()
     assert not waiting.done()
     node.gpu = ClaimableGpu("GPU-0", share(), READY)
     assert (await waiting).uid == UID

@@ -9,11 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from gpushare.agent.dra import plugin as module
 from gpushare.agent.dra.allocation import ClaimRefused
 from gpushare.agent.dra.plugin import DraPlugin
+from gpushare.agent.dra.prepared import PreparedClaim, PreparedPart
 from gpushare.agent.dra.service import DeviceHealth
-from gpushare.agent.dra.specs import PreparedClaim, PreparedPart
 from gpushare.agent.proto import (
     dra_v1_pb2,
     dra_v1_pb2_grpc,
@@ -49,14 +48,13 @@ class Hooks:
 
 
 @pytest.fixture
-async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[DraPlugin, Hooks, Path]]:
+async def served() -> AsyncIterator[tuple[DraPlugin, Hooks, Path]]:
     """In a folder of a short name: a socket's path may have 107 bytes."""
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
     hooks = Hooks()
     with tempfile.TemporaryDirectory() as name:
         socket = Path(name) / "plugins_registry" / "gpushare.dev.sock"
         socket.parent.mkdir()
-        plugin = DraPlugin(Path(name), hooks)
+        plugin = DraPlugin(Path(name), hooks, poll_seconds=0.05)
         plugin.start()
         await until(socket.exists)
         yield plugin, hooks, socket
@@ -103,14 +101,14 @@ async def test_claims_are_prepared_each_for_itself(served: Any, messages: Any, s
 
 
 @pytest.mark.parametrize(("messages", "services"), HEALTH, ids=["v1", "v1alpha1"])
-async def test_health_is_told_at_once_and_at_every_change(served: Any, messages: Any, services: Any) -> None:
+async def test_health_is_sent_at_once_and_at_every_change(served: Any, messages: Any, services: Any) -> None:
     plugin, _, socket = served
-    plugin.health.tell([DeviceHealth("n", "gpu-0")])
+    plugin.health.set([DeviceHealth("n", "gpu-0")])
     async with asyncio.timeout(30), channel(socket) as connection:
         stream = services.DRAResourceHealthStub(connection).NodeWatchResources(messages.NodeWatchResourcesRequest())
         first = (await stream.read()).devices[0]
         assert (first.device.pool_name, first.device.device_name, first.health) == ("n", "gpu-0", messages.HEALTHY)
-        plugin.health.tell([DeviceHealth("n", "gpu-0", "GpuLost: it fell off the bus")])
+        plugin.health.set([DeviceHealth("n", "gpu-0", "GpuLost: it fell off the bus")])
         second = (await stream.read()).devices[0]
         assert (second.health, second.message) == (messages.UNHEALTHY, "GpuLost: it fell off the bus")
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.gpus import inventory as module
 from gpushare.agent.gpus.inventory import DriverVersions, Inventory
 from gpushare.api.gpunode import ComputeMode
 
@@ -41,12 +40,9 @@ async def test_so_does_one_that_nvml_does_not_list_any_more(nvml: Any) -> None:
     assert not inventory.views["GPU-0"].lost
 
 
-async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(
-    nvml: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "CALL_SECONDS", 0.1)
+async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(nvml: Any) -> None:
     nvml.hanging = {"GPU-0"}
-    inventory = Inventory(nvml, clock)
+    inventory = Inventory(nvml, clock, call_seconds=0.1)
     await inventory.poll()
     assert {uuid: view.lost for uuid, view in inventory.views.items()} == {"GPU-0": True, "GPU-1": False}
     nvml.release.set()

@@ -4,8 +4,13 @@ import asyncio
 
 import pytest
 
-from gpushare.agent.kubelet import allocation_lock as module
-from gpushare.agent.kubelet.allocation_lock import AllocationLock, LockedPodResources
+from gpushare.agent.kubelet.allocation_lock import (
+    CHOSEN_SECONDS,
+    RECORDED_SECONDS,
+    WAIT_SECONDS,
+    AllocationLock,
+    LockedPodResources,
+)
 from gpushare.agent.kubelet.holdings import HeldDevice
 
 HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]
@@ -42,7 +47,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def turns(clock: Clock) -> AllocationLock:
+def lock(clock: Clock) -> AllocationLock:
     return AllocationLock(clock)
 
 
@@ -52,43 +57,44 @@ def kubelet() -> Kubelet:
 
 
 @pytest.fixture
-def source(kubelet: Kubelet, turns: AllocationLock) -> LockedPodResources:
-    return LockedPodResources(kubelet, turns)
+def source(kubelet: Kubelet, lock: AllocationLock) -> LockedPodResources:
+    return LockedPodResources(kubelet, lock)
 
 
 async def settle() -> None:
     """Gives every task a few chances to go on."""
-    await asyncio.sleep(0.05)
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
-async def test_a_reading_waits_from_the_choice_until_the_allocation_is_written_down(
-    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock, clock: Clock
+async def test_a_reading_waits_from_the_choice_until_the_allocation_is_recorded(
+    kubelet: Kubelet, source: LockedPodResources, lock: AllocationLock, clock: Clock
 ) -> None:
-    await turns.choosing()
+    await lock.choosing()
     reading = asyncio.create_task(source.held())
     await settle()
-    turns.allocated()
+    lock.allocated()
     await settle()
     assert kubelet.asked == 0
-    clock.now += module.WRITTEN_SECONDS
+    clock.now += RECORDED_SECONDS
     assert await asyncio.wait_for(reading, 5) == HELD
 
 
 async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
-    source: LockedPodResources, turns: AllocationLock, clock: Clock
+    source: LockedPodResources, lock: AllocationLock, clock: Clock
 ) -> None:
-    await turns.choosing()
-    clock.now += module.CHOSEN_SECONDS
+    await lock.choosing()
+    clock.now += CHOSEN_SECONDS
     assert await asyncio.wait_for(source.held(), 5) == HELD
 
 
 async def test_a_choice_waits_for_the_reading_under_way(
-    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock
+    kubelet: Kubelet, source: LockedPodResources, lock: AllocationLock
 ) -> None:
     kubelet.may_answer.clear()
     reading = asyncio.create_task(source.held())
     await settle()
-    choosing = asyncio.create_task(turns.choosing())
+    choosing = asyncio.create_task(lock.choosing())
     await settle()
     assert not choosing.done()
     kubelet.may_answer.set()
@@ -97,30 +103,28 @@ async def test_a_choice_waits_for_the_reading_under_way(
 
 
 async def test_a_choice_does_not_wait_long_for_a_kubelet_that_does_not_answer(
-    kubelet: Kubelet, source: LockedPodResources, turns: AllocationLock
+    kubelet: Kubelet, source: LockedPodResources, lock: AllocationLock
 ) -> None:
     kubelet.may_answer.clear()
     reading = asyncio.create_task(source.held())
     await settle()
-    await asyncio.wait_for(turns.choosing(), module.WAIT_SECONDS + 5)
+    await asyncio.wait_for(lock.choosing(), WAIT_SECONDS + 5)
     assert not reading.done()
     reading.cancel()
 
 
 async def test_in_a_burst_of_allocations_a_reading_gets_its_turn_between_two(
-    source: LockedPodResources, turns: AllocationLock
+    source: LockedPodResources, lock: AllocationLock
 ) -> None:
-    await turns.choosing()
-    turns.allocated()
+    await lock.choosing()
+    lock.allocated()
     reading = asyncio.create_task(source.held())
     await settle()
     assert not reading.done()
-    await turns.choosing()
+    await lock.choosing()
     assert reading.done()
 
 
-async def test_what_can_be_allocated_is_asked_for_at_any_time(
-    source: LockedPodResources, turns: AllocationLock
-) -> None:
-    await turns.choosing()
+async def test_what_can_be_allocated_is_asked_for_at_any_time(source: LockedPodResources, lock: AllocationLock) -> None:
+    await lock.choosing()
     assert await source.allocatable() == {("gpushare.dev/a", "GPU-0::0")}

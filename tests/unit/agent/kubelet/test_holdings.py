@@ -39,7 +39,7 @@ def test_only_slots_of_ours_count_and_each_is_somebodys() -> None:
     assert found.allocatable == {("a", "GPU-1"): {3}}
     assert found.held == {("a", "GPU-1"): {0, 7}, ("b", "GPU-2"): {1}}
     assert found.pods() == {("a", "GPU-1"): {"ml/x", "web/y"}, ("b", "GPU-2"): {"ml/x"}}
-    assert found.places() == {APP: ("a", "GPU-1"), OTHER: ("a", "GPU-1"), TOOL: ("b", "GPU-2")}
+    assert found.share_gpus() == {APP: ("a", "GPU-1"), OTHER: ("a", "GPU-1"), TOOL: ("b", "GPU-2")}
     assert found.containers() == {"a": 2, "b": 1}
 
 

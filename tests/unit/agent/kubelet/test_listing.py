@@ -1,14 +1,28 @@
-"""What the kubelet is told of devices that are not offered any more."""
+"""The list that the kubelet gets, allocations that it does not show yet, and the ids that it should choose."""
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, Listing, OfferedDevice
+from gpushare.agent.kubelet.listing import (
+    PENDING_SECONDS,
+    WITHDRAWN_SECONDS,
+    Listing,
+    OfferedDevice,
+    PendingAllocations,
+    preferred_slots,
+    settled,
+)
+from gpushare.api import names
 
 A, B = OfferedDevice("GPU-1::0", True, 1), OfferedDevice("GPU-1::1", True, None)
 UNHEALTHY_B = replace(B, healthy=False)
+SLOTS = st.integers(0, 60)
+DEVICE_IDS = st.builds(names.slot_id, st.sampled_from(["GPU-a", "GPU-b", "GPU-c"]), SLOTS) | st.sampled_from(
+    ["odd", ""]
+)
 LATER = 10.0 + WITHDRAWN_SECONDS
 
 
@@ -20,7 +34,7 @@ def shrunk() -> Listing:
     return listing
 
 
-def test_a_withdrawn_device_is_told_as_unhealthy_before_it_vanishes() -> None:
+def test_a_withdrawn_device_is_listed_as_unhealthy_before_it_vanishes() -> None:
     listing = shrunk()
     assert listing.devices() == [A, UNHEALTHY_B]
     listing.settle((), LATER)
@@ -69,9 +83,73 @@ def test_no_id_vanishes_within_the_time_nor_while_it_is_named(events: list[tuple
             listing.offer([OfferedDevice(device_id, True, None) for device_id in sorted(ids)], now)
         else:
             listing.settle(ids, now)
-        told = {device.id: device.healthy for device in listing.devices()}
-        for device_id in before - told.keys():
+        listed = {device.id: device.healthy for device in listing.devices()}
+        for device_id in before - listed.keys():
             assert not is_offer
             assert device_id not in ids
             assert now >= healthy_at[device_id] + WITHDRAWN_SECONDS
-        healthy_at.update({device_id: now for device_id, healthy in told.items() if healthy})
+        healthy_at.update({device_id: now for device_id, healthy in listed.items() if healthy})
+
+
+@pytest.mark.parametrize(
+    ("sentence", "listed", "started", "expected"),
+    [
+        ("listed by a reading that began later: the kubelet's word holds from now on", True, 100.1, True),
+        ("a reading that began before the allocation lists the pod that had the id before", True, 99.9, False),
+        ("and one that began at the same instant may", True, 100.0, False),
+        ("a later reading without it may have come before the kubelet wrote it down", False, 100.1, False),
+        ("a minute later an id without a pod is free", False, 100.1 + PENDING_SECONDS, True),
+        ("and not a moment before", False, 100.0 + PENDING_SECONDS, False),
+    ],
+)
+def test_settled(sentence: str, listed: bool, started: float, expected: bool) -> None:
+    assert settled(100.0, listed, started) is expected, sentence
+
+
+def test_each_id_is_settled_by_itself() -> None:
+    pending = PendingAllocations()
+    pending.add(["a", "b"], 1.0)
+    pending.settle({"b", "of nobody here"}, 2.0)
+    assert pending.ids() == {"a"}
+
+
+def test_a_reading_of_the_pod_before_does_not_settle_an_id_that_was_handed_out_again() -> None:
+    pending = PendingAllocations()
+    pending.add(["a"], 1.0)
+    pending.add(["a"], 3.0)
+    pending.settle({"a"}, 2.0)
+    assert pending.ids() == {"a"}
+    pending.settle({"a"}, 4.0)
+    assert pending.ids() == frozenset()
+
+
+@given(st.sets(DEVICE_IDS, max_size=40), st.sets(DEVICE_IDS, max_size=5), st.integers(-1, 50))
+def test_preferred_ids_are_available_ones_without_repetition_that_include_what_must_be(
+    available: set[str], must: set[str], size: int
+) -> None:
+    chosen = preferred_slots(sorted(available), sorted(must), size)
+    assert len(chosen) == len(set(chosen))
+    assert must <= set(chosen) <= available | must
+    assert len(chosen) == max(len(must), min(size, len(available | must)))
+
+
+@given(st.sets(DEVICE_IDS, min_size=1, max_size=40))
+def test_the_gpu_with_most_free_ids_is_preferred(available: set[str]) -> None:
+    def free(device_id: str) -> int:
+        return sum(1 for other in available if other.rpartition("::")[0] == device_id.rpartition("::")[0])
+
+    chosen = preferred_slots(sorted(available), [], 1)[0]
+    if "::" in chosen:
+        assert all(free(chosen) >= free(other) for other in available if "::" in other)
+    else:
+        assert all(free(other) <= 1 for other in available if "::" in other)
+
+
+def test_a_share_s_gpus_fill_evenly() -> None:
+    free = [names.slot_id(gpu, slot) for gpu in ("GPU-a", "GPU-b") for slot in range(3)]
+    taken = []
+    for _ in range(6):
+        chosen = preferred_slots(free, [], 1)[0]
+        free.remove(chosen)
+        taken.append(chosen)
+    assert taken == ["GPU-a::0", "GPU-b::0", "GPU-a::1", "GPU-b::1", "GPU-a::2", "GPU-b::2"]

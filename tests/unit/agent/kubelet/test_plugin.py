@@ -11,11 +11,9 @@ import grpc
 import pytest
 
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
-from gpushare.agent.kubelet import plugin
-from gpushare.agent.kubelet import service as device_service
-from gpushare.agent.kubelet.allocation_lock import WRITTEN_SECONDS, AllocationLock
+from gpushare.agent.kubelet.allocation_lock import RECORDED_SECONDS, AllocationLock
 from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice
-from gpushare.agent.kubelet.plugin import DevicePlugin
+from gpushare.agent.kubelet.plugin import DevicePlugin, PluginTimes
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.api import names
 from tests.unit.agent.fake_kubelet import FakeKubelet
@@ -29,6 +27,21 @@ EDITS = ContainerEdits(
     devices=(DeviceNode("/dev/nvidia7", "/dev/nvidia0"),),
     cdi_devices=("gpushare.dev/gpu=GPU-1",),
 )
+
+
+QUICK = PluginTimes(poll=0.05, max_retry=0.2, abandoned=0.2, ready=0.3, ready_poll=0.02)
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return self.now
 
 
 class FakeHooks:
@@ -60,14 +73,6 @@ def kubelet_dir() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(plugin, "MAX_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(device_service, "READY_POLL_SECONDS", 0.02)
-    monkeypatch.setattr(device_service, "READY_SECONDS", 0.3)
-
-
 @pytest.fixture
 async def kubelet(kubelet_dir: Path) -> AsyncIterator[FakeKubelet]:
     fake = FakeKubelet(kubelet_dir)
@@ -81,13 +86,18 @@ def hooks() -> FakeHooks:
 
 
 @pytest.fixture
-def turns() -> AllocationLock:
-    return AllocationLock(time.monotonic)
+def lock_clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-async def served(kubelet_dir: Path, hooks: FakeHooks, turns: AllocationLock) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, turns)
+def lock(lock_clock: Clock) -> AllocationLock:
+    return AllocationLock(lock_clock)
+
+
+@pytest.fixture
+async def served(kubelet_dir: Path, hooks: FakeHooks, lock: AllocationLock) -> AsyncIterator[DevicePlugin]:
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, lock, QUICK)
     yield served
     await served.stop()
 
@@ -148,12 +158,16 @@ async def test_a_wiped_socket_is_made_again(kubelet: FakeKubelet, served: Device
     await kubelet.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.lists) == 2)
 
 
-async def test_a_kubelet_that_comes_late_is_found(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+async def test_a_kubelet_that_comes_late_is_found(
+    kubelet: FakeKubelet, served: DevicePlugin, caplog: pytest.LogCaptureFixture
+) -> None:
     for path in (kubelet.plugins, kubelet.pod_resources.parent):
         path.rmdir()
     served.offer([SLOT])
     await served.start()
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(8):
+        while "not registered, trying again" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.01)
     for path in (kubelet.plugins, kubelet.pod_resources.parent):
         path.mkdir()
     await kubelet.start()
@@ -168,17 +182,30 @@ async def test_a_refused_registration_is_tried_again(kubelet: FakeKubelet, serve
     assert len(kubelet.registrations) == 1
 
 
-async def test_a_kubelet_that_watches_no_more_is_told_again(
-    kubelet: FakeKubelet, served: DevicePlugin, monkeypatch: pytest.MonkeyPatch
+async def test_a_kubelet_that_stops_watching_gets_another_registration_and_one_that_watches_does_not(
+    kubelet_dir: Path, kubelet: FakeKubelet, hooks: FakeHooks, lock: AllocationLock
 ) -> None:
-    monkeypatch.setattr(plugin, "ABANDONED_SECONDS", 0.2)
+    clock = Clock()
+    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, clock, lock, QUICK)
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    await asyncio.sleep(0.5)
+    clock.now += QUICK.abandoned + 1
+    await read_often(clock)
     assert len(kubelet.registrations) == 1
     await kubelet.stop_watching()
+    await read_often(clock)
+    clock.now += QUICK.abandoned + 1
     await kubelet.until(lambda: len(kubelet.registrations) == 2)
+    await served.stop()
+
+
+async def read_often(clock: Clock) -> None:
+    """The plugin, which reads the clock at each turn, has made a few."""
+    before = clock.reads
+    async with asyncio.timeout(8):
+        while clock.reads < before + 4:  # noqa: ASYNC110 - a clock has no event
+            await asyncio.sleep(0.01)
 
 
 async def test_a_restarted_agent_replaces_the_socket_that_was_left(
@@ -190,7 +217,7 @@ async def test_a_restarted_agent_replaces_the_socket_that_was_left(
     await kubelet.until(lambda: kubelet.lists)
 
 
-async def test_a_withdrawn_device_is_told_as_unhealthy_and_vanishes_later(
+async def test_a_withdrawn_device_is_listed_as_unhealthy_and_vanishes_later(
     kubelet: FakeKubelet, served: DevicePlugin
 ) -> None:
     await kubelet.start()
@@ -204,7 +231,7 @@ async def test_a_withdrawn_device_is_told_as_unhealthy_and_vanishes_later(
     assert kubelet.lists[1:] == [{"GPU-1::0": "Healthy", "GPU-1::1": "Unhealthy"}, {"GPU-1::0": "Healthy"}]
 
 
-async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_until_its_promise_ends(
+async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_while_it_is_pending(
     kubelet: FakeKubelet, served: DevicePlugin
 ) -> None:
     await kubelet.start()
@@ -234,7 +261,7 @@ async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_
         await allocate(kubelet, OTHER.id)
     assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "GPU-1::1" in (refused.value.details() or "")
-    assert (served.promised(), hooks.given) == (frozenset(), [])
+    assert (served.pending(), hooks.given) == (frozenset(), [])
 
 
 async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
@@ -272,12 +299,12 @@ async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_id
     assert (node.host_path, node.container_path, node.permissions) == ("/dev/nvidia7", "/dev/nvidia0", "rw")
     assert [device.name for device in first.cdi_devices] == ["gpushare.dev/gpu=GPU-1"]
     assert hooks.asked == hooks.given == [["GPU-1::0"], ["GPU-1::1"]]
-    assert served.promised() == {"GPU-1::0", "GPU-1::1"}
+    assert served.pending() == {"GPU-1::0", "GPU-1::1"}
     served.settle({"GPU-1::0"}, (), time.monotonic())
-    assert served.promised() == {"GPU-1::1"}
+    assert served.pending() == {"GPU-1::1"}
 
 
-async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
+async def test_allocate_refuses_with_the_sentence_and_leaves_nothing_pending(
     kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
 ) -> None:
     hooks.refusal = "GPU GPU-1 does not belong to GpuShare inference any more"
@@ -288,7 +315,7 @@ async def test_allocate_refuses_with_the_sentence_and_promises_nothing(
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await allocate(kubelet, SLOT.id)
     assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, hooks.refusal)
-    assert served.promised() == frozenset()
+    assert served.pending() == frozenset()
     assert hooks.given == []
 
 
@@ -333,7 +360,7 @@ async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubele
 
 
 async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
-    kubelet: FakeKubelet, served: DevicePlugin, turns: AllocationLock
+    kubelet: FakeKubelet, served: DevicePlugin, lock: AllocationLock, lock_clock: Clock
 ) -> None:
     await kubelet.start()
     served.offer([SLOT])
@@ -341,14 +368,14 @@ async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
     await kubelet.until(lambda: kubelet.lists)
     one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
     await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[one]))
-    reading = asyncio.create_task(read(turns))
-    await asyncio.sleep(WRITTEN_SECONDS + 0.1)
-    assert not reading.done()
+    reading = asyncio.create_task(read(lock))
+    lock_clock.now += RECORDED_SECONDS
     await allocate(kubelet, SLOT.id)
     assert not reading.done()
+    lock_clock.now += RECORDED_SECONDS
     await asyncio.wait_for(reading, 5)
 
 
-async def read(turns: AllocationLock) -> None:
-    async with turns.reading():
+async def read(lock: AllocationLock) -> None:
+    async with lock.reading():
         pass

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.kubelet.reader import implausible
+from gpushare.agent.kubelet.reader import validate_listing
 
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
@@ -69,10 +69,10 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
     ],
 )  # fmt: skip
 def test_what_a_reading_misses(sentence: str, listed: dict[str, int], pods: list[dict[str, Any]], misses: bool) -> None:
-    assert (implausible(listed, pods) is not None) is misses, sentence
+    assert (validate_listing(listed, pods) is not None) is misses, sentence
 
 
 def test_the_sentence_names_the_resource_and_both_numbers() -> None:
-    told = implausible(ONE, [pod(RUNNING), pod(RUNNING)])
-    assert told is not None
-    assert "lists 1 slots of gpushare.dev/a, but 2 containers" in told
+    problem = validate_listing(ONE, [pod(RUNNING), pod(RUNNING)])
+    assert problem is not None
+    assert "lists 1 slots of gpushare.dev/a, but 2 containers" in problem

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.reconcile.readiness import ReadinessInput, judge, with_room
+from gpushare.agent.reconcile.readiness import ReadinessInput, readiness_of, with_room
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, ComputeModes, Limits
 from gpushare.mps.wire import DaemonState, DaemonWanted
@@ -67,7 +67,7 @@ def view(**changes: object) -> ReadinessInput:
     ],
 )  # fmt: skip
 def test_verdict(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:
-    verdict = judge(evidence)
+    verdict = readiness_of(evidence)
     assert verdict.reason is reason, sentence
     assert verdict.ready == (reason is DaemonReason.READY)
     assert verdict.ready or verdict.message or evidence.state is not None
@@ -88,22 +88,22 @@ FULL = "48 of 48 client contexts are taken and a client may need 1"
 def test_no_slot_is_promised_that_could_not_be_used(
     sentence: str, contexts: int, processes: int, free_slots: bool, takes: bool
 ) -> None:
-    verdict = with_room(judge(GOOD), contexts, 48, processes, free_slots)
+    verdict = with_room(readiness_of(GOOD), contexts, 48, processes, free_slots)
     assert verdict.takes_clients is takes, sentence
     assert verdict.ready, "running clients are served either way"
     assert takes or verdict.reason is DaemonReason.CLIENT_TABLE_FULL
 
 
 def test_a_daemon_that_is_not_ready_is_told_before_its_full_table() -> None:
-    assert with_room(judge(view(lost=True)), 48, 48, 1, True).reason is DaemonReason.GPU_LOST
+    assert with_room(readiness_of(view(lost=True)), 48, 48, 1, True).reason is DaemonReason.GPU_LOST
 
 
 def test_a_full_table_is_told_with_its_figures() -> None:
-    assert with_room(judge(GOOD), 48, 48, 1, True).message.startswith(FULL)
+    assert with_room(readiness_of(GOOD), 48, 48, 1, True).message.startswith(FULL)
 
 
 def test_the_limits_refusal_tells_both_values() -> None:
-    message = judge(state(in_force=Limits(threads=100, memory_mib=1))).message
+    message = readiness_of(state(in_force=Limits(threads=100, memory_mib=1))).message
     assert "50 %" in message
     assert "16384 MiB" in message
     assert "100 %, 1 MiB" in message

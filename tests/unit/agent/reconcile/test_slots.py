@@ -1,17 +1,13 @@
-"""The rules of what is offered and preferred, for every GPU, share and moment."""
+"""Which slots the kubelet is offered, and how many started containers one that has a slot waits for."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.kubelet.preferred import preferred_slots
-from gpushare.agent.reconcile.slots import offered_slots
-from gpushare.api import names
+from gpushare.agent.reconcile.slots import StartCapacity, offered_slots, waits_for
 
 SLOTS = st.integers(0, 60)
 HELD = st.sets(SLOTS, max_size=50)
-DEVICE_IDS = st.builds(names.slot_id, st.sampled_from(["GPU-a", "GPU-b", "GPU-c"]), SLOTS) | st.sampled_from(
-    ["odd", ""]
-)
 
 
 @given(st.integers(0, 48), HELD, st.booleans(), st.booleans())
@@ -47,33 +43,20 @@ def test_after_shrinking_the_pods_on_high_slots_count() -> None:
     assert [item.slot for item in offered] == [0, 5, 6, 7]
 
 
-@given(st.sets(DEVICE_IDS, max_size=40), st.sets(DEVICE_IDS, max_size=5), st.integers(-1, 50))
-def test_preferred_ids_are_available_ones_without_repetition_that_include_what_must_be(
-    available: set[str], must: set[str], size: int
+@pytest.mark.parametrize(
+    ("sentence", "unstarted", "held", "per_gpu", "expected"),
+    [
+        ("fewer others than the share has", {1}, {0, 1}, 2, None),
+        ("as many others as the share has: one of them must end", {2}, {0, 1, 2}, 2, 2),
+        ("more than it has, after it shrank", {3}, {0, 1, 2, 3}, 1, 3),
+        ("a high slot counts as one, not by its number", {7}, {5, 7}, 2, None),
+        ("a slot that the last reading still shows with the container before", {1}, {0, 1}, 2, None),
+        ("where none has started they do not wait for each other", {0, 1, 2}, {0, 1, 2}, 2, None),
+        ("one that ended before it started is nobody", {2, 3}, {0, 2}, 2, None),
+        ("the share is not known any more", {2}, {0, 1, 2}, None, None),
+    ],
+)
+def test_waits_for(
+    sentence: str, unstarted: set[int], held: set[int], per_gpu: int | None, expected: int | None
 ) -> None:
-    chosen = preferred_slots(sorted(available), sorted(must), size)
-    assert len(chosen) == len(set(chosen))
-    assert must <= set(chosen) <= available | must
-    assert len(chosen) == max(len(must), min(size, len(available | must)))
-
-
-@given(st.sets(DEVICE_IDS, min_size=1, max_size=40))
-def test_the_gpu_with_most_free_ids_is_preferred(available: set[str]) -> None:
-    def free(device_id: str) -> int:
-        return sum(1 for other in available if other.rpartition("::")[0] == device_id.rpartition("::")[0])
-
-    chosen = preferred_slots(sorted(available), [], 1)[0]
-    if "::" in chosen:
-        assert all(free(chosen) >= free(other) for other in available if "::" in other)
-    else:
-        assert all(free(other) <= 1 for other in available if "::" in other)
-
-
-def test_a_share_s_gpus_fill_evenly() -> None:
-    free = [names.slot_id(gpu, slot) for gpu in ("GPU-a", "GPU-b") for slot in range(3)]
-    taken = []
-    for _ in range(6):
-        chosen = preferred_slots(free, [], 1)[0]
-        free.remove(chosen)
-        taken.append(chosen)
-    assert taken == ["GPU-a::0", "GPU-b::0", "GPU-a::1", "GPU-b::1", "GPU-a::2", "GPU-b::2"]
+    assert waits_for(unstarted, StartCapacity(frozenset(held), per_gpu)) == expected, sentence

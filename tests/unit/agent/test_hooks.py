@@ -1,34 +1,20 @@
-"""Containers that have a slot of a GPU that is full."""
+"""What a share's hooks answer: which containers may start on a GPU that is full or not ready."""
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.hooks import SlotHooks
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.reconcile.slots import SlotHooks, StartCapacity, waits_for
+from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpushare import GpuShare
+from tests.unit.agent.agent_world import SHARE
 
-
-@pytest.mark.parametrize(
-    ("sentence", "unstarted", "held", "per_gpu", "expected"),
-    [
-        ("fewer others than the share has", {1}, {0, 1}, 2, None),
-        ("as many others as the share has: one of them must end", {2}, {0, 1, 2}, 2, 2),
-        ("more than it has, after it shrank", {3}, {0, 1, 2, 3}, 1, 3),
-        ("a high slot counts as one, not by its number", {7}, {5, 7}, 2, None),
-        ("a slot that the last reading still shows with the container before", {1}, {0, 1}, 2, None),
-        ("where none has started they do not wait for each other", {0, 1, 2}, {0, 1, 2}, 2, None),
-        ("one that ended before it started is nobody", {2, 3}, {0, 2}, 2, None),
-        ("the share is not known any more", {2}, {0, 1, 2}, None, None),
-    ],
-)
-def test_waits_for(
-    sentence: str, unstarted: set[int], held: set[int], per_gpu: int | None, expected: int | None
-) -> None:
-    assert waits_for(unstarted, StartCapacity(frozenset(held), per_gpu)) == expected, sentence
+CLIENTS = SHARE["spec"]["clients"]
 
 
 @dataclass
@@ -38,13 +24,29 @@ class Gpu:
     per_gpu: int = 4
     started: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
-    verdict: Readiness = field(default_factory=lambda: Readiness(DaemonReason.READY))
+    readiness: Readiness = field(default_factory=lambda: Readiness(DaemonReason.READY))
 
     def __post_init__(self) -> None:
-        self.hooks = SlotHooks("a", lambda *_: ContainerEdits(), lambda *_: self.verdict, lambda *_: self.room())
+        self.hooks = SlotHooks("a", self)  # type: ignore[arg-type]
 
-    def room(self) -> StartCapacity:
-        return StartCapacity(frozenset(self.started | self.waiting), self.per_gpu)
+    # As the hooks see it: the state of an agent with this GPU.
+
+    node: str = "n"
+    on_disk: tuple[str, ...] = ("GPU-1",)
+
+    @property
+    def decisions(self) -> dict[str, GpuDecision]:
+        plan = GpuPlan("GPU-1", "a", GpuStage.SERVE, None)
+        held = frozenset[int]()
+        return {"GPU-1": GpuDecision(plan, self.readiness, held, False, GpuOffer("GPU-1", self.per_gpu, held, True))}
+
+    @property
+    def shares(self) -> dict[str, GpuShare]:
+        return {"a": GpuShare.model_validate({**SHARE, "spec": {"clients": {**CLIENTS, "perGpu": self.per_gpu}}})}
+
+    def held(self, share: str, uuid: str) -> frozenset[int]:
+        assert (share, uuid) == ("a", "GPU-1")
+        return frozenset(self.started | self.waiting)
 
     def allocate(self, slot: int) -> None:
         self.hooks.allocated([f"GPU-1::{slot}"])
@@ -75,7 +77,7 @@ async def test_a_container_starts_only_while_fewer_hold_the_gpu_than_its_share_h
 ) -> None:
     gpu = Gpu(per_gpu=8)
     for what, slot in events:
-        held, running = gpu.room().held, set(gpu.started)
+        held, running = gpu.held("a", "GPU-1"), set(gpu.started)
         if what == "resize":
             gpu.per_gpu = max(slot, 1)
         elif what == "end":
@@ -125,8 +127,8 @@ async def test_a_container_of_an_earlier_agent_counts_as_started() -> None:
 
 
 async def test_a_container_still_has_to_wait_for_room_when_its_gpu_gets_ready() -> None:
-    gpu = Gpu(per_gpu=1, started={0}, verdict=Readiness(DaemonReason.STARTING, "soon"))
+    gpu = Gpu(per_gpu=1, started={0}, readiness=Readiness(DaemonReason.STARTING, "soon"))
     gpu.allocate(1)
     assert await gpu.start(1) == "GPU GPU-1: Starting: soon"
-    gpu.verdict = Readiness(DaemonReason.READY)
+    gpu.readiness = Readiness(DaemonReason.READY)
     assert "waiting until enough" in (await gpu.start(1) or "")

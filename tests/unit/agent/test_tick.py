@@ -1,9 +1,8 @@
-"""The agent's core between Allocate and the kubelet's next list."""
+"""What a tick offers to the kubelet, between Allocate and the kubelet's next list."""
 
 import pytest
 
-from gpushare.agent.kubelet import listing
-from gpushare.agent.reconcile import decision
+from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS
 from gpushare.kube.client import GPU_SHARES, PODS, Object
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.agent_world import SHARE, World, read_wanted
@@ -26,7 +25,7 @@ async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_end
     await world.serving()
     await hold_all_four(world)
     shrink(world, 2)
-    await world.until(lambda: world.agent is not None and world.agent.known.decisions["GPU-0"].offer.per_gpu == 2)
+    await world.until(lambda: world.state.decisions["GPU-0"].offer.per_gpu == 2)
     assert len(world.kubelet.ids()) == 4
     world.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
     await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"])
@@ -36,7 +35,7 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     await world.serving()
     await hold_all_four(world)
     shrink(world, 2)
-    await world.until(lambda: world.agent is not None and world.agent.known.decisions["GPU-0"].offer.per_gpu == 2)
+    await world.until(lambda: world.state.decisions["GPU-0"].offer.per_gpu == 2)
     not_ready = world.kubelet.hooks["gpushare.dev/a"].not_ready
     await world.kubelet.allocate("GPU-0::3")
     why = await not_ready(["GPU-0::3"])
@@ -47,35 +46,33 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     assert await not_ready(["GPU-0::3"]) is None
 
 
-async def test_free_slots_of_a_shrunk_share_are_told_as_unhealthy_and_vanish_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_free_slots_of_a_shrunk_share_are_listed_as_unhealthy_and_vanish_later(world: World) -> None:
     await world.serving()
     shrink(world, 2)
     await world.until(lambda: world.kubelet.ids() == ["GPU-0::0", "GPU-0::1"])
     await world.read()
     assert world.kubelet.ids(healthy=False) == ["GPU-0::2", "GPU-0::3"]
-    monkeypatch.setattr(listing, "WITHDRAWN_SECONDS", 0.0)
+    world.kubelet.later = WITHDRAWN_SECONDS
     await world.until(lambda: world.kubelet.ids(healthy=False) == [])
     assert world.kubelet.ids() == ["GPU-0::0", "GPU-0::1"]
 
 
-async def test_a_share_s_plugin_goes_only_when_it_lists_no_slot_any_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_share_s_plugin_goes_only_when_it_lists_no_slot_any_more(world: World) -> None:
     await world.serving()
     world.kube.assign()
     await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
     await world.read()
     assert len(world.kubelet.ids(healthy=False)) == 4
-    monkeypatch.setattr(listing, "WITHDRAWN_SECONDS", 0.0)
+    world.kubelet.later = WITHDRAWN_SECONDS
     await world.until(lambda: "gpushare.dev/a" not in world.kubelet.started)
 
 
-async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_slots_are_offered_still(
-    world: World, monkeypatch: pytest.MonkeyPatch
+async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_slots_are_offered(
+    world: World,
 ) -> None:
-    monkeypatch.setattr(decision, "BRIEF_SECONDS", 3600.0)
+    await world.stop()
+    world.brief_seconds = 3600.0
+    world.start()
     await world.serving()
     lose_server(world)
     await world.until(lambda: world.gates() == [])
@@ -84,10 +81,10 @@ async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_sl
     assert "ServerLetGo" in await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
 
 
-async def test_once_a_server_is_gone_for_longer_its_free_slots_are_withdrawn(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decision, "BRIEF_SECONDS", 1.0)
+async def test_once_a_server_is_gone_for_longer_its_free_slots_are_withdrawn(world: World) -> None:
+    await world.stop()
+    world.brief_seconds = 1.0
+    world.start()
     await world.serving()
     world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
     await world.read()
@@ -103,7 +100,7 @@ async def test_an_agent_that_never_saw_the_gpu_verified_offers_no_slot_of_it(wor
     lose_server(world)
     world.kubelet.started.clear()
     world.start()
-    await world.until(lambda: world.agent is not None and "GPU-0" in world.agent.known.decisions)
+    await world.until(lambda: "GPU-0" in world.state.decisions)
     await world.until(lambda: world.daemon().get("ready") is False)
     assert world.kubelet.ids() == []
 

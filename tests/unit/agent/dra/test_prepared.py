@@ -1,4 +1,4 @@
-"""What is prepared survives on disk, as specs that a runtime can read."""
+"""Prepared claims survive on disk, as specs that a container runtime can read."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.dra.specs import ClaimSpecs, PreparedClaim, PreparedPart, cdi_devices
+from gpushare.agent.dra.prepared import PreparedClaim, PreparedClaims, PreparedPart, cdi_devices
 from gpushare.grant.model import Grant
 from tests.unit.agent.dra.objects import UID
 
@@ -25,12 +25,12 @@ def test_what_was_prepared_is_read_back(
 ) -> None:
     directory = tmp_path_factory.mktemp("cdi")  # type: ignore[attr-defined]
     claim = prepared(part("one", threads, memory_mib, processes), part("two", 1))
-    ClaimSpecs(directory).write(claim)
-    assert ClaimSpecs(directory).read_all() == [claim]
+    PreparedClaims(directory).add(claim)
+    assert PreparedClaims(directory).get(UID) == claim
 
 
 def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: Path) -> None:
-    ClaimSpecs(tmp_path).write(prepared())
+    PreparedClaims(tmp_path).add(prepared())
     (file,) = tmp_path.iterdir()
     body = json.loads(file.read_text())
     (device,) = body["devices"]
@@ -51,15 +51,15 @@ def test_others_specs_and_what_cannot_be_read_stay_where_they_are(tmp_path: Path
     (tmp_path / "gpushare.dev-claim-torn.json").write_text("{")
     (tmp_path / "gpushare.dev-claim-newer.json").write_text('{"annotations": {}, "devices": []}')
     (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.6.0")
-    specs = ClaimSpecs(tmp_path)
-    assert specs.read_all() == []
-    specs.write(prepared())
-    specs.remove(UID)
-    specs.remove(UID)
+    claims = PreparedClaims(tmp_path)
+    assert not claims
+    claims.add(prepared())
+    assert claims.remove(UID)
+    assert not claims.remove(UID)
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert ClaimSpecs(tmp_path / "cdi").read_all() == []
-    ClaimSpecs(tmp_path / "cdi").write(prepared())
-    assert len(ClaimSpecs(tmp_path / "cdi").read_all()) == 1
+    assert not PreparedClaims(tmp_path / "cdi")
+    PreparedClaims(tmp_path / "cdi").add(prepared())
+    assert PreparedClaims(tmp_path / "cdi").names_in("ns") == {"c"}
