@@ -17,14 +17,14 @@ from gpushare.agent.aio.periodic import Loop
 from gpushare.agent.dra.driver import ClaimDelivery
 from gpushare.agent.gpus import cdi
 from gpushare.agent.gpus.xids import XidWatch
+from gpushare.agent.incidents import IncidentReporter
 from gpushare.agent.kubelet.plugins import PluginFactory
 from gpushare.agent.kubelet.reader import PodResourcesSource
 from gpushare.agent.reconcile.lifecycle import Lifecycle
-from gpushare.agent.reporting import EventReporter, StatusReporter
+from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
-from gpushare.agent.status.writer import GpuNodeWriter
 from gpushare.agent.termination.after_fault import FaultedClientReaper
 from gpushare.agent.termination.departure_guard import DepartureGuard
 from gpushare.agent.termination.kubelet_kills import KubeletKillWatcher
@@ -82,8 +82,8 @@ class Agent:
         self._tick = Tick(state, gate, self._lifecycle, self._delivery, meters)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
         self._status = StatusReporter(state, self._delivery, writer, self._lifecycle)
-        self._events = EventReporter(state, recorder.record, proc)
-        self._xids = XidWatch(nvml, self._events.xid)
+        self._incidents = IncidentReporter(state, recorder.record, proc)
+        self._xids = XidWatch(nvml, self._incidents.xid)
         self._departures = DepartureGuard(nvml, state.pods_by_uid, state.taken, terminator, recorder.record, proc=proc)
         self._kills = KubeletKillWatcher(kube, node, state.pods_by_uid, self._departures.add_kill)
         self._expired = MaxWaitEnforcer(nvml, state.expired, state.pods_by_uid, terminator, recorder.record, proc)
@@ -109,8 +109,8 @@ class Agent:
             Loop("scan", state.devices.scan, every.driver, timed=True),
             Loop("tick", self._tick.run, every.tick, state.tick_due, timed=True),
             Loop("report", self._status.report, every.report, state.report_due, timed=True),
-            Loop("report_events", self._events.report, every.report),
-            Loop("hand_over", self._events.hand_over, every.report),
+            Loop("report_incidents", self._incidents.report, every.report),
+            Loop("hand_over", self._incidents.hand_over, every.report),
         )
 
     async def run(self) -> None:

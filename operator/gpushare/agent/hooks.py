@@ -5,13 +5,16 @@ its GPU is ready and has room for it (`reconcile.slots`). Nothing here waits, re
 raises LookupError where it has no answer; the text says why, for the pod's event.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import StartCapacity, waits_for
 from gpushare.agent.state import AgentState
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -112,3 +115,45 @@ class MpsHooks:
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None
+
+
+class MeteredHooks:
+    """The same hooks, timed: what is measured is the time that the kubelet waits.
+
+    The time of an allocation is kept until the container may start. If it never does, the next allocation of the same
+    device id replaces it, so there is at most one entry for each id.
+    """
+
+    def __init__(self, hooks: Hooks, meters: NodeMeters, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, monotonic."""
+        self._hooks = hooks
+        self._meters = meters
+        self._clock = clock
+        self._allocated_at: dict[str, float] = {}
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        try:
+            with self._meters.allocate.time():
+                return self._hooks.edits(device_ids)
+        except LookupError:
+            self._meters.allocate_refused.inc()
+            raise
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        self._hooks.allocated(device_ids)
+        self._allocated_at.update(dict.fromkeys(device_ids, self._clock()))
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        try:
+            why = await self._hooks.not_ready(device_ids)
+        except LookupError:
+            self._meters.not_ready.inc()
+            raise
+        if why is not None:
+            self._meters.not_ready.inc()
+        else:
+            for device_id in device_ids:
+                # A container that is started again has no new allocation.
+                if (began := self._allocated_at.pop(device_id, None)) is not None:
+                    self._meters.ready.observe(self._clock() - began)
+        return why

@@ -1,28 +1,111 @@
-"""Publishes what the agent knows: the GpuNode's status, the ResourceSlice, and events about faults and duplicates."""
+"""Publishes the agent's state: the GpuNode's status and, for claims, the ResourceSlice. Writes only what differs.
+
+A GpuNode is deleted with its Node object, by garbage collection; while the agent runs, it comes back with the Node.
+
+Guarantees: a change of the status that others act on (a daemon becomes ready, a GPU is drained) is written at once, any
+other change `Intervals.status` after the last write. Both spend from one allowance, which earns one write per 2 s and
+saves up to ten: shares that are made and deleted in quick succession are not held up, and a status that flaps all day
+costs the API server little.
+"""
 
 import logging
-import time
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
 from gpushare.agent.dra.driver import ClaimDelivery
-from gpushare.agent.faults.downtime import Handover, downtime_events
-from gpushare.agent.faults.reports import FaultReports
-from gpushare.agent.kubelet.duplicates import DuplicateAllocations
 from gpushare.agent.kubelet.holdings import ShareGpu, Slots, united
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.state import AgentState
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build
-from gpushare.agent.status.writer import GpuNodeWriter
+from gpushare.agent.status.status import GpuFacts, NodeFacts, build, urgent
+from gpushare.api import names
+from gpushare.api.gpunode import GpuNode, GpuNodeStatus
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.events import Event
-from gpushare.kube.pods import pods_by_cgroup_uid
-from gpushare.nvml.types import Xid
+from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
 
 LOG = logging.getLogger(__name__)
+
+EARNED_EVERY = 2.0
+SAVED = 10.0
+MANAGER = "gpushare-agent"
+RETRY_SECONDS = 5.0
+CACHE_LAG_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Throttle:
+    """When a changed status may be written. Pure: `now` is in seconds, monotonic.
+
+    `interval`: seconds between two writes that are not urgent.
+    """
+
+    interval: float
+    allowance: float = SAVED
+    counted_at: float = 0.0
+    last_write: float = -math.inf
+
+    def wait(self, now: float, *, urgent: bool) -> float:
+        """Seconds until a write is due; 0 means now."""
+        earned = self._allowance(now)
+        for_allowance = max(0.0, (1.0 - earned) * EARNED_EVERY)
+        return for_allowance if urgent else max(for_allowance, self.last_write + self.interval - now)
+
+    def wrote(self, now: float) -> None:
+        self.allowance = self._allowance(now) - 1.0
+        self.counted_at = self.last_write = now
+
+    def _allowance(self, now: float) -> float:
+        return min(SAVED, self.allowance + (now - self.counted_at) / EARNED_EVERY)
+
+
+class GpuNodeWriter:
+    def __init__(self, kube: Kube, node: str, clock: Callable[[], float], interval: float) -> None:
+        """`clock`: seconds, monotonic. `interval`: seconds between two writes that are not urgent."""
+        self._kube = kube
+        self._node = node
+        self._clock = clock
+        self._throttle = Throttle(interval, counted_at=clock())
+        self._create_at = 0.0
+        self._write_at = 0.0
+        self._written: tuple[str, GpuNodeStatus, float] | None = None
+        """(the object's uid, status, when): a cache that lags behind our own write does not show it yet."""
+
+    async def create(self) -> None:
+        """Errors are logged. Call it at every tick: it makes at most one attempt in RETRY_SECONDS."""
+        if self._clock() < self._create_at:
+            return
+        self._create_at = self._clock() + RETRY_SECONDS
+        try:
+            node = await self._kube.get(NODES, self._node)
+            body = {**_identity(self._node), "metadata": {"name": self._node, "ownerReferences": [_owner(node)]}}
+            await self._kube.apply(GPU_NODES, self._node, body, manager=MANAGER)
+        except API_ERRORS as error:
+            LOG.warning("GpuNode %s not created: %s", self._node, error)
+
+    async def write(self, status: GpuNodeStatus, cached: GpuNode) -> None:
+        """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried later."""
+        now = self._clock()
+        if status == cached.status or self._just_written(cached.metadata.uid, status, now):
+            return
+        if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, cached.status)) > 0:
+            return
+        self._throttle.wrote(now)
+        body = {**_identity(self._node), "metadata": {"name": self._node}, "status": status.wire()}
+        try:
+            await self._kube.apply(GPU_NODES, self._node, body, manager=MANAGER, subresource="status")
+            self._written = (cached.metadata.uid, status, now)
+        except API_ERRORS as error:
+            self._write_at = now + RETRY_SECONDS
+            LOG.warning("status of GpuNode %s not written: %s", self._node, error)
+
+    def _just_written(self, uid: str, status: GpuNodeStatus, now: float) -> bool:
+        if self._written is None:
+            return False
+        written_uid, written, at = self._written
+        return uid == written_uid and status == written and now - at < CACHE_LAG_SECONDS
 
 
 class StatusReporter:
@@ -79,51 +162,9 @@ def _held(given: DecisionInput) -> dict[ShareGpu, Slots] | None:
     return None if given.kubelet is None else united(given.kubelet.held, given.pending)
 
 
-class EventReporter:
-    """Records events about what befell the GPUs, now and while no agent ran, and about slots that were given twice."""
+def _identity(node: str) -> Object:
+    return {"apiVersion": names.API_VERSION, "kind": "GpuNode", "metadata": {"name": node}}
 
-    def __init__(
-        self,
-        state: AgentState,
-        record: Callable[[Event], None],
-        proc: Path,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        """`record`: takes an event and never waits. `wall`: seconds since 1970."""
-        self._state = state
-        self._record = record
-        self._wall = wall
-        self._faults = FaultReports(state.node)
-        self._duplicates = DuplicateAllocations()
-        self._handover = Handover(state.settings.root, proc)
 
-    def xid(self, xid: Xid) -> None:
-        """Pods without a slot now are not suspects: asks for a reading of the kubelet."""
-        self._faults.add_xid(xid, self._state.clock())
-        self._state.kubelet_due.set()
-
-    async def report(self) -> None:
-        state = self._state
-        found = self._faults.update(state.gpu_health(), state.clock())
-        if state.kubelet.view is not None:
-            found += self._duplicates.look(state.kubelet.view, state.pods.objects.values())
-        for event in found:
-            self._record(event)
-
-    async def hand_over(self) -> None:
-        """Reports what happened while no agent ran, and notes what the next agent has to know.
-
-        Before the pods are known nothing is compared, and no note of an earlier agent is replaced.
-        """
-        state, now = self._state, self._wall()
-        if not state.pods.synced.is_set():
-            return
-        for uuid, daemon in state.supervised().items():
-            before = self._handover.take(uuid)
-            if before is not None:
-                ended = self._handover.ended(uuid, before.clients)
-                pods = pods_by_cgroup_uid(state.pods.objects.values())
-                for event in downtime_events(state.node, uuid, before, daemon, ended, pods, now):
-                    LOG.warning("%s", event.note)
-                    self._record(event)
-            self._handover.save(uuid, daemon, state.observed.get(uuid), now)
+def _owner(node: Object) -> Object:
+    return {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from gpushare.agent.dra.driver import ClaimDelivery, Offered
 from gpushare.agent.gpus import cdi
-from gpushare.agent.hooks import MpsHooks, SlotHooks
+from gpushare.agent.hooks import MeteredHooks, MpsHooks, SlotHooks
 from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.reconcile.decision import DecisionInput
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reconcile.slots import GpuOffer, offered_devices
 from gpushare.agent.state import AgentState
-from gpushare.agent.status.meters import MeteredHooks, NodeMeters
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid

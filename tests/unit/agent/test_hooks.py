@@ -1,15 +1,20 @@
-"""What a share's hooks answer: which containers may start on a GPU that is full or not ready."""
+"""What a share's hooks answer, such as which containers may start on a full GPU, and how long that takes."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
-from gpushare.agent.hooks import SlotHooks
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.hooks import MeteredHooks, SlotHooks
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
 from tests.unit.agent.agent_world import SHARE
@@ -132,3 +137,48 @@ async def test_a_container_still_has_to_wait_for_room_when_its_gpu_gets_ready() 
     assert await gpu.start(1) == "GPU GPU-1: Starting: soon"
     gpu.readiness = Readiness(DaemonReason.READY)
     assert "waiting until enough" in (await gpu.start(1) or "")
+
+
+class Hooks:
+    """A share's hooks as a test sets them."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self.lost = False
+
+    def edits(self, device_ids: Any) -> ContainerEdits:
+        if self.lost:
+            raise LookupError("it is gone")
+        return ContainerEdits()
+
+    def allocated(self, device_ids: Any) -> None:
+        pass
+
+    async def not_ready(self, device_ids: Any) -> str | None:
+        return self.why
+
+
+async def test_the_time_from_allocate_to_ready_is_taken_once_for_each_allocation() -> None:
+    registry, hooks, now = CollectorRegistry(), Hooks(), 0.0
+    metered = MeteredHooks(hooks, NodeMeters(registry), clock=lambda: now)
+    metered.edits(["x::0"])
+    metered.allocated(["x::0"])
+    hooks.why, now = "the daemon starts", 3.0
+    assert await metered.not_ready(["x::0"]) == "the daemon starts"
+    hooks.why, now = None, 4.0
+    assert await metered.not_ready(["x::0"]) is None
+    now = 90.0  # the container starts again, in the allocation that it had
+    assert await metered.not_ready(["x::0"]) is None
+    value_of = registry.get_sample_value
+    assert value_of("gpushare_allocation_ready_seconds_count") == 1
+    assert value_of("gpushare_allocation_ready_seconds_sum") == 4.0
+    assert value_of("gpushare_prestart_not_ready_total") == 1
+    assert value_of("gpushare_allocate_duration_seconds_count") == 1
+
+
+def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
+    registry, hooks = CollectorRegistry(), Hooks()
+    hooks.lost = True
+    with pytest.raises(LookupError, match="it is gone"):
+        MeteredHooks(hooks, NodeMeters(registry)).edits(["x::0"])
+    assert registry.get_sample_value("gpushare_allocate_refused_total") == 1

@@ -1,15 +1,9 @@
-"""The agent's counters and histograms. Gauges are in `metrics`.
+"""The agent's counters and histograms. Gauges are in `metrics`."""
 
-The device plugins' hooks are wrapped rather than changed, so the time measured is the time that the kubelet waits.
-"""
-
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.status.metrics import FAMILIES, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
 from gpushare.metrics.exported import Exported
@@ -82,45 +76,3 @@ class NodeMeters:
         self._ended.labels(cause.value).inc(terminated)
         if failed:
             self._not_ended.labels(cause.value).inc()
-
-
-class MeteredHooks:
-    """The same hooks, timed.
-
-    The time of an allocation is kept until the container may start. If it never does, the next allocation of the same
-    device id replaces it, so there is at most one entry for each id.
-    """
-
-    def __init__(self, hooks: Hooks, meters: NodeMeters, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, monotonic."""
-        self._hooks = hooks
-        self._meters = meters
-        self._clock = clock
-        self._allocated_at: dict[str, float] = {}
-
-    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
-        try:
-            with self._meters.allocate.time():
-                return self._hooks.edits(device_ids)
-        except LookupError:
-            self._meters.allocate_refused.inc()
-            raise
-
-    def allocated(self, device_ids: Sequence[str]) -> None:
-        self._hooks.allocated(device_ids)
-        self._allocated_at.update(dict.fromkeys(device_ids, self._clock()))
-
-    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        try:
-            why = await self._hooks.not_ready(device_ids)
-        except LookupError:
-            self._meters.not_ready.inc()
-            raise
-        if why is not None:
-            self._meters.not_ready.inc()
-        else:
-            for device_id in device_ids:
-                # A container that is started again has no new allocation.
-                if (began := self._allocated_at.pop(device_id, None)) is not None:
-                    self._meters.ready.observe(self._clock() - began)
-        return why

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer
-from gpushare.agent.status.meters import MeteredHooks, NodeMeters
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
 from gpushare.agent.usage.usage import Reading, Usage
@@ -176,60 +175,13 @@ def test_whatever_is_on_the_gpu_no_series_stands_twice_and_every_family_is_decla
 async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(world: World) -> None:
     await world.serving()
     world.client(50, 1024, pod())
-    assert world.agent is not None
-    agent = world.agent
     here = {"share": "a", "uuid": "GPU-0"}
-    await world.until(lambda: value(series(agent.known.snapshot()), "mps_clients", here) == 1, 10)
+    await world.until(lambda: value(series(world.state.snapshot()), "mps_clients", here) == 1, 10)
     world.nvml.hanging = {"GPU-0", "GPU-1"}
-    exported = series(agent.known.snapshot())
+    exported = series(world.state.snapshot())
     assert value(exported, "slots_offered", here) == len(world.kubelet.ids()) == 4
     assert value(exported, "daemon_ready", here) == 1
     world.nvml.release.set()
-
-
-class Hooks:
-    """A share's hooks as a test sets them."""
-
-    def __init__(self) -> None:
-        self.why: str | None = None
-        self.lost = False
-
-    def edits(self, device_ids: Any) -> ContainerEdits:
-        if self.lost:
-            raise LookupError("it is gone")
-        return ContainerEdits()
-
-    def allocated(self, device_ids: Any) -> None:
-        pass
-
-    async def not_ready(self, device_ids: Any) -> str | None:
-        return self.why
-
-
-async def test_the_time_from_allocate_to_ready_is_taken_once_for_each_allocation() -> None:
-    registry, hooks, now = CollectorRegistry(), Hooks(), 0.0
-    metered = MeteredHooks(hooks, NodeMeters(registry), clock=lambda: now)
-    metered.edits(["x::0"])
-    metered.allocated(["x::0"])
-    hooks.why, now = "the daemon starts", 3.0
-    assert await metered.not_ready(["x::0"]) == "the daemon starts"
-    hooks.why, now = None, 4.0
-    assert await metered.not_ready(["x::0"]) is None
-    now = 90.0  # the container starts again, in the allocation that it had
-    assert await metered.not_ready(["x::0"]) is None
-    value_of = registry.get_sample_value
-    assert value_of("gpushare_allocation_ready_seconds_count") == 1
-    assert value_of("gpushare_allocation_ready_seconds_sum") == 4.0
-    assert value_of("gpushare_prestart_not_ready_total") == 1
-    assert value_of("gpushare_allocate_duration_seconds_count") == 1
-
-
-def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
-    registry, hooks = CollectorRegistry(), Hooks()
-    hooks.lost = True
-    with pytest.raises(LookupError, match="it is gone"):
-        MeteredHooks(hooks, NodeMeters(registry)).edits(["x::0"])
-    assert registry.get_sample_value("gpushare_allocate_refused_total") == 1
 
 
 def test_terminated_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.status.writer import EARNED_EVERY, SAVED, Throttle
+from gpushare.agent.reporting import EARNED_EVERY, SAVED, Throttle
 
 INTERVAL = 10.0
 
