@@ -10,7 +10,7 @@ import pytest
 
 from gpushare.api.gpunode import ComputeMode
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
-from tests.unit.agent.agent_world import World
+from tests.unit.agent.fake_node import FakeNode
 
 
 def info(index: int = 0) -> GpuInfo:
@@ -80,10 +80,10 @@ def nvml() -> FakeNvml:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, nvml: FakeNvml) -> AsyncIterator[World]:
-    world = World(tmp_path, nvml)
-    mps = asyncio.create_task(world.mps())
-    world.start()
-    yield world
-    await world.stop()
+async def node(tmp_path: Path, nvml: FakeNvml) -> AsyncIterator[FakeNode]:
+    node = FakeNode(tmp_path, nvml)
+    mps = asyncio.create_task(node.mps())
+    node.start()
+    yield node
+    await node.stop()
     mps.cancel()

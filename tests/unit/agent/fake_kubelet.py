@@ -15,7 +15,7 @@ from gpushare.agent.proto import podresources_v1_pb2_grpc as resource_services
 
 
 class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodResourcesListerServicer):
-    """Wipes plugins' sockets when it starts, watches whoever registers, and keeps each list that it is sent."""
+    """Wipes plugins' sockets when it starts, watches each registered plugin, and keeps every list that it gets."""
 
     def __init__(self, kubelet_dir: Path) -> None:
         self.plugins = kubelet_dir / "device-plugins"
@@ -28,7 +28,7 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         self.listed = resource_messages.ListPodResourcesResponse()
         self.allocatable = resource_messages.AllocatableResourcesResponse()
         self.answer_after = 0.0
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._channels: list[grpc.aio.Channel] = []
@@ -75,8 +75,8 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
 
     async def until(self, met: Any, seconds: float = 8.0) -> None:
         """Waits until `met()` holds; it is looked at after every registration and list."""
-        async with asyncio.timeout(seconds), self._news:
-            await self._news.wait_for(met)
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(met)
 
     async def Register(self, request: Any, context: Any) -> Any:
         if self.refusals:
@@ -85,7 +85,7 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         self.registrations.append(request)
         task = asyncio.create_task(self._watch(self._stub(request.endpoint)))
         self._watching.add(task)
-        await self._tell()
+        await self._notify()
         return plugin_messages.Empty()
 
     async def List(self, request: Any, context: Any) -> Any:
@@ -104,10 +104,10 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         with suppress(grpc.aio.AioRpcError):
             async for answer in stub.ListAndWatch(plugin_messages.Empty()):
                 self.lists.append({device.ID: device.health for device in answer.devices})
-                await self._tell()
+                await self._notify()
         self._watching = {task for task in self._watching if task is not asyncio.current_task()}
-        await self._tell()
+        await self._notify()
 
-    async def _tell(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

@@ -7,223 +7,223 @@ import pytest
 from gpushare.api.gpunode import ComputeMode, ComputeModes
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.mps.layout import gpu_dir
-from tests.unit.agent.agent_world import SHARE, World, read_wanted
+from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
 
-async def test_a_gpunode_is_made_for_the_node_and_tells_its_gpus(world: World) -> None:
-    await world.until(lambda: len(world.status().get("gpus", [])) == 2)
-    owner = world.kube.objects[GPU_NODES]["n"]["metadata"]["ownerReferences"][0]
+async def test_a_gpunode_is_made_for_the_node_and_lists_its_gpus(node: FakeNode) -> None:
+    await node.until(lambda: len(node.status().get("gpus", [])) == 2)
+    owner = node.kube.objects[GPU_NODES]["n"]["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["uid"]) == ("Node", "node-1")
 
 
-async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(world: World) -> None:
-    await world.serving()
-    assert world.kubelet.ids() == [f"GPU-0::{slot}" for slot in range(4)]
-    assert world.gates() == ["gpushare.dev-gpu-GPU-0.json"]
-    assert world.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
-    assert gpu_dir(world.root, "GPU-0").original_mode.read_text() == "Default\n"
-    await world.until(lambda: world.daemon().get("ready"))
-    edits = world.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1"])
+async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(node: FakeNode) -> None:
+    await node.serving()
+    assert node.kubelet.ids() == [f"GPU-0::{slot}" for slot in range(4)]
+    assert node.gates() == ["gpushare.dev-gpu-GPU-0.json"]
+    assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
+    assert gpu_dir(node.root, "GPU-0").original_mode.read_text() == "Default\n"
+    await node.until(lambda: node.daemon().get("ready"))
+    edits = node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1"])
     assert edits.cdi_devices == ("gpushare.dev/gpu=GPU-0",)
     assert edits.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    assert await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"]) is None
-    assert len(world.kubelet.listed["internal.gpushare.dev/mps"]) == 64
+    assert await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"]) is None
+    assert len(node.kubelet.listed["internal.gpushare.dev/mps"]) == 64
 
 
-async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(world: World) -> None:
+async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(node: FakeNode) -> None:
     containers = [{"name": "app", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     metadata = {"name": "whole", "namespace": "ml", "uid": "w"}
-    await world.until(lambda: world.status().get("gpus"))
-    world.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
-    await world.until(lambda: world.status().get("foreignHolders"))
-    world.kube.assign({"uuid": "GPU-0", "share": "a"})
-    await world.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in world.daemon().get("message", ""))
-    assert not gpu_dir(world.root, "GPU-0").wanted.exists()
-    assert "GPU-0" not in world.nvml.modes, "its compute mode was set"
-    world.kube.remove(PODS, "whole")
-    await world.until(lambda: len(world.kubelet.ids()) == 4)
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
+    await node.until(lambda: node.status().get("foreignHolders"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))
+    assert not gpu_dir(node.root, "GPU-0").wanted.exists()
+    assert "GPU-0" not in node.nvml.modes, "its compute mode was set"
+    node.kube.remove(PODS, "whole")
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
 
 
-async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(world: World) -> None:
-    world.supervised = False
-    await world.until(lambda: world.status().get("gpus"))
-    world.kube.assign({"uuid": "GPU-0", "share": "a"})
-    await world.until(lambda: world.daemon().get("reason") == "Pending")
-    await world.until(lambda: "gpushare.dev/a" in world.kubelet.started)
-    assert world.kubelet.ids() == []
-    assert world.gates() == []
-    sentence = await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
+async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(node: FakeNode) -> None:
+    node.supervised = False
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: node.daemon().get("reason") == "Pending")
+    await node.until(lambda: "gpushare.dev/a" in node.kubelet.started)
+    assert node.kubelet.ids() == []
+    assert node.gates() == []
+    sentence = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
     assert "has not taken this GPU yet" in sentence
 
 
-async def test_a_server_that_let_go_closes_the_gate_and_withdraws_free_slots_alone(world: World) -> None:
-    await world.serving()
-    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::2")}
-    await world.until(lambda: world.status().get("holders"), 12)
-    world.nvml.servers["GPU-0"] = 4711
-    await world.until(lambda: world.gates() == [])
-    await world.until(lambda: world.kubelet.ids() == ["GPU-0::2"])
-    await world.until(lambda: world.daemon()["reason"] == "ServerLetGo")
+async def test_a_server_that_let_go_closes_the_gate_and_withdraws_free_slots_alone(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::2")}
+    await node.until(lambda: node.status().get("holders"), 12)
+    node.nvml.servers["GPU-0"] = 4711
+    await node.until(lambda: node.gates() == [])
+    await node.until(lambda: node.kubelet.ids() == ["GPU-0::2"])
+    await node.until(lambda: node.daemon()["reason"] == "ServerLetGo")
 
 
-async def test_changed_limits_of_the_share_reach_daemon_json(world: World) -> None:
-    await world.serving()
+async def test_changed_limits_of_the_share_reach_daemon_json(node: FakeNode) -> None:
+    await node.serving()
     clients = {**SHARE["spec"]["clients"], "threads": {"default": 10, "max": 20}}
-    world.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
-    await world.until(lambda: read_wanted(world).limits.threads == 20)
-    world.kube.remove(GPU_SHARES, "a")
-    await world.until(lambda: world.kubelet.ids() == [])
-    assert read_wanted(world).limits.threads == 20
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
+    await node.until(lambda: read_wanted(node).limits.threads == 20)
+    node.kube.remove(GPU_SHARES, "a")
+    await node.until(lambda: node.kubelet.ids() == [])
+    assert read_wanted(node).limits.threads == 20
 
 
-async def test_draining_withdraws_waits_for_the_last_container_and_then_says_drained(world: World) -> None:
-    await world.serving()
-    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
-    world.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
-    await world.until(lambda: world.kubelet.ids() == ["GPU-0::3"])
-    await world.read()
-    await world.ticks(3)
-    assert not world.daemon()["drained"]
-    assert world.gates()
-    world.kubelet.holders = set()
-    await world.until(lambda: world.daemon()["drained"])
+async def test_draining_withdraws_waits_for_the_last_container_and_then_says_drained(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    await node.until(lambda: node.kubelet.ids() == ["GPU-0::3"])
+    await node.read()
+    await node.ticks(3)
+    assert not node.daemon()["drained"]
+    assert node.gates()
+    node.kubelet.holders = set()
+    await node.until(lambda: node.daemon()["drained"])
 
 
-async def test_a_paused_gpu_takes_no_new_pods_until_it_is_paused_no_more(world: World) -> None:
-    await world.serving()
-    offered = world.kubelet.ids()
-    world.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True})
-    await world.until(lambda: world.daemon()["drained"])
-    assert world.kubelet.ids() == []
-    assert world.daemon()["ready"], "it serves those that hold a slot"
-    assert world.gates()
-    world.kube.assign({"uuid": "GPU-0", "share": "a"})
-    await world.until(lambda: world.kubelet.ids() == offered)
-    await world.until(lambda: not world.daemon()["drained"])
+async def test_a_paused_gpu_takes_no_new_pods_until_it_is_paused_no_more(node: FakeNode) -> None:
+    await node.serving()
+    offered = node.kubelet.ids()
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True})
+    await node.until(lambda: node.daemon()["drained"])
+    assert node.kubelet.ids() == []
+    assert node.daemon()["ready"], "it serves those that hold a slot"
+    assert node.gates()
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: node.kubelet.ids() == offered)
+    await node.until(lambda: not node.daemon()["drained"])
 
 
-async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(world: World) -> None:
-    await world.serving()
-    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
-    await world.read()
+async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.read()
     since = "2026-01-01T00:00:00Z"
-    world.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "endClients": True, "waitingSince": since})
-    await world.until(lambda: world.gates() == [])
-    assert await world.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
-    await world.until(lambda: world.daemon()["reason"] == "Stopping")
-    (waiting,) = [it for it in world.status()["conditions"] if it["type"] == "WaitingForClients"]
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "endClients": True, "waitingSince": since})
+    await node.until(lambda: node.gates() == [])
+    assert await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+    await node.until(lambda: node.daemon()["reason"] == "Stopping")
+    (waiting,) = [it for it in node.status()["conditions"] if it["type"] == "WaitingForClients"]
     assert (waiting["status"], "for pod ns/pod" in waiting["message"]) == ("True", True)
-    assert world.status()["holders"] == [{"uuid": "GPU-0", "share": "a", "slots": [0], "pods": ["ns/pod"]}]
+    assert node.status()["holders"] == [{"uuid": "GPU-0", "share": "a", "slots": [0], "pods": ["ns/pod"]}]
 
 
-async def test_a_released_gpu_is_given_back_as_it_was_found(world: World) -> None:
-    await world.serving()
-    world.kube.assign()
-    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
-    assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
-    assert world.gates() == []
-    await world.until(lambda: world.status()["daemons"] == [])
+async def test_a_released_gpu_is_given_back_as_it_was_found(node: FakeNode) -> None:
+    await node.serving()
+    node.kube.assign()
+    await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
+    assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+    assert node.gates() == []
+    await node.until(lambda: node.status()["daemons"] == [])
 
 
-async def test_told_to_leave_compute_modes_it_takes_and_gives_back_gpus_without_touching_any(world: World) -> None:
-    await world.stop()
-    world.start(ComputeModes.LEAVE)
-    await world.serving()
-    await world.until(lambda: world.daemon().get("ready"))
-    assert world.status()["computeModes"] == "Leave"
-    (exclusive,) = [it for it in world.status()["conditions"] if it["type"] == "GpusExclusive"]
+async def test_with_compute_modes_left_it_takes_and_gives_back_gpus_without_touching_any(node: FakeNode) -> None:
+    await node.stop()
+    node.start(ComputeModes.LEAVE)
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    assert node.status()["computeModes"] == "Leave"
+    (exclusive,) = [it for it in node.status()["conditions"] if it["type"] == "GpusExclusive"]
     assert (exclusive["status"], exclusive["reason"]) == ("False", "ComputeModeLeft")
-    world.kube.assign()
-    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
-    assert world.nvml.modes == {}
+    node.kube.assign()
+    await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
+    assert node.nvml.modes == {}
 
 
-async def test_told_to_leave_compute_modes_it_puts_back_what_an_earlier_agent_changed(world: World) -> None:
-    await world.serving()
-    await world.stop()
-    world.start(ComputeModes.LEAVE)
-    await world.until(lambda: world.state.unready() is None)
-    world.kube.assign()
-    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
-    assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+async def test_with_compute_modes_left_it_restores_those_that_an_earlier_agent_changed(node: FakeNode) -> None:
+    await node.serving()
+    await node.stop()
+    node.start(ComputeModes.LEAVE)
+    await node.until(lambda: node.state.unready() is None)
+    node.kube.assign()
+    await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
+    assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
 
 
-async def test_a_gpu_released_while_a_container_holds_a_slot_drains_first(world: World) -> None:
-    await world.serving()
-    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
-    world.kube.assign()
-    await world.until(lambda: "hold its slots 0" in world.daemon().get("message", ""), 12)
-    assert read_wanted(world).stop is False
-    world.kubelet.holders = set()
-    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
+async def test_a_gpu_released_while_a_container_holds_a_slot_drains_first(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    node.kube.assign()
+    await node.until(lambda: "hold its slots 0" in node.daemon().get("message", ""), 12)
+    assert read_wanted(node).stop is False
+    node.kubelet.holders = set()
+    await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
 
 
-async def test_a_lost_gpunode_is_no_news_and_comes_back(world: World) -> None:
-    await world.serving()
-    world.kube.remove(GPU_NODES, "n")
-    await world.until(lambda: "n" in world.kube.objects[GPU_NODES], 10)
-    await world.ticks(3)
-    assert len(world.kubelet.ids()) == 4
-    assert world.gates()
+async def test_a_lost_gpunode_changes_nothing_and_comes_back(node: FakeNode) -> None:
+    await node.serving()
+    node.kube.remove(GPU_NODES, "n")
+    await node.until(lambda: "n" in node.kube.objects[GPU_NODES], 10)
+    await node.ticks(3)
+    assert len(node.kubelet.ids()) == 4
+    assert node.gates()
 
 
-async def test_a_restarted_agent_finds_its_gpus_as_they_were(world: World) -> None:
-    await world.serving()
-    world.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+async def test_a_restarted_agent_finds_its_gpus_as_they_were(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
     closed = False
 
     async def watch_the_gate() -> None:
         nonlocal closed
         while True:
-            closed |= not world.gates()
+            closed |= not node.gates()
             await asyncio.sleep(0.005)
 
     watching = asyncio.create_task(watch_the_gate())
-    await world.stop()
-    assert len(world.kubelet.ids()) == 4
-    world.start()
-    await world.until(lambda: world.state.unready() is None)
+    await node.stop()
+    assert len(node.kubelet.ids()) == 4
+    node.start()
+    await node.until(lambda: node.state.unready() is None)
     watching.cancel()
     assert not closed
-    assert len(world.kubelet.ids()) == 4
+    assert len(node.kubelet.ids()) == 4
 
 
-async def test_a_release_that_died_midway_goes_on(world: World) -> None:
-    await world.serving()
-    world.supervised = False
-    world.kube.assign()
-    await world.until(lambda: read_wanted(world).stop)
-    await world.stop()
-    world.supervised = True
-    world.start()
-    await world.until(lambda: not gpu_dir(world.root, "GPU-0").path.exists())
-    assert world.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+async def test_a_release_that_died_midway_goes_on(node: FakeNode) -> None:
+    await node.serving()
+    node.supervised = False
+    node.kube.assign()
+    await node.until(lambda: read_wanted(node).stop)
+    await node.stop()
+    node.supervised = True
+    node.start()
+    await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
+    assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
 
 
-async def test_without_the_kubelets_word_nothing_is_offered(world: World) -> None:
-    await world.stop()
-    world.kubelet.down = True
-    world.kubelet.started.clear()
-    world.start()
-    await world.until(lambda: world.status().get("gpus"))
-    world.kube.assign({"uuid": "GPU-0", "share": "a"})
-    await world.until(lambda: world.gates())
-    assert not world.kubelet.started
-    world.kubelet.down = False
-    await world.until(lambda: len(world.kubelet.ids()) == 4)
+async def test_before_the_kubelet_was_read_nothing_is_offered(node: FakeNode) -> None:
+    await node.stop()
+    node.kubelet.down = True
+    node.kubelet.started.clear()
+    node.start()
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: node.gates())
+    assert not node.kubelet.started
+    node.kubelet.down = False
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
 
 
-async def test_an_idle_node_writes_nothing(world: World) -> None:
-    await world.serving()
-    await world.until(lambda: world.daemon().get("ready"))
-    await world.until(lambda: "WithinGrants" in [item["type"] for item in world.status()["conditions"]])
-    await world.ticks(5)
-    written = world.kube.status_writes
-    await world.ticks(12)
-    assert world.kube.status_writes == written
+async def test_an_idle_node_writes_nothing(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    await node.until(lambda: "WithinGrants" in [item["type"] for item in node.status()["conditions"]])
+    await node.ticks(5)
+    written = node.kube.status_writes
+    await node.ticks(12)
+    assert node.kube.status_writes == written
 
 
-async def test_two_slots_for_one_container_are_refused_with_the_reason(world: World) -> None:
-    await world.serving()
+async def test_two_slots_for_one_container_are_refused_with_the_reason(node: FakeNode) -> None:
+    await node.serving()
     with pytest.raises(LookupError, match="write a limit of 1"):
-        world.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1", "GPU-0::2"])
+        node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1", "GPU-0::2"])

@@ -17,7 +17,7 @@ from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
-from tests.unit.agent.agent_world import SHARE
+from tests.unit.agent.fake_node import SHARE
 
 CLIENTS = SHARE["spec"]["clients"]
 

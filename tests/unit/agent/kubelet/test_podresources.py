@@ -23,7 +23,7 @@ async def kubelet() -> AsyncIterator[FakeKubelet]:
         await fake.stop()
 
 
-async def test_every_held_id_is_told_with_its_container(kubelet: FakeKubelet) -> None:
+async def test_every_held_id_comes_with_its_container(kubelet: FakeKubelet) -> None:
     container = messages.ContainerResources(name="app", devices=[DEVICES])
     pod = messages.PodResources(name="pod", namespace="team", containers=[container, messages.ContainerResources()])
     kubelet.listed = messages.ListPodResourcesResponse(pod_resources=[pod])

@@ -57,7 +57,7 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
         ("a slot of another share makes up for none", {"b": 1}, [pod(RUNNING)], True),
         ("a container that waits may have no slot yet", {}, [pod(WAITING)], False),
         ("a container that has ended may have none any more", {}, [pod(TERMINATED)], False),
-        ("a pod that no kubelet has told of yet", {}, [YOUNG], False),
+        ("a pod whose status the kubelet has not written yet", {}, [YOUNG], False),
         ("a pod that succeeded holds nothing", {}, [pod(RUNNING, phase="Succeeded")], False),
         ("nor does one that failed", {}, [pod(RUNNING, phase="Failed")], False),
         ("a running container that asks for no slot", {}, [pod(RUNNING, container({"nvidia.com/gpu": "1"}))], False),

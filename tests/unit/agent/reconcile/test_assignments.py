@@ -36,8 +36,8 @@ def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
     [
         ("an assigned GPU that is not taken yet is taken", assigned(), None, False, GpuStage.TAKE),
         ("one that is taken serves", assigned(), disk(), False, GpuStage.SERVE),
-        ("without news from the API a GPU is kept", None, disk(), True, GpuStage.KEEP),
-        ("an empty list is news: the GPU leaves", [], disk(), False, GpuStage.LEAVE),
+        ("a GPU is kept while assignments are not known", None, disk(), True, GpuStage.KEEP),
+        ("an empty list is an answer: the GPU leaves", [], disk(), False, GpuStage.LEAVE),
         ("and once drained it stops", [], disk(), True, GpuStage.STOP),
         ("a GPU that moves leaves its old share first", assigned("b"), disk(), False, GpuStage.LEAVE),
         ("and stops when drained", assigned("b"), disk(), True, GpuStage.STOP),
@@ -48,8 +48,8 @@ def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
         ("a paused GPU drains, and stays", assigned(paused=True), disk(), True, GpuStage.DRAIN),
         ("one that is paused before it was taken has nothing to wait for",
          assigned(paused=True), None, False, GpuStage.NOTHING_TO_DRAIN),
-        ("what was told to stop stops, even if assigned again", assigned(), disk(stop=True), False, GpuStage.STOP),
-        ("and also without news", None, disk(stop=True), False, GpuStage.STOP),
+        ("a GPU that shall stop stops, even if assigned again", assigned(), disk(stop=True), False, GpuStage.STOP),
+        ("and also while assignments are not known", None, disk(stop=True), False, GpuStage.STOP),
     ],
 )  # fmt: skip
 def test_stage(

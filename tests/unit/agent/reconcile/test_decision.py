@@ -11,7 +11,7 @@ SOME: Slots = frozenset({3})
 
 
 @pytest.mark.parametrize(
-    ("sentence", "withdrawn_at", "started", "allocatable", "held", "promised", "expected"),
+    ("sentence", "withdrawn_at", "started", "allocatable", "held", "pending", "expected"),
     [
         ("withdrawn, confirmed, nothing held: idle", 10.0, 11.0, NONE, NONE, NONE, True),
         ("while free slots are offered it is never idle", None, 11.0, NONE, NONE, NONE, False),
@@ -19,7 +19,7 @@ SOME: Slots = frozenset({3})
         ("nor one that began at the same instant", 10.0, 10.0, NONE, NONE, NONE, False),
         ("a slot that the kubelet could still allocate", 10.0, 11.0, SOME, NONE, NONE, False),
         ("a slot that a container holds", 10.0, 11.0, NONE, SOME, NONE, False),
-        ("a slot promised a moment ago", 10.0, 11.0, NONE, NONE, SOME, False),
+        ("a slot handed out a moment ago", 10.0, 11.0, NONE, NONE, SOME, False),
     ],
 )  # fmt: skip
 def test_idle(
@@ -28,11 +28,11 @@ def test_idle(
     started: float,
     allocatable: Slots,
     held: Slots,
-    promised: Slots,
+    pending: Slots,
     expected: bool,
 ) -> None:
     view = KubeletView(started, {KEY: allocatable, ("a", "GPU-2"): SOME}, {KEY: held, ("b", "GPU-1"): SOME})
-    assert idle("a", "GPU-1", withdrawn_at, view, promised) is expected, sentence
+    assert idle("a", "GPU-1", withdrawn_at, view, pending) is expected, sentence
 
 
 def test_without_a_reading_nothing_is_idle() -> None:

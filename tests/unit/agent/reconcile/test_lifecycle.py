@@ -18,7 +18,7 @@ GONE = replace(SILENT, control_alive=False, server_shown=False)
 
 
 @pytest.mark.parametrize(
-    ("sentence", "evidence", "told"),
+    ("sentence", "evidence", "expected"),
     [
         ("a supervisor at work is waited for", RUNS, "waiting for the MPS pod"),
         ("a daemon that ended is done", ENDED, None),
@@ -31,9 +31,9 @@ GONE = replace(SILENT, control_alive=False, server_shown=False)
         ("and is not waited for for ever", replace(GONE, state=None, stop_age=15.0), None),
     ],
 )  # fmt: skip
-def test_what_a_release_waits_for(sentence: str, evidence: StopEvidence, told: str | None) -> None:
+def test_what_a_release_waits_for(sentence: str, evidence: StopEvidence, expected: str | None) -> None:
     waits = waits_for(evidence)
-    assert (waits is None) if told is None else (waits is not None and told in waits), sentence
+    assert (waits is None) if expected is None else (waits is not None and expected in waits), sentence
 
 
 def test_daemon_json_goes_last_so_that_an_interrupted_removal_is_found_again(

@@ -37,10 +37,10 @@ def view(**changes: object) -> ReadinessInput:
     ("sentence", "evidence", "reason"),
     [
         ("everything verified is ready", GOOD, DaemonReason.READY),
-        ("a GPU told to stop is stopping, whatever its daemon says",
+        ("a GPU that shall stop is stopping, whatever its daemon says",
          replace(GOOD, wanted=GOOD.wanted.model_copy(update={"stop": True})), DaemonReason.STOPPING),
         ("a GPU that NVML never showed has failed", replace(GOOD, view=None), DaemonReason.DAEMON_FAILED),
-        ("a lost GPU is told as lost", view(lost=True), DaemonReason.GPU_LOST),
+        ("a lost GPU is lost", view(lost=True), DaemonReason.GPU_LOST),
         ("without state.json no MPS pod has taken the GPU", replace(GOOD, state=None), DaemonReason.PENDING),
         ("the state of another share's daemon proves nothing", state(share="b"), DaemonReason.PENDING),
         ("a heartbeat of 10 s is fresh", state(heartbeat=90.0), DaemonReason.READY),
@@ -66,11 +66,11 @@ def view(**changes: object) -> ReadinessInput:
          replace(GOOD, client_control=False), DaemonReason.STARTING),
     ],
 )  # fmt: skip
-def test_verdict(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:
-    verdict = readiness_of(evidence)
-    assert verdict.reason is reason, sentence
-    assert verdict.ready == (reason is DaemonReason.READY)
-    assert verdict.ready or verdict.message or evidence.state is not None
+def test_readiness(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:
+    readiness = readiness_of(evidence)
+    assert readiness.reason is reason, sentence
+    assert readiness.ready == (reason is DaemonReason.READY)
+    assert readiness.ready or readiness.message or evidence.state is not None
 
 
 FULL = "48 of 48 client contexts are taken and a client may need 1"
@@ -85,24 +85,24 @@ FULL = "48 of 48 client contexts are taken and a client may need 1"
         ("where every slot is taken a full table is as it should be", 48, 1, False, True),
     ],
 )
-def test_no_slot_is_promised_that_could_not_be_used(
+def test_no_slot_is_offered_that_could_not_be_used(
     sentence: str, contexts: int, processes: int, free_slots: bool, takes: bool
 ) -> None:
-    verdict = with_room(readiness_of(GOOD), contexts, 48, processes, free_slots)
-    assert verdict.takes_clients is takes, sentence
-    assert verdict.ready, "running clients are served either way"
-    assert takes or verdict.reason is DaemonReason.CLIENT_TABLE_FULL
+    readiness = with_room(readiness_of(GOOD), contexts, 48, processes, free_slots)
+    assert readiness.takes_clients is takes, sentence
+    assert readiness.ready, "running clients are served either way"
+    assert takes or readiness.reason is DaemonReason.CLIENT_TABLE_FULL
 
 
-def test_a_daemon_that_is_not_ready_is_told_before_its_full_table() -> None:
+def test_a_daemon_that_is_not_ready_comes_before_its_full_table() -> None:
     assert with_room(readiness_of(view(lost=True)), 48, 48, 1, True).reason is DaemonReason.GPU_LOST
 
 
-def test_a_full_table_is_told_with_its_figures() -> None:
+def test_a_full_table_is_shown_with_its_figures() -> None:
     assert with_room(readiness_of(GOOD), 48, 48, 1, True).message.startswith(FULL)
 
 
-def test_the_limits_refusal_tells_both_values() -> None:
+def test_limits_not_in_force_name_both_values() -> None:
     message = readiness_of(state(in_force=Limits(threads=100, memory_mib=1))).message
     assert "50 %" in message
     assert "16384 MiB" in message

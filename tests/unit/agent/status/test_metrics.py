@@ -22,7 +22,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, Finding, Limits
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcesses
-from tests.unit.agent.agent_world import World
+from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import UUID, pod, process, usage
 
 GIB = 1 << 30
@@ -172,16 +172,16 @@ def test_whatever_is_on_the_gpu_no_series_stands_twice_and_every_family_is_decla
     assert {name for name, _ in exported} <= {family.name for family in FAMILIES}
 
 
-async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(world: World) -> None:
-    await world.serving()
-    world.client(50, 1024, pod())
+async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(node: FakeNode) -> None:
+    await node.serving()
+    node.client(50, 1024, pod())
     here = {"share": "a", "uuid": "GPU-0"}
-    await world.until(lambda: value(series(world.state.snapshot()), "mps_clients", here) == 1, 10)
-    world.nvml.hanging = {"GPU-0", "GPU-1"}
-    exported = series(world.state.snapshot())
-    assert value(exported, "slots_offered", here) == len(world.kubelet.ids()) == 4
+    await node.until(lambda: value(series(node.state.snapshot()), "mps_clients", here) == 1, 10)
+    node.nvml.hanging = {"GPU-0", "GPU-1"}
+    exported = series(node.state.snapshot())
+    assert value(exported, "slots_offered", here) == len(node.kubelet.ids()) == 4
     assert value(exported, "daemon_ready", here) == 1
-    world.nvml.release.set()
+    node.nvml.release.set()
 
 
 def test_terminated_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:

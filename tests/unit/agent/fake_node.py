@@ -38,7 +38,7 @@ SHARE: Object = {
 
 
 class FakeKube:
-    """Objects by kind and name; watches tell what changes; server-side apply merges as far as we need it."""
+    """Objects by kind and name; watches show what changes; server-side apply merges as far as we need it."""
 
     def __init__(self) -> None:
         self.objects: dict[Resource, dict[str, Object]] = {
@@ -84,17 +84,17 @@ class FakeKube:
         self._version += 1
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         self.objects[resource][obj["metadata"]["name"]] = obj
-        self._tell(resource, "MODIFIED", obj)
+        self._notify(resource, "MODIFIED", obj)
         return obj
 
     def remove(self, resource: Resource, name: str) -> None:
-        self._tell(resource, "DELETED", self.objects[resource].pop(name))
+        self._notify(resource, "DELETED", self.objects[resource].pop(name))
 
     def assign(self, *assignments: Object) -> None:
         node = self.objects[GPU_NODES]["n"]
         self.put(GPU_NODES, {**node, "spec": {"assignments": list(assignments)}})
 
-    def _tell(self, resource: Resource, kind: str, obj: Object) -> None:
+    def _notify(self, resource: Resource, kind: str, obj: Object) -> None:
         for watched, queue in self._watchers:
             if watched == resource:
                 queue.put_nowait({"type": kind, "object": obj})
@@ -102,7 +102,7 @@ class FakeKube:
 
 @dataclass
 class FakeKubelet:
-    """Believes each plugin at once; tests say what containers hold."""
+    """Accepts each plugin at once; tests set what containers hold."""
 
     started: set[str] = field(default_factory=set)
     holders: set[tuple[str, str]] = field(default_factory=set)
@@ -126,7 +126,7 @@ class FakeKubelet:
 
     @property
     def listed(self) -> dict[str, list[OfferedDevice]]:
-        """What it is told by the plugins that have started, of a resource once it was offered."""
+        """The lists of the plugins that have started, of a resource once it was offered."""
         return {resource: self.services[resource].devices for resource in self.started}
 
     def ids(self, share: str = "a", healthy: bool = True) -> list[str]:
@@ -186,23 +186,23 @@ class FakeDaemon:
         return pid in self.clients(server)
 
 
-class FakeTeller:
+class FakeRecorder:
     def __init__(self) -> None:
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     def record(self, event: Event) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
     def resolve(self, regarding: Object, reason: Any, subject: str = "") -> None:
         pass
 
 
-class World:
+class FakeNode:
     """One node. `mps` plays the MPS pods: whatever daemon.json wants is done at once while `supervised`."""
 
     def __init__(self, tmp_path: Path, nvml: Any) -> None:
         self.kube, self.kubelet, self.nvml = FakeKube(), FakeKubelet(), nvml
-        self.daemons, self.teller = FakeDaemon(nvml), FakeTeller()
+        self.daemons, self.recorder = FakeDaemon(nvml), FakeRecorder()
         self.root, self.cdi, self.proc = tmp_path / "run", tmp_path / "cdi", tmp_path / "proc"
         self.root.mkdir()
         self.proc.mkdir()
@@ -226,7 +226,7 @@ class World:
             intervals=intervals,
         )
         kubelet, control = self.kubelet, lambda _: self.daemons
-        interfaces = Interfaces(self.kube, self.nvml, kubelet, kubelet.plugin, control, self.teller, self.proc)  # type: ignore[arg-type]
+        interfaces = Interfaces(self.kube, self.nvml, kubelet, kubelet.plugin, control, self.recorder, self.proc)  # type: ignore[arg-type]
         self.agent = Agent(settings, interfaces, NodeMeters(CollectorRegistry()))
         self._tasks.append(asyncio.create_task(self.agent.run()))
 
@@ -319,7 +319,7 @@ class World:
         await self.until(lambda: len(self.kubelet.ids()) == 4)
 
 
-def read_wanted(world: World) -> DaemonWanted:
-    wanted = read_model(gpu_dir(world.root, "GPU-0").wanted, DaemonWanted).value
+def read_wanted(node: FakeNode) -> DaemonWanted:
+    wanted = read_model(gpu_dir(node.root, "GPU-0").wanted, DaemonWanted).value
     assert wanted is not None
     return wanted

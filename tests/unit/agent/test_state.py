@@ -1,0 +1,118 @@
+"""What the agent makes of clients above their grants: readings, findings, events, ends."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.agent.aio.blocking import HungError
+from gpushare.agent.usage import usage as watch
+from gpushare.api.conditions import EventReason
+from gpushare.kube.client import GPU_SHARES, PODS
+from tests.unit.agent.fake_node import SHARE, FakeNode
+from tests.unit.agent.observed_pods import container, container_id, pod
+
+TENANT = pod(1, container(), with_status=False)
+STRANDED = pod(1, name="pod", namespace="ns")
+"""The pod that the kubelet here says holds its slots."""
+
+
+def findings(node: FakeNode) -> list[Any]:
+    found: list[Any] = node.status().get("findings", [])
+    return found
+
+
+def within_grants(node: FakeNode) -> Any:
+    return next((it for it in node.status().get("conditions", []) if it["type"] == "WithinGrants"), {})
+
+
+async def serve(node: FakeNode, memory_mib: int) -> None:
+    await node.serving()
+    node.kube.put(PODS, TENANT)
+    node.client(4711, memory_mib, TENANT)
+
+
+async def test_a_client_within_its_grant_is_read_and_is_no_finding(node: FakeNode) -> None:
+    await serve(node, 4000)
+    await node.until(lambda: node.state.observed.get("GPU-0") and node.state.observed["GPU-0"].usages)
+    (usage,) = node.state.observed["GPU-0"].usages
+    assert (usage.pod, usage.container, usage.memory_mib) == ("pod-1", "app", 4000)
+    await node.until(lambda: within_grants(node).get("status") == "True")
+    assert findings(node) == []
+
+
+async def test_one_above_it_is_in_the_status_and_an_event_of_its_pod_and_is_not_ended(node: FakeNode) -> None:
+    await serve(node, 9000)
+    await node.until(lambda: findings(node))
+    (finding,) = findings(node)
+    assert (finding["pod"], finding["granted"], finding["observed"]) == ("pod-1", 8192, 9000)
+    condition = within_grants(node)
+    assert (condition["status"], condition["reason"]) == ("False", "MemoryAboveGrant")
+    assert "uses 9000 MiB" in condition["message"]
+    assert "its grant is 8192 MiB" in condition["message"]
+    assert {event.reason for event in node.recorder.events} == {EventReason.MEMORY_ABOVE_GRANT}
+    assert node.daemons.asked == []
+
+
+async def test_a_finding_that_stands_costs_no_write(node: FakeNode) -> None:
+    await serve(node, 9000)
+    await node.until(lambda: findings(node))
+    before = node.kube.status_writes
+    for more in range(5):
+        node.client(4711, 9000 + 500 * more, TENANT)
+        seen = len(node.recorder.events)
+        await node.until(lambda seen=seen: len(node.recorder.events) > seen)
+    assert node.kube.status_writes == before
+
+
+async def test_a_finding_goes_when_its_process_has_ended(node: FakeNode) -> None:
+    await serve(node, 9000)
+    await node.until(lambda: findings(node))
+    node.nvml.clients.clear()
+    await node.until(lambda: not findings(node) and within_grants(node)["status"] == "True")
+
+
+async def test_terminate_ends_it_once_however_often_the_agent_is_restarted(node: FakeNode) -> None:
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {**SHARE["spec"], "enforcement": "Terminate"}})
+    await serve(node, 9000)
+    await node.until(lambda: findings(node) and findings(node)[0]["ended"])
+    found_before = findings(node)
+    await node.stop()
+    node.start()
+    seen = len(node.recorder.events)
+    await node.until(lambda: len(node.recorder.events) >= seen + 3)
+    assert node.daemons.asked == [4711]
+    assert findings(node) == found_before
+    assert [event.reason for event in node.recorder.events].count(EventReason.CLIENT_TERMINATED) == 1
+
+
+async def test_a_container_started_without_its_mounts_is_an_event_of_its_pod_and_is_not_ended(node: FakeNode) -> None:
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {**SHARE["spec"], "enforcement": "Terminate"}})
+    await node.serving()
+    node.kube.put(PODS, STRANDED)
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+    node.process(4711, STRANDED["metadata"]["uid"], container_id(10))
+    (node.proc / "4711" / "mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    await node.until(lambda: findings(node), 15)
+    (finding,) = findings(node)
+    assert (finding["reason"], finding["pod"], finding["container"], finding["pid"]) == (
+        "EditsNotApplied", "pod", "app", 4711,
+    )  # fmt: skip
+    assert (within_grants(node)["status"], within_grants(node)["reason"]) == ("False", "EditsNotApplied")
+    assert {(event.reason, event.regarding["name"]) for event in node.recorder.events} == {
+        (EventReason.EDITS_NOT_APPLIED, "pod")
+    }
+    assert node.daemons.asked == []
+    node.kube.put(PODS, {**STRANDED, "status": {}})
+    await node.until(lambda: not findings(node) and within_grants(node)["status"] == "True", 20)
+
+
+async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: Any) -> None:
+        raise HungError("processes on GPUs: no answer within 5 s")
+
+    monkeypatch.setattr(watch.UsageReader, "read", hang)
+    await serve(node, 9000)
+    await node.until(lambda: within_grants(node).get("status") == "True")
+    assert findings(node) == []
