@@ -1,9 +1,12 @@
 """The agent's core, from assignments to gates, offers and status."""
 
 import asyncio
+import re
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.gpunode import ComputeMode, ComputeModes
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.mps.layout import gpu_dir
@@ -227,3 +230,14 @@ async def test_two_slots_for_one_container_are_refused_with_the_reason(node: Fak
     await node.serving()
     with pytest.raises(LookupError, match="write a limit of 1"):
         node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1", "GPU-0::2"])
+
+
+async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: FakeNode) -> None:
+    registry = CollectorRegistry()
+    NodeMeters(registry)
+    (metric,) = (it for it in registry.collect() if it.name == "gpushare_loop_duration_seconds")
+    named = re.sub(r" \(\w+\)", "", metric.documentation.partition(": ")[2].rstrip(".")).split(", ")
+    assert node.agent is not None
+    loops = node.agent.loops()
+    assert sorted(loop.name for loop in loops if loop.timed) == sorted(named)
+    assert len({loop.name for loop in loops}) == len(loops)

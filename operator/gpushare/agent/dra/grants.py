@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from gpushare.agent.dra.allocation import Allocation, ClaimRefused, Part
-from gpushare.agent.dra.users import containers, environment, users
+from gpushare.agent.dra.users import users
 from gpushare.api.gpushare import GpuShare, RootUser
 from gpushare.api.quantity import format_mib
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
 from gpushare.grant.user import way_to_root
 from gpushare.kube.client import Object
+from gpushare.kube.pods import containers, environment
 
 
 def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Grant:
@@ -25,11 +26,12 @@ def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Gran
     grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib)
     if not claim.for_slots:
         return grant
-    for container in users(pod, claim.name, part.request):
-        wanted = grant_from_environment(environment(pod, container))
-        if wanted is not None and wanted.share == share.name:
-            lower = (min(wanted.threads, grant.threads), min(wanted.memory_mib, grant.memory_mib))
-            grant = replace(grant, threads=lower[0], memory_mib=lower[1])
+    using = users(pod, claim.name, part.request)
+    for container in (item for item in containers(pod) if item["name"] in using):
+        asked = grant_from_environment(environment(container))
+        if asked is not None and asked.share == share.name:
+            threads, memory_mib = min(asked.threads, grant.threads), min(asked.memory_mib, grant.memory_mib)
+            grant = replace(grant, threads=threads, memory_mib=memory_mib)
     return grant
 
 

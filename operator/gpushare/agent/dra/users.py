@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gpushare.agent.dra.allocation import Allocation, ClaimRefused
 from gpushare.kube.client import Object
+from gpushare.kube.pods import containers
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Use:
 
 
 def uses(pod: Object) -> Iterator[Use]:
-    """In the order of the containers, init containers first; without claims that have no name in the status yet."""
+    """In the order of `kube.pods.containers`; without claims that have no name in the status yet."""
     names, for_slots = _claim_names(pod), (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     mapped = [item for item in for_slots.get("requestMappings") or () if for_slots.get("resourceClaimName")]
     for container in containers(pod):
@@ -30,11 +31,6 @@ def uses(pod: Object) -> Iterator[Use]:
         for item in mapped:
             if item["containerName"] == container["name"]:
                 yield Use(container["name"], for_slots["resourceClaimName"], item["requestName"])
-
-
-def containers(pod: Object) -> list[Object]:
-    spec = pod.get("spec") or {}
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
 def users(pod: Object, claim: str, request: str) -> list[str]:
@@ -61,12 +57,6 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
                 f"container {use.container} uses {claim} and ResourceClaim {claim.namespace}/{use.claim}: "
                 "it reaches one GPU by one claim; keep one of them"
             )
-
-
-def environment(pod: Object, container: str) -> dict[str, str]:
-    """The container's variables that have a value in the pod's spec."""
-    found = next((item for item in containers(pod) if item["name"] == container), {})
-    return {item["name"]: item.get("value") or "" for item in found.get("env") or ()}
 
 
 def _claim_names(pod: Object) -> dict[str, str]:

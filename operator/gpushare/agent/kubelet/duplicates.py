@@ -11,7 +11,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
-from gpushare.kube.pods import ENDED_PHASES
+from gpushare.kube.pods import has_ended
 
 LASTING_SECONDS = 4.0
 """A pod that has just ended may still be listed when another has its slot; the API shows its end within this time."""
@@ -23,11 +23,7 @@ class DuplicateAllocations:
 
     def look(self, view: KubeletView, pods: Iterable[Object]) -> list[Event]:
         """The events of this reading; the next one gives the same again. `pods`: this node's, from the API server."""
-        running = {
-            (pod["metadata"]["namespace"], pod["metadata"]["name"]): pod
-            for pod in pods
-            if pod.get("status", {}).get("phase") not in ENDED_PHASES
-        }
+        running = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods if not has_ended(pod)}
         found = [
             (slot, holders)
             for slot, containers in view.holders.items()

@@ -16,7 +16,7 @@ from gpushare.api import names
 from gpushare.api.gpunode import ShareName
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
-from gpushare.kube.pods import ENDED_PHASES
+from gpushare.kube.pods import container_statuses, has_ended, is_running, limits
 
 LOG = logging.getLogger(__name__)
 
@@ -49,10 +49,9 @@ def _running(pod: Object) -> Iterator[ShareName]:
     spec, status = pod.get("spec", {}), pod.get("status", {})
     by_claim = (status.get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
     claimed = {(item["containerName"], item["resourceName"]) for item in by_claim}
-    if status.get("phase") in ENDED_PHASES:
+    if has_ended(pod):
         return
-    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    running = {item["name"] for item in statuses if (item.get("state") or {}).get("running") is not None}
+    running = {item["name"] for item in container_statuses(pod) if is_running(item)}
     sidecars = [item for item in spec.get("initContainers") or () if item.get("restartPolicy") == "Always"]
     for container in [*spec.get("containers", ()), *sidecars]:
         if container["name"] in running:
@@ -60,8 +59,7 @@ def _running(pod: Object) -> Iterator[ShareName]:
 
 
 def _requested(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
-    limits = (container.get("resources") or {}).get("limits") or {}
-    for resource, quantity in limits.items():
+    for resource, quantity in limits(container).items():
         share = names.share_of_resource(resource)
         if share is not None and str(quantity) != "0" and (container["name"], resource) not in claimed:
             yield share
