@@ -5,12 +5,12 @@ import sys
 import time
 from typing import Any
 
-from gpushare_workload.backend.seam import GpuError, OutOfMemoryError
-from gpushare_workload.report import WrongError
-from gpushare_workload.shared import SharedArray
-from gpushare_workload.stopping import Stop, StoppedError
-from gpushare_workload.worker import Worker
-from gpushare_workload.workers import Team
+from gpushare_workload.backend.interface import GpuError, OutOfMemoryError
+from gpushare_workload.events import WrongError
+from gpushare_workload.processes.shared_array import SharedArray
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.processes.worker import Worker
+from gpushare_workload.processes.team import Team
 
 
 def square(worker: Worker, number: int) -> int:

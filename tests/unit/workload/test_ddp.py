@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload import training
-from gpushare_workload.backend.seam import UnsupportedError
-from gpushare_workload.report import Report
-from gpushare_workload.scenarios import ddp
-from gpushare_workload.stopping import Stop
+from gpushare_workload.scenarios.cooperation import training
+from gpushare_workload.backend.interface import UnsupportedError
+from gpushare_workload.events import EventWriter
+from gpushare_workload.scenarios.cooperation import ddp
+from gpushare_workload.processes.stopping import Stop
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 OPTIONS: dict[str, Any] = {"backend": "numpy", "seed": 1, "ranks": None, "device": None, "steps": 5, "batch": 8}
@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {"backend": "numpy", "seed": 1, "ranks": None, "device
 
 def run(**options: Any) -> dict[str, Any]:
     out = StringIO()
-    ddp.run(argparse.Namespace(**OPTIONS | options), Report("ddp", out), Stop())
+    ddp.run(argparse.Namespace(**OPTIONS | options), EventWriter("ddp", out), Stop())
     line: dict[str, Any] = json.loads(out.getvalue())
     return line
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.flow import Flow, Order
+from gpushare_workload.processes.flow import Flow, StageTask
 
 
 @given(
@@ -23,7 +23,7 @@ def test_in_whatever_order_workers_finish_every_item_passes_every_stage_once(
     stage_of = [stage for stage, workers in enumerate(stages) for _ in range(workers)]
     passed: dict[int, list[int]] = defaultdict(list)
     slots: dict[int, int] = {}
-    busy: dict[int, Order] = {}
+    busy: dict[int, StageTask] = {}
     while True:
         for order in flow.orders():
             assert order.worker not in busy

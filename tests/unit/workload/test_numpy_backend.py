@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from gpushare_workload.backend import open_backend
-from gpushare_workload.backend.seam import Fault, UnsupportedError
-from gpushare_workload.backend.work import Kind, Work
+from gpushare_workload.backend.interface import KernelFault, UnsupportedError
+from gpushare_workload.backend.work import LoadKind, Work
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(LoadKind))
 @pytest.mark.parametrize("blocks", [1, 8, 33])
-def test_launched_work_is_right_and_unlaunched_work_is_not(kind: Kind, blocks: int) -> None:
+def test_launched_work_is_right_and_unlaunched_work_is_not(kind: LoadKind, blocks: int) -> None:
     task = open_backend("numpy").prepare(Work(kind, blocks, iterations=600, elements=700))
     assert task.wrong() is not None
     task.launch()
@@ -20,7 +20,7 @@ def test_launched_work_is_right_and_unlaunched_work_is_not(kind: Kind, blocks: i
 
 
 def test_a_graph_of_launches_is_as_right_as_they_are() -> None:
-    task = open_backend("numpy").prepare(Work(Kind.TRANSFER, 2))
+    task = open_backend("numpy").prepare(Work(LoadKind.TRANSFER, 2))
     replay = task.captured(3)
     assert task.wrong() is not None
     replay()
@@ -29,7 +29,7 @@ def test_a_graph_of_launches_is_as_right_as_they_are() -> None:
 
 def test_spans_of_one_process_without_a_gpu_follow_each_other() -> None:
     backend = open_backend("numpy")
-    task = backend.prepare(Work(Kind.MEMORY, 8))
+    task = backend.prepare(Work(LoadKind.MEMORY, 8))
     spans = backend.timed_launches([(task, 0), (task, 1)])
     assert 0 <= spans[0].start < spans[0].end <= spans[1].start < spans[1].end
 
@@ -82,7 +82,7 @@ def test_what_needs_a_gpu_says_so() -> None:
     with pytest.raises(UnsupportedError, match="CUDA IPC needs a GPU"):
         backend.slab(np.zeros((3, 3)), np.zeros((3, 3)), 1.0).handle()
     with pytest.raises(UnsupportedError, match="without a GPU"):
-        backend.fault(Fault.TRAP)
+        backend.fault(KernelFault.TRAP)
 
 
 def test_an_endless_kernel_runs_until_it_is_told_to_end() -> None:

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpushare_workload import chunks, cli, pool_modes
-from gpushare_workload.backend.on_numpy import NumpyBackend
-from gpushare_workload.chunks import Filter, Plan
-from gpushare_workload.outcomes import Died, Done, Refused, WorkerError
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import pipeline, pool
-from gpushare_workload.stopping import Stop, StoppedError
-from gpushare_workload.worker import Worker
-from gpushare_workload.workers import Team
+from gpushare_workload import cli
+from gpushare_workload.scenarios.cooperation import chunks
+from gpushare_workload.scenarios.sharing import pool_modes
+from gpushare_workload.backend.on_numpy.backend import NumpyBackend
+from gpushare_workload.scenarios.cooperation.chunks import Filter, ChunkPlan
+from gpushare_workload.processes.outcomes import Died, Done, Refused, WorkerError
+from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.scenarios.cooperation import pipeline
+from gpushare_workload.scenarios.sharing import pool
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.processes.worker import Worker
+from gpushare_workload.processes.team import Team
 from tests.unit.workload.conftest import SECONDS, Client, children, wait_gone
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -31,7 +34,7 @@ PIPELINE: dict[str, Any] = SHARED | {"elements": 7, "chunk": 3, "prepare": 2, "g
 
 def run(scenario: Any, stop: Stop | None = None, **arguments: Any) -> list[dict[str, Any]]:
     out = StringIO()
-    scenario.run(argparse.Namespace(**arguments), Report(scenario.NAME, out), stop or Stop())
+    scenario.run(argparse.Namespace(**arguments), EventWriter(scenario.NAME, out), stop or Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -136,7 +139,7 @@ def test_a_wrong_chunk_ends_the_pipeline_and_names_the_chunk(monkeypatch: pytest
 
 @pytest.mark.parametrize("name", list(Filter))
 def test_a_changed_value_in_a_chunk_is_found(name: Filter) -> None:
-    plan = Plan(name, elements=10, chunk=10, seed=1)
+    plan = ChunkPlan(name, elements=10, chunk=10, seed=1)
     buffers = np.zeros((3, 10), np.float32)
     chunks.prepare(plan, 0, buffers)
     chunks.compute(plan, 0, buffers, NumpyBackend())

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload import halos, refining
-from gpushare_workload.backend.seam import GpuError, UnsupportedError
-from gpushare_workload.halos import HostHalos, ManagerHalos, Way
-from gpushare_workload.outcomes import WorkerError
-from gpushare_workload.poisson import Poisson
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import refine
-from gpushare_workload.stopping import Stop
-from gpushare_workload.worker import Worker
+from gpushare_workload.solver import halos
+from gpushare_workload.solver import jacobi
+from gpushare_workload.backend.interface import GpuError, UnsupportedError
+from gpushare_workload.solver.halos import HostHalos, ManagerHalos, HaloTransport
+from gpushare_workload.processes.outcomes import WorkerError
+from gpushare_workload.solver.poisson_problem import PoissonProblem
+from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.scenarios.cooperation import refine
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 OPTIONS: dict[str, Any] = {
@@ -38,14 +39,14 @@ OPTIONS: dict[str, Any] = {
 
 def run(**options: Any) -> list[dict[str, Any]]:
     out = StringIO()
-    refine.run(argparse.Namespace(**OPTIONS | options), Report("refine", out), Stop())
+    refine.run(argparse.Namespace(**OPTIONS | options), EventWriter("refine", out), Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 @given(size=st.integers(1, 40), data=st.data())
 def test_the_slabs_cover_every_inner_row_once_and_overlap_by_their_halos(size: int, data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, size))
-    slabs = Poisson(size).slabs(parts)
+    slabs = PoissonProblem(size).slabs(parts)
     assert [row for rows in slabs for row in range(rows.start + 1, rows.stop - 1)] == list(range(1, size + 1))
     assert all(rows.stop - rows.start >= 3 for rows in slabs)
 
@@ -53,30 +54,30 @@ def test_the_slabs_cover_every_inner_row_once_and_overlap_by_their_halos(size: i
 @pytest.mark.parametrize("parts", [0, 4])
 def test_more_processes_than_rows_are_refused(parts: int) -> None:
     with pytest.raises(ValueError, match=f"{parts} processes for 3 rows"):
-        Poisson(3).slabs(parts)
+        PoissonProblem(3).slabs(parts)
 
 
 def test_the_bound_of_the_error_shrinks_with_the_grid_and_with_the_last_change() -> None:
-    assert Poisson(20).error_bound(0.0) < Poisson(10).error_bound(0.0) < Poisson(10).error_bound(1e-3)
+    assert PoissonProblem(20).error_bound(0.0) < PoissonProblem(10).error_bound(0.0) < PoissonProblem(10).error_bound(1e-3)
 
 
 def test_both_ways_through_the_host_reach_the_values_of_one_process_and_ipc_is_left_out_without_a_gpu() -> None:
     one, manager, host, ipc = run(processes=3)
     assert one["sweeps"] == manager["sweeps"] == host["sweeps"] > 100
     assert manager["difference_from_one_process"] == host["difference_from_one_process"] == 0
-    assert one["error_from_exact"] < Poisson(10).error_bound(one["last_change"])
+    assert one["error_from_exact"] < PoissonProblem(10).error_bound(one["last_change"])
     assert (one["backend"], one["timed"]) == ("numpy", False)
     assert (ipc["event"], ipc["halos"]) == ("left-out", "ipc")
 
 
 def test_a_single_inner_point_and_a_process_for_each_row_work() -> None:
-    assert run(size=1, processes=1, halos=[Way.HOST])[-1]["difference_from_one_process"] == 0
-    assert run(size=3, processes=3, halos=[Way.HOST])[-1]["difference_from_one_process"] == 0
+    assert run(size=1, processes=1, halos=[HaloTransport.HOST])[-1]["difference_from_one_process"] == 0
+    assert run(size=3, processes=3, halos=[HaloTransport.HOST])[-1]["difference_from_one_process"] == 0
 
 
 def test_ipc_that_is_asked_for_without_a_gpu_says_what_to_do_instead() -> None:
     with pytest.raises(UnsupportedError, match="CUDA IPC needs a GPU and CuPy: exchange halos through host memory"):
-        run(halos=[Way.IPC])
+        run(halos=[HaloTransport.IPC])
 
 
 def test_too_few_sweeps_are_told_as_such() -> None:
@@ -85,7 +86,7 @@ def test_too_few_sweeps_are_told_as_such() -> None:
 
 
 def test_with_tolerance_zero_all_sweeps_are_done() -> None:
-    assert [line["sweeps"] for line in run(sweeps=7, tolerance=0.0, halos=[Way.HOST])] == [7, 7]
+    assert [line["sweeps"] for line in run(sweeps=7, tolerance=0.0, halos=[HaloTransport.HOST])] == [7, 7]
 
 
 class LosesHalos(HostHalos):
@@ -108,7 +109,7 @@ def test_a_way_that_loses_the_halos_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(refine, "refine", broken)
     with pytest.raises(WrongError, match=r"halos by host: .* differ by"):
-        run(halos=[Way.HOST])
+        run(halos=[HaloTransport.HOST])
 
 
 def dies_in_a_sweep(worker: Worker, settings: refining.Settings, part: int, *rest: Any) -> Any:
@@ -121,12 +122,12 @@ def dies_in_a_sweep(worker: Worker, settings: refining.Settings, part: int, *res
 solve = refining._solve
 
 
-@pytest.mark.parametrize("way", [Way.HOST, Way.MANAGER])
+@pytest.mark.parametrize("way", [HaloTransport.HOST, HaloTransport.MANAGER])
 def test_the_death_of_one_worker_is_told_though_its_neighbours_wait_for_it(
-    way: Way, monkeypatch: pytest.MonkeyPatch
+    way: HaloTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refining, "_solve", dies_in_a_sweep)
-    settings = refining.Settings(Poisson(10), 3, way, "numpy", 0.0, 10_000, 10_000)
+    settings = refining.Settings(PoissonProblem(10), 3, way, "numpy", 0.0, 10_000, 10_000)
     with pytest.raises(WorkerError, match=r"slab 1 \(pid \d+\) was ended by SIGKILL"):
         refining.refine(settings, Stop())
 
@@ -150,10 +151,10 @@ class OneEdge:
         self.halos = (above, below)
 
 
-@pytest.mark.parametrize("way", [Way.HOST, Way.MANAGER])
-def test_each_part_gets_its_neighbours_edges_of_that_turn_and_none_at_the_grids_edge(way: Way) -> None:
+@pytest.mark.parametrize("way", [HaloTransport.HOST, HaloTransport.MANAGER])
+def test_each_part_gets_its_neighbours_edges_of_that_turn_and_none_at_the_grids_edge(way: HaloTransport) -> None:
     slabs: list[Any] = [OneEdge(1, 2), OneEdge(3, 4), OneEdge(5, 6)]
-    if way is Way.HOST:
+    if way is HaloTransport.HOST:
         room = HostHalos.room(parts=3, columns=1)
         exchanges: list[Any] = [HostHalos(slab, part, 3, room) for part, slab in enumerate(slabs)]
     else:

@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpushare_workload import inventory
-from gpushare_workload.backend import on_numpy
-from gpushare_workload.backend.numpy_work import NumpyTask
-from gpushare_workload.backend.seam import Span
-from gpushare_workload.backend.work import Kind
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import SCENARIOS, graph, mix, pin, streams
-from gpushare_workload.scenarios.pin import Seen, misplaced
-from gpushare_workload.spans import most_at_once, whole
-from gpushare_workload.stopping import Stop, StoppedError
+from gpushare_workload.gpus import inventory
+from gpushare_workload.backend.on_numpy import backend
+from gpushare_workload.backend.on_numpy.tasks import NumpyTask
+from gpushare_workload.backend.interface import Span
+from gpushare_workload.backend.work import LoadKind
+from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.scenarios import SCENARIOS
+from gpushare_workload.scenarios.sharing import graph
+from gpushare_workload.scenarios.sharing import mix
+from gpushare_workload.scenarios.sharing import pin
+from gpushare_workload.scenarios.sharing import streams
+from gpushare_workload.scenarios.sharing.pin import PlacedProcess, misplaced
+from gpushare_workload.scenarios.sharing.streams import most_at_once, whole
+from gpushare_workload.processes.stopping import Stop, StoppedError
 
 TINY: dict[Any, dict[str, Any]] = {
     streams: {"kernels": 3, "streams": 2, "chunks": 3, "chunk_elements": 5, "chunk_iterations": 300, "repeats": 2},
@@ -31,7 +35,7 @@ def run(scenario: Any, stop: Stop | None = None, **options: Any) -> list[dict[st
     parser, out = argparse.ArgumentParser(), StringIO()
     scenario.add_arguments(parser)
     given = vars(parser.parse_args([])) | TINY[scenario] | options
-    scenario.run(argparse.Namespace(backend="numpy", seed=1, **given), Report(scenario.NAME, out), stop or Stop())
+    scenario.run(argparse.Namespace(backend="numpy", seed=1, **given), EventWriter(scenario.NAME, out), stop or Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -92,7 +96,7 @@ def test_graphs_are_compared_with_launches_in_every_process(processes: int) -> N
 
 def test_a_mixture_tells_each_program_alone_and_beside_every_other() -> None:
     lines = [it for it in run(mix) if it["event"] == "measured"]
-    kinds = [it.value for it in Kind]
+    kinds = [it.value for it in LoadKind]
     pairs = [(it["kind"], it["beside"]) for it in lines]
     assert sorted(pairs, key=str) == sorted(
         [(kind, None) for kind in kinds] + list(itertools.product(kinds, kinds)) + [(kind, kind) for kind in kinds],
@@ -159,7 +163,7 @@ def test_visible_gpus_are_read_as_cuda_reads_them(chosen: str, found: list[str])
 def test_a_machine_without_gpus_has_nothing_to_pin_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pin.inventory, "visible", list)
     with pytest.raises(Exception, match="no GPU is visible"):
-        pin.run(argparse.Namespace(backend="numpy", seed=1, processes=1, elements=1), Report("pin", StringIO()), Stop())
+        pin.run(argparse.Namespace(backend="numpy", seed=1, processes=1, elements=1), EventWriter("pin", StringIO()), Stop())
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def test_a_machine_without_gpus_has_nothing_to_pin_to(monkeypatch: pytest.Monkey
     ids=["there", "nvml-silent", "pids-of-another-namespace", "cuda-elsewhere", "nvml-elsewhere"],
 )
 def test_a_process_on_another_gpu_than_its_own_is_named(uuid: str, listed: Any, words: str | None) -> None:
-    problems = misplaced(["GPU-a"], [Seen(7, uuid, "numpy")], listed)
+    problems = misplaced(["GPU-a"], [PlacedProcess(7, uuid, "numpy")], listed)
     assert (not problems) if words is None else (words in problems[0])
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpushare_workload.arrivals import percentiles, poisson
-from gpushare_workload.scenarios import serve
-from gpushare_workload.stopping import Stop
+from gpushare_workload.scenarios.sharing.serve import percentiles, poisson
+from gpushare_workload.scenarios.sharing import serve
+from gpushare_workload.processes.stopping import Stop
 
 
 class Clock:

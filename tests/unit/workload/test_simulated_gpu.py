@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload import inventory
+from gpushare_workload.gpus import inventory
 from gpushare_workload.backend import GpuError, open_backend
-from gpushare_workload.backend.seam import Fault
-from gpushare_workload.backend.work import Kind, Work
+from gpushare_workload.backend.interface import KernelFault
+from gpushare_workload.backend.work import LoadKind, Work
 from tests.unit.workload.conftest import wait_gone
 
 pytestmark = pytest.mark.usefixtures("driver")
 Start = Callable[..., Any]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_work_runs_as_kernels_of_the_simulated_gpu_and_is_right(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(LoadKind))
+def test_work_runs_as_kernels_of_the_simulated_gpu_and_is_right(kind: LoadKind) -> None:
     backend = open_backend("numpy")
     assert backend.simulated
     task = backend.prepare(Work(kind, 8))
@@ -29,9 +29,9 @@ def test_work_runs_as_kernels_of_the_simulated_gpu_and_is_right(kind: Kind) -> N
 def test_a_fault_of_its_own_ends_a_program_that_runs_without_mps() -> None:
     backend = open_backend("numpy")
     with pytest.raises(GpuError, match="CUDA error 719"):
-        backend.fault(Fault.TRAP)
+        backend.fault(KernelFault.TRAP)
     with pytest.raises(GpuError, match="CUDA error 719"):
-        backend.prepare(Work(Kind.MEMORY, 8)).launch()
+        backend.prepare(Work(LoadKind.MEMORY, 8)).launch()
     backend.close()
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare_workload import start
-from gpushare_workload.stopping import Stop, StoppedError
+from gpushare_workload.processes import common_start
+from gpushare_workload.processes.stopping import Stop, StoppedError
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.backend.on_numpy import NumpyBackend
-from gpushare_workload.backend.seam import Device
+from gpushare_workload.backend.on_numpy.backend import NumpyBackend
+from gpushare_workload.backend.interface import DeviceProperties
 from gpushare_workload.backend.work import Peaks
-from gpushare_workload.grant import Grant
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import limits
+from gpushare_workload.gpus.grant import ContainerGrant
+from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.scenarios.isolation import limits
 
-QUARTER = Grant("s", 25, None)
+QUARTER = ContainerGrant("s", 25, None)
 PER_SECOND = 100.0
 
 
@@ -24,25 +24,25 @@ class Saturated(NumpyBackend):
         super().__init__()
         self.share, self.peak = share, peak
 
-    def device(self) -> Device:
-        return Device("NVIDIA H200", "GPU-1", 132, 8, 1, 1)
+    def device(self) -> DeviceProperties:
+        return DeviceProperties("NVIDIA H200", "GPU-1", 132, 8, 1, 1)
 
     def peaks(self) -> Peaks:
         # 64 blocks of 256 threads, each 4 chains of 32 iterations (NumPy's 256th of 8192), 2 operations each.
         return Peaks(flops=64 * 256 * 4 * 32 * 2 * PER_SECOND / self.share if self.peak else None)
 
 
-def check(backend: NumpyBackend, grant: Grant, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def check(backend: NumpyBackend, grant: ContainerGrant, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(limits, "rate", lambda launch, wait, seconds: (launch(), PER_SECOND)[1])
     out = StringIO()
-    limits.check_throughput(backend, grant, 0.1, Report("limits", out))
+    limits.check_throughput(backend, grant, 0.1, EventWriter("limits", out))
     return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
 
 def test_a_throughput_within_the_granted_sms_is_reported_as_a_share_of_the_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = check(Saturated(0.9), Grant("s", 100, None), monkeypatch)
+    told = check(Saturated(0.9), ContainerGrant("s", 100, None), monkeypatch)
     assert (told["share_of_peak"], told["granted_share"], told["launches_per_second"]) == (0.9, 1.0, PER_SECOND)
 
 
@@ -55,7 +55,7 @@ def test_a_throughput_above_the_granted_sms_is_a_limit_that_is_not_in_force(monk
 
 def test_a_throughput_above_the_whole_gpus_peak_is_refused_without_a_grant(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WrongError, match=r"120\.0% of the GPU's peak"):
-        check(Saturated(1.2), Grant(None, None, None), monkeypatch)
+        check(Saturated(1.2), ContainerGrant(None, None, None), monkeypatch)
 
 
 def test_a_gpu_that_tells_no_peak_gets_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_gpu_that_tells_no_peak_gets_no_verdict(monkeypatch: pytest.MonkeyPatc
 def test_the_granted_share_is_that_of_the_sms_which_mps_gives(
     threads: int | None, total: int | None, share: float | None
 ) -> None:
-    assert limits.granted_share(Grant(None, threads, None), total) == share
+    assert limits.granted_share(ContainerGrant(None, threads, None), total) == share
 
 
 def test_a_rate_counts_the_launches_that_ended() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gpushare_workload.backend.numpy_work import compute
-from gpushare_workload.backend.work import MOST_ITERATIONS, Grid, Kind, Peaks, Work, first_difference, implausible
+from gpushare_workload.backend.on_numpy.tasks import compute
+from gpushare_workload.backend.work import MOST_ITERATIONS, Grid, LoadKind, Peaks, Work, first_difference, implausible
 
 
 @pytest.mark.parametrize(("grid", "blocks"), [(Grid.SMALL, 8), (Grid.HALF, 66), (Grid.SATURATING, 1056)])
@@ -15,9 +15,9 @@ def test_the_grids_are_those_of_the_published_table(grid: Grid, blocks: int) -> 
 @pytest.mark.parametrize(
     ("work", "flops", "size"),
     [
-        (Work(Kind.COMPUTE, blocks=2, iterations=10), 2 * 256 * 4 * 10 * 2, 0),
-        (Work(Kind.MEMORY, blocks=3, elements=5), 2 * 15, 3 * 4 * 15),
-        (Work(Kind.TRANSFER, blocks=3, elements=5), 0, 2 * 4 * 15),
+        (Work(LoadKind.COMPUTE, blocks=2, iterations=10), 2 * 256 * 4 * 10 * 2, 0),
+        (Work(LoadKind.MEMORY, blocks=3, elements=5), 2 * 15, 3 * 4 * 15),
+        (Work(LoadKind.TRANSFER, blocks=3, elements=5), 0, 2 * 4 * 15),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
@@ -27,17 +27,17 @@ def test_a_launch_counts_its_operations_and_bytes(work: Work, flops: int, size: 
 
 @pytest.mark.parametrize("iterations", [1, 2, 77])
 def test_the_closed_form_of_compute_is_what_its_steps_come_to(iterations: int) -> None:
-    work = Work(Kind.COMPUTE, blocks=9, iterations=iterations)
+    work = Work(LoadKind.COMPUTE, blocks=9, iterations=iterations)
     assert first_difference(compute(work), work.expected()) is None
 
 
 def test_the_longest_chain_is_still_exact() -> None:
-    last = Work(Kind.COMPUTE, blocks=4, iterations=MOST_ITERATIONS).expected().astype(np.float64)
+    last = Work(LoadKind.COMPUTE, blocks=4, iterations=MOST_ITERATIONS).expected().astype(np.float64)
     assert set(np.diff(last)) == {4.0}
 
 
 def test_memory_work_adds_three_times_the_right_array_to_the_left() -> None:
-    assert list(Work(Kind.MEMORY, blocks=1, elements=9).expected()) == [0, 1, 2, 3, 4, 5, 6, 7 + 3, 8 + 3]
+    assert list(Work(LoadKind.MEMORY, blocks=1, elements=9).expected()) == [0, 1, 2, 3, 4, 5, 6, 7 + 3, 8 + 3]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_memory_work_adds_three_times_the_right_array_to_the_left() -> None:
 )
 def test_work_out_of_bounds_is_refused(figures: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Work(Kind.COMPUTE, **figures)
+        Work(LoadKind.COMPUTE, **figures)
 
 
 def test_a_difference_names_the_first_wrong_value() -> None:
@@ -66,12 +66,12 @@ H200 = Peaks(flops=67e12, bandwidth=4.9e12, link=128e9, cache=50 << 20)
 @pytest.mark.parametrize(
     ("work", "per_second", "why"),
     [
-        (Work(Kind.COMPUTE, 1056), 3_600, None),
-        (Work(Kind.COMPUTE, 1056), 3_900, "FLOP/s are above"),
-        (Work(Kind.MEMORY, 1056), 11_500, None),
-        (Work(Kind.MEMORY, 1056), 12_000, "bytes/s of device memory are above"),
-        (Work(Kind.MEMORY, 66), 1_000_000, None),
-        (Work(Kind.TRANSFER, 66), 8_000, "bytes/s over the host link are above"),
+        (Work(LoadKind.COMPUTE, 1056), 3_600, None),
+        (Work(LoadKind.COMPUTE, 1056), 3_900, "FLOP/s are above"),
+        (Work(LoadKind.MEMORY, 1056), 11_500, None),
+        (Work(LoadKind.MEMORY, 1056), 12_000, "bytes/s of device memory are above"),
+        (Work(LoadKind.MEMORY, 66), 1_000_000, None),
+        (Work(LoadKind.TRANSFER, 66), 8_000, "bytes/s over the host link are above"),
     ],
     ids=["compute", "compute-above", "memory", "memory-above", "memory-in-cache", "transfer-above"],
 )
@@ -81,4 +81,4 @@ def test_a_rate_above_the_gpus_peak_is_refused(work: Work, per_second: float, wh
 
 
 def test_a_gpu_that_tells_no_peaks_refuses_nothing() -> None:
-    assert implausible(Work(Kind.COMPUTE, 1056), 1e9, Peaks()) is None
+    assert implausible(Work(LoadKind.COMPUTE, 1056), 1e9, Peaks()) is None

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpushare_workload import member, workers
-from gpushare_workload.backend.seam import GpuError, OutOfMemoryError
-from gpushare_workload.outcomes import Died, Done, Hung, Refused, WorkerError
-from gpushare_workload.report import WrongError
-from gpushare_workload.shared import SharedArray
-from gpushare_workload.stopping import Stop, StoppedError
-from gpushare_workload.workers import Team, together
+from gpushare_workload.processes import member
+from gpushare_workload.processes import team
+from gpushare_workload.backend.interface import GpuError, OutOfMemoryError
+from gpushare_workload.processes.outcomes import Died, Done, Hung, Refused, WorkerError
+from gpushare_workload.events import WrongError
+from gpushare_workload.processes.shared_array import SharedArray
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.processes.team import Team, together
 from localcluster.paths import REPOSITORY
 from tests.unit.workload import targets
 from tests.unit.workload.conftest import wait_gone

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from gpushare_workload import cli
-from gpushare_workload.backend.seam import Device, GpuError
-from gpushare_workload.grant import MIB, Grant, granted_sms
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.scenarios import depart, limits
-from gpushare_workload.stopping import Stop
+from gpushare_workload.backend.interface import DeviceProperties, GpuError
+from gpushare_workload.gpus.grant import MIB, ContainerGrant, granted_sms
+from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.scenarios.isolation import depart
+from gpushare_workload.scenarios.isolation import limits
+from gpushare_workload.processes.stopping import Stop
 
 
 class FakeBackend:
@@ -28,8 +29,8 @@ class FakeBackend:
         self.error: GpuError | None = None
         self.closed = False
 
-    def device(self) -> Device:
-        return Device("NVIDIA H200", "GPU-1", self.sms, 132, self.free, 143155 * MIB)
+    def device(self) -> DeviceProperties:
+        return DeviceProperties("NVIDIA H200", "GPU-1", self.sms, 132, self.free, 143155 * MIB)
 
     def try_allocate(self, size: int) -> bool:
         return size <= self.limit
@@ -58,7 +59,7 @@ def test_the_sms_of_a_percentage_are_those_measured_on_an_h200(percent: int, sms
 
 def test_limits_that_hold_raise_nothing_and_are_reported() -> None:
     out = StringIO()
-    limits.check(FakeBackend(), Grant("s", 25, 4096 * MIB), Report("limits", out))
+    limits.check(FakeBackend(), ContainerGrant("s", 25, 4096 * MIB), EventWriter("limits", out))
     line = json.loads(out.getvalue())
     assert line["problems"] == []
     assert line["observed"]["above_refused"] is True
@@ -75,12 +76,12 @@ def test_limits_that_hold_raise_nothing_and_are_reported() -> None:
 )
 def test_a_limit_that_is_not_in_force_is_named(backend: FakeBackend, words: str) -> None:
     with pytest.raises(WrongError, match=words):
-        limits.check(backend, Grant("s", 25, 4096 * MIB), Report("limits", StringIO()))
+        limits.check(backend, ContainerGrant("s", 25, 4096 * MIB), EventWriter("limits", StringIO()))
 
 
 def test_a_grant_that_is_no_number_names_its_variable() -> None:
     with pytest.raises(ValueError, match="GPUSHARE_THREADS='many' is not a whole number"):
-        Grant.from_environment({"GPUSHARE_THREADS": "many"})
+        ContainerGrant.from_environment({"GPUSHARE_THREADS": "many"})
 
 
 def run_neighbour(monkeypatch: pytest.MonkeyPatch, backend: FakeBackend) -> list[dict[str, Any]]:
@@ -89,7 +90,7 @@ def run_neighbour(monkeypatch: pytest.MonkeyPatch, backend: FakeBackend) -> list
         backend="auto", role="neighbour", kernel_ms=1.0, elements=7, duration=0.2, report_every=0.05, seed=1
     )
     out = StringIO()
-    depart.run(arguments, Report("depart", out), Stop())
+    depart.run(arguments, EventWriter("depart", out), Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -131,7 +132,7 @@ def test_a_victim_that_the_daemon_ended_says_so_and_ends_in_good_order(monkeypat
                 report_every=1.0,
                 on_sigterm=depart.OnSigterm.DIE,
             ),
-            Report("depart", out),
+            EventWriter("depart", out),
             Stop(),
         )
     finally:

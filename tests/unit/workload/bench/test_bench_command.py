@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.bench.grounds import Found, chosen
-from gpushare_workload.bench.plan import Mode
-from gpushare_workload.bench.results import Document
+from gpushare_workload.bench.mps_setup import ExistingSetup, chosen
+from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.bench.results.document import Document
 
 SECONDS = 120.0
 SHORT = ("--backend", "numpy", "--grids", "small", "--kinds", "compute", "--repeats", "1", "--seconds", "0.2")
@@ -46,15 +46,15 @@ def test_every_mode_is_measured_on_one_machine_and_nothing_stays(tmp_path: Path,
     code, events, err = finish("--own-daemon", "--clients", "2", *SHORT, "--json", str(result), "--csv", str(table))
     assert code == 0, err
     document = read(result)
-    assert {run.mode for run in document.runs} == set(Mode)
-    assert {event["mode"] for event in events} == {mode.value for mode in Mode}
-    assert [run.sms for run in document.runs if run.mode is Mode.MPS_EQUAL_CAPS] == [66]
+    assert {run.mode for run in document.runs} == set(SharingMode)
+    assert {event["mode"] for event in events} == {mode.value for mode in SharingMode}
+    assert [run.sms for run in document.runs if run.mode is SharingMode.MPS_EQUAL_CAPS] == [66]
     assert all(result.kernels > 0 for run in document.runs for result in run.results)
-    assert [len(run.results) for run in document.runs] == [2] * len(Mode)
-    assert all(len(run.memory_mib) == (1 if run.mode is Mode.STREAMS else 2) for run in document.runs)
+    assert [len(run.results) for run in document.runs] == [2] * len(SharingMode)
+    assert all(len(run.memory_mib) == (1 if run.mode is SharingMode.STREAMS else 2) for run in document.runs)
     assert (document.simulated, document.ended) == (True, "")
     assert document.environment["gpu"]["product"] == "NVIDIA H200 (simulated)"
-    assert {line["mode"] for line in csv.DictReader(table.open())} == {mode.value for mode in Mode}
+    assert {line["mode"] for line in csv.DictReader(table.open())} == {mode.value for mode in SharingMode}
     assert not list(gpu.glob("tmp/gpushare-bench-*/GPU-*/pipe"))
 
 
@@ -103,10 +103,10 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(options: tuple[str, 
 
 def test_who_can_reach_a_daemon_cannot_measure_without_it(tmp_path: Path) -> None:
     (tmp_path / "control").touch()
-    under = Found({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
-    assert chosen(None, under) == (Mode.MPS, Mode.MPS_EQUAL_CAPS, Mode.STREAMS, Mode.GRAPHS)
+    under = ExistingSetup({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
+    assert chosen(None, under) == (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS, SharingMode.STREAMS, SharingMode.GRAPHS)
     with pytest.raises(ValueError, match=r"--modes time-slicing: .* possible are mps, mps-equal-caps, streams, graphs"):
-        chosen([Mode.TIME_SLICING], under)
+        chosen([SharingMode.TIME_SLICING], under)
 
 
 def test_pods_that_missed_the_common_start_say_so() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.bench.crew import check_mode
-from gpushare_workload.bench.gpu import GpuViewError, Processes, select
-from gpushare_workload.bench.nvml_gpu import NvmlView, reasons
-from gpushare_workload.bench.obstacles import of_gpu, of_machine
-from gpushare_workload.bench.plan import Mode
-from gpushare_workload.report import WrongError
+from gpushare_workload.bench.clients.group import check_mode
+from gpushare_workload.gpus.monitor import GpuMonitorError, GpuProcesses, select
+from gpushare_workload.gpus.nvml import NvmlMonitor, reasons
+from gpushare_workload.bench.daemon.obstacles import of_gpu, of_machine
+from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.events import WrongError
 
 UUIDS = ["GPU-aaaa", "GPU-bbbb"]
 MIB = 1 << 20
@@ -24,7 +24,7 @@ def test_a_gpu_is_chosen_by_its_index_or_uuid(chosen: str, index: int) -> None:
 
 @pytest.mark.parametrize("chosen", ["2", "GPU-", "GPU-cccc", "", "-1"])
 def test_a_gpu_that_is_not_there_or_not_the_only_one_is_refused(chosen: str) -> None:
-    with pytest.raises(GpuViewError, match="names no GPU of this machine: GPU-aaaa, GPU-bbbb"):
+    with pytest.raises(GpuMonitorError, match="names no GPU of this machine: GPU-aaaa, GPU-bbbb"):
         select(chosen, UUIDS)
 
 
@@ -61,27 +61,27 @@ def test_an_mps_client_is_no_other_process_though_nvml_lists_it_as_both() -> Non
         nvmlDeviceGetMPSComputeRunningProcesses_v2=listed((7, 60)),
         nvmlDeviceGetComputeRunningProcesses_v3=listed((7, 60), (8, 66), (9, None)),
     )
-    assert NvmlView(lib, object()).processes() == Processes({7: 60}, {8: 66, 9: 0})
+    assert NvmlMonitor(lib, object()).processes() == GpuProcesses({7: 60}, {8: 66, 9: 0})
 
 
 def test_an_nvml_that_fails_says_so() -> None:
     def lost(_: object) -> None:
         raise Refused(15)
 
-    with pytest.raises(GpuViewError, match="code 15"):
-        NvmlView(library(nvmlDeviceGetComputeMode=lost), object()).compute_mode()
+    with pytest.raises(GpuMonitorError, match="code 15"):
+        NvmlMonitor(library(nvmlDeviceGetComputeMode=lost), object()).compute_mode()
 
 
 def test_a_client_that_misses_mps_is_found_before_anything_is_measured() -> None:
     with pytest.raises(WrongError, match="mps: client PID 8 is on the GPU without MPS"):
-        check_mode(Mode.MPS, [7, 8], Processes({7: 60}, {8: 526}))
+        check_mode(SharingMode.MPS, [7, 8], GpuProcesses({7: 60}, {8: 526}))
     with pytest.raises(WrongError, match="time-slicing: client PID 7 is a client of MPS"):
-        check_mode(Mode.TIME_SLICING, [7], Processes({7: 60}, {}))
-    check_mode(Mode.MPS, [1], Processes({70: 60}, {80: 66}))  # a container: its PIDs are not those of NVML
+        check_mode(SharingMode.TIME_SLICING, [7], GpuProcesses({7: 60}, {}))
+    check_mode(SharingMode.MPS, [1], GpuProcesses({70: 60}, {80: 66}))  # a container: its PIDs are not those of NVML
 
 
 FREE: dict[str, Any] = {
-    "uuid": "GPU-1", "share_directory": None, "processes": Processes(), "names": {}, "compute_mode": "Default"
+    "uuid": "GPU-1", "share_directory": None, "processes": GpuProcesses(), "names": {}, "compute_mode": "Default"
 }  # fmt: skip
 
 
@@ -97,11 +97,11 @@ def test_a_free_gpu_has_nothing_in_the_way() -> None:
             "a share of gpushare holds GPU-1 (/run/gpushare/GPU-1 exists)",
         ),
         (
-            {"processes": Processes({}, {42: 526}), "names": {42: "python3"}},
+            {"processes": GpuProcesses({}, {42: 526}), "names": {42: "python3"}},
             "a process is on GPU-1: PID 42 (python3, 526 MiB)",
         ),
         (
-            {"processes": Processes({43: 60}, {})},
+            {"processes": GpuProcesses({43: 60}, {})},
             "an MPS client is on GPU-1: PID 43 (of another PID namespace, 60 MiB)",
         ),
         ({"compute_mode": "Prohibited"}, "the compute mode of GPU-1 is Prohibited"),

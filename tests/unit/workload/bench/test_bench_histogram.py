@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.histogram import COUNTERS, LARGEST, RELATIVE_ERROR, Histogram, _bucket, _middle
+from gpushare_workload.bench.results.histogram import COUNTERS, LARGEST, RELATIVE_ERROR, Histogram, _bucket, _middle
 
 NANOSECONDS = st.integers(0, 10**12)
 SAMPLES = st.lists(NANOSECONDS, min_size=1, max_size=200)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpushare_workload.bench.loop import NS, SPIN_NS, Counted, Window, closed_loop
+from gpushare_workload.bench.clients.loop import NS, SPIN_NS, LoopResult, Window, closed_loop
 
 
 class Machine:
@@ -32,7 +32,7 @@ class Machine:
 
     waking = 0
 
-    def run(self, window: Window, lanes: int = 1, asked: Callable[[], bool] = lambda: False) -> Counted:
+    def run(self, window: Window, lanes: int = 1, asked: Callable[[], bool] = lambda: False) -> LoopResult:
         return closed_loop([self.launch] * lanes, self.wait, window, asked, self.clock, self.sleep)
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from gpushare.simulation.client import SimulatedContext
-from gpushare_workload.bench import control, home
-from gpushare_workload.bench.control import DaemonError
-from gpushare_workload.bench.gpu import GpuView, open_view
-from gpushare_workload.bench.own_daemon import OwnDaemon, prepared
-from gpushare_workload.bench.processes import start_time
+from gpushare_workload.bench.daemon import control
+from gpushare_workload.bench.daemon import directory
+from gpushare_workload.bench.daemon.control import DaemonError
+from gpushare_workload.gpus.monitor import GpuMonitor, open_monitor
+from gpushare_workload.bench.daemon.own_daemon import OwnDaemon, prepared
+from gpushare_workload.bench.daemon.processes import start_time
 
 
-def view() -> GpuView:
-    found = open_view()
+def view() -> GpuMonitor:
+    found = open_monitor()
     assert found is not None
     return found
 
@@ -78,9 +79,9 @@ def test_an_exception_ends_it_and_restores_the_compute_mode(gpu: Path) -> None:
 
 KILLED = """
 import os, sys
-from gpushare_workload.bench.gpu import open_view
-from gpushare_workload.bench.own_daemon import prepared
-with prepared(open_view(), exclusive=True) as (daemon, _), daemon.serving(100) as environment:
+from gpushare_workload.gpus.monitor import open_monitor
+from gpushare_workload.bench.daemon.own_daemon import prepared
+with prepared(open_monitor(), exclusive=True) as (daemon, _), daemon.serving(100) as environment:
     print(environment["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
     sys.stdin.read()
 """

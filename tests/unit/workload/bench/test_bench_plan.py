@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.plan import Mode, Plan, pass_seconds, passes, plan_seconds
+from gpushare_workload.bench.plan import SharingMode, BenchPlan, pass_seconds, passes, plan_seconds
 from tests.unit.workload.bench.made_up import SMALL
 
 PLANS = st.builds(
-    Plan,
-    modes=st.lists(st.sampled_from(Mode), min_size=1, unique=True).map(tuple),
+    BenchPlan,
+    modes=st.lists(st.sampled_from(SharingMode), min_size=1, unique=True).map(tuple),
     clients=st.lists(st.integers(1, 48), min_size=1, max_size=5, unique=True).map(tuple),
     repeats=st.integers(1, 4),
     seed=st.integers(),
@@ -19,7 +19,7 @@ PLANS = st.builds(
 
 
 @given(PLANS)
-def test_every_repeat_has_every_case_once(plan: Plan) -> None:
+def test_every_repeat_has_every_case_once(plan: BenchPlan) -> None:
     seen = [(one.repeat, one.mode, one.clients, load) for one in passes(plan) for load in one.loads]
     wanted = {
         (repeat, mode, clients, load)
@@ -33,7 +33,7 @@ def test_every_repeat_has_every_case_once(plan: Plan) -> None:
 
 
 @given(PLANS)
-def test_modes_that_are_compared_run_next_to_each_other(plan: Plan) -> None:
+def test_modes_that_are_compared_run_next_to_each_other(plan: BenchPlan) -> None:
     ordered = passes(plan)
     width = len(plan.modes)
     for first in range(0, len(ordered), width):
@@ -43,9 +43,9 @@ def test_modes_that_are_compared_run_next_to_each_other(plan: Plan) -> None:
 
 
 def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
-    plan = Plan(seed=7)
-    assert passes(plan) == passes(Plan(seed=7))
-    assert passes(plan) != passes(Plan(seed=8))
+    plan = BenchPlan(seed=7)
+    assert passes(plan) == passes(BenchPlan(seed=7))
+    assert passes(plan) != passes(BenchPlan(seed=8))
     by_repeat = [[(one.mode, one.clients) for one in passes(plan) if one.repeat == it] for it in range(plan.repeats)]
     assert len({tuple(order) for order in by_repeat}) > 1
 
@@ -53,24 +53,24 @@ def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
 @pytest.mark.parametrize(
     ("mode", "clients", "threads"),
     [
-        (Mode.MPS, 8, 100.0),
-        (Mode.GRAPHS, 8, 100.0),
-        (Mode.MPS_EQUAL_CAPS, 8, 12.5),
-        (Mode.MPS_EQUAL_CAPS, 1, 100.0),
-        (Mode.TIME_SLICING, 8, None),
-        (Mode.STREAMS, 8, None),
+        (SharingMode.MPS, 8, 100.0),
+        (SharingMode.GRAPHS, 8, 100.0),
+        (SharingMode.MPS_EQUAL_CAPS, 8, 12.5),
+        (SharingMode.MPS_EQUAL_CAPS, 1, 100.0),
+        (SharingMode.TIME_SLICING, 8, None),
+        (SharingMode.STREAMS, 8, None),
     ],
 )
-def test_equal_caps_divide_the_gpu_and_only_mps_caps_at_all(mode: Mode, clients: int, threads: float | None) -> None:
-    (one,) = passes(Plan(modes=(mode,), clients=(clients,), loads=(SMALL,), repeats=1))
+def test_equal_caps_divide_the_gpu_and_only_mps_caps_at_all(mode: SharingMode, clients: int, threads: float | None) -> None:
+    (one,) = passes(BenchPlan(modes=(mode,), clients=(clients,), loads=(SMALL,), repeats=1))
     assert one.threads == threads
-    assert one.processes == (1 if mode is Mode.STREAMS else clients)
+    assert one.processes == (1 if mode is SharingMode.STREAMS else clients)
 
 
 @given(PLANS)
-def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: Plan) -> None:
+def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: BenchPlan) -> None:
     assert plan_seconds(plan) == pytest.approx(sum(pass_seconds(plan, one) for one in passes(plan)))
-    longer = Plan(plan.modes, plan.clients, plan.loads, plan.repeats, plan.warmup, plan.window + 1, seed=plan.seed)
+    longer = BenchPlan(plan.modes, plan.clients, plan.loads, plan.repeats, plan.warmup, plan.window + 1, seed=plan.seed)
     runs = plan.repeats * len(plan.modes) * len(plan.clients) * len(plan.loads)
     assert plan_seconds(longer) - plan_seconds(plan) == pytest.approx(runs)
 
@@ -90,4 +90,4 @@ def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: P
 )
 def test_a_plan_that_cannot_be_run_names_the_value(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Plan(**options).check()
+        BenchPlan(**options).check()

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.plan import Mode, Plan
+from gpushare_workload.bench.plan import SharingMode, BenchPlan
 from gpushare_workload.bench.pods import Pods, begins, duration, pods_of
-from gpushare_workload.bench.results import Group
+from gpushare_workload.bench.results.document import Group
 
-ONE_MODE = Plan(modes=(Mode.MPS,), clients=(1,))
+ONE_MODE = BenchPlan(modes=(SharingMode.MPS,), clients=(1,))
 
 
 def test_a_pod_takes_its_number_from_the_indexed_job() -> None:
@@ -19,7 +19,7 @@ def test_a_pod_takes_its_number_from_the_indexed_job() -> None:
 
 
 def test_one_process_alone_needs_nothing() -> None:
-    assert pods_of(1, None, None, Plan(), {}) is None
+    assert pods_of(1, None, None, BenchPlan(), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_one_process_alone_needs_nothing() -> None:
         (8, None, 5.0, ONE_MODE, "--pod: which pod is this"),
         (8, 8, 5.0, ONE_MODE, "--pod 8: pods count from 0, and there are 8"),
         (8, 0, None, ONE_MODE, "give the time with --start-at"),
-        (8, 0, 5.0, Plan(), "in one mode, with one number of clients"),
+        (8, 0, 5.0, BenchPlan(), "in one mode, with one number of clients"),
     ],
 )
 def test_what_several_pods_need_is_asked_for(
-    count: int, index: int | None, start_at: float | None, plan: Plan, words: str
+    count: int, index: int | None, start_at: float | None, plan: BenchPlan, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
         pods_of(count, index, start_at, plan, {})
@@ -42,7 +42,7 @@ def test_what_several_pods_need_is_asked_for(
 
 @given(st.integers(1, 4), st.floats(0.1, 5), st.floats(0, 2))
 def test_runs_begin_one_after_the_other_with_time_between_them(repeats: int, window: float, warmup: float) -> None:
-    plan = Plan(modes=(Mode.MPS,), clients=(1,), repeats=repeats, window=window, warmup=warmup)
+    plan = BenchPlan(modes=(SharingMode.MPS,), clients=(1,), repeats=repeats, window=window, warmup=warmup)
     pods = Pods(Group("g", 0, 2), 1000.0)
     moments = [begins(pods, plan, repeat, place) for repeat in range(repeats) for place in range(len(plan.loads))]
     assert moments[0] == 1000.0

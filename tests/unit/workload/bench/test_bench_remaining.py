@@ -4,21 +4,21 @@ from io import StringIO
 
 import pytest
 
-from gpushare_workload.bench.plan import Mode, Plan, passes, plan_seconds
+from gpushare_workload.bench.plan import SharingMode, BenchPlan, passes, plan_seconds
 from gpushare_workload.bench.progress import described, shown
-from gpushare_workload.bench.remaining import Remaining, told
+from gpushare_workload.bench.progress import RemainingTime, told
 from tests.unit.workload.bench.made_up import SMALL
 
-PLAN = Plan(modes=(Mode.MPS, Mode.STREAMS), clients=(1, 4), loads=(SMALL,), repeats=2)
+PLAN = BenchPlan(modes=(SharingMode.MPS, SharingMode.STREAMS), clients=(1, 4), loads=(SMALL,), repeats=2)
 
 
 def test_nothing_done_leaves_the_estimate_of_the_plan() -> None:
-    assert Remaining(PLAN, passes(PLAN)).seconds() == pytest.approx(plan_seconds(PLAN))
+    assert RemainingTime(PLAN, passes(PLAN)).seconds() == pytest.approx(plan_seconds(PLAN))
 
 
 def test_passes_that_take_twice_as_long_double_what_is_left() -> None:
-    same = Plan(modes=(Mode.STREAMS,), clients=(4,), loads=(SMALL,), repeats=4)
-    left = Remaining(same, passes(same))
+    same = BenchPlan(modes=(SharingMode.STREAMS,), clients=(4,), loads=(SMALL,), repeats=4)
+    left = RemainingTime(same, passes(same))
     left.done(2 * plan_seconds(same) / 4)
     assert left.seconds() == pytest.approx(2 * plan_seconds(same) * 3 / 4)
     for _ in range(3):

@@ -5,32 +5,32 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.backend.work import Grid, Kind, Peaks, Work
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.plausible import clock_warnings, refusal
-from gpushare_workload.bench.results import Document, Run
-from gpushare_workload.bench.statistics import Spread
-from gpushare_workload.bench.summary import find, rows
+from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.runner import clock_warnings, refusal
+from gpushare_workload.bench.results.document import Document, Run
+from gpushare_workload.bench.results.statistics import Spread
+from gpushare_workload.bench.results.summary import find, rows
 from tests.unit.workload.bench.made_up import SMALL, document, run
 
 
 def test_a_ratio_to_time_slicing_is_taken_repeat_by_repeat() -> None:
     table = rows(
         [
-            run(Mode.TIME_SLICING, (10, 10), repeat=0),
-            run(Mode.MPS, (100, 100), repeat=0),
-            run(Mode.TIME_SLICING, (20, 20), repeat=1),  # the machine is twice as fast now
-            run(Mode.MPS, (200, 220), repeat=1),
+            run(SharingMode.TIME_SLICING, (10, 10), repeat=0),
+            run(SharingMode.MPS, (100, 100), repeat=0),
+            run(SharingMode.TIME_SLICING, (20, 20), repeat=1),  # the machine is twice as fast now
+            run(SharingMode.MPS, (200, 220), repeat=1),
         ]
     )
-    mps = find(table, SMALL, 2, Mode.MPS)
+    mps = find(table, SMALL, 2, SharingMode.MPS)
     assert mps is not None
     assert mps.of_time_slicing == Spread(10.25, 10.0, 10.5)
     assert mps.total == Spread(310.0, 200.0, 420.0)
 
 
 def test_a_ratio_to_one_client_is_of_the_same_mode_and_cap() -> None:
-    table = rows([run(Mode.MPS, (50,)), run(Mode.MPS, (40, 60, 100)), run(Mode.MPS, (7,), threads=25.0)])
+    table = rows([run(SharingMode.MPS, (50,)), run(SharingMode.MPS, (40, 60, 100)), run(SharingMode.MPS, (7,), threads=25.0)])
     assert [(row.case.clients, row.of_one_client) for row in table] == [
         (1, None),
         (1, None),
@@ -40,13 +40,13 @@ def test_a_ratio_to_one_client_is_of_the_same_mode_and_cap() -> None:
 
 
 def test_equal_caps_are_compared_with_one_client_that_has_it_all() -> None:
-    table = rows([run(Mode.MPS_EQUAL_CAPS, (50,)), run(Mode.MPS_EQUAL_CAPS, (40, 60))])
+    table = rows([run(SharingMode.MPS_EQUAL_CAPS, (50,)), run(SharingMode.MPS_EQUAL_CAPS, (40, 60))])
     assert table[1].of_one_client == Spread(2.0, 2.0, 2.0)
     assert table[1].case.label == "mps-equal-caps"
 
 
 def test_what_was_not_measured_is_told_as_absent() -> None:
-    (row,) = rows([run(Mode.MPS, (1, 1))])
+    (row,) = rows([run(SharingMode.MPS, (1, 1))])
     assert (row.of_time_slicing, row.of_one_client, row.memory_mib) == (None, None, None)
     assert row.as_json()["of_time_slicing_median"] is None
 
@@ -61,7 +61,7 @@ def test_latency_is_of_all_clients_and_the_worst_client_is_named() -> None:
 
 
 def test_memory_is_divided_by_the_clients_also_where_one_process_serves_them_all() -> None:
-    (row,) = rows([run(Mode.STREAMS, (1, 1, 1, 1), memory_mib={7: 600})])
+    (row,) = rows([run(SharingMode.STREAMS, (1, 1, 1, 1), memory_mib={7: 600})])
     assert row.memory_mib == Spread(150.0, 150.0, 150.0)
 
 
@@ -71,17 +71,17 @@ def test_refused_runs_count_nowhere() -> None:
 
 
 def test_rows_come_by_kind_grid_clients_and_mode() -> None:
-    memory = Load(Kind.MEMORY, Grid.SMALL)
-    table = rows([run(load=memory), run(Mode.MPS), run(Mode.TIME_SLICING), run(kernels=(1,))])
+    memory = Load(LoadKind.MEMORY, Grid.SMALL)
+    table = rows([run(load=memory), run(SharingMode.MPS), run(SharingMode.TIME_SLICING), run(kernels=(1,))])
     assert [(row.case.load, row.case.clients, row.case.mode) for row in table] == [
-        (SMALL, 1, Mode.MPS),
-        (SMALL, 2, Mode.TIME_SLICING),
-        (SMALL, 2, Mode.MPS),
-        (memory, 2, Mode.MPS),
+        (SMALL, 1, SharingMode.MPS),
+        (SMALL, 2, SharingMode.TIME_SLICING),
+        (SMALL, 2, SharingMode.MPS),
+        (memory, 2, SharingMode.MPS),
     ]
 
 
-WORK = Work(Kind.COMPUTE, blocks=1, iterations=1)  # 256 threads, 4 chains, 2 operations: 2048 a launch
+WORK = Work(LoadKind.COMPUTE, blocks=1, iterations=1)  # 256 threads, 4 chains, 2 operations: 2048 a launch
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_document_survives_json() -> None:
     again = Document.from_json(json.loads(json.dumps(whole.as_json())))
     assert again.as_json() == whole.as_json()
     assert isinstance(again.runs[0], Run)
-    assert again.runs[0].load == Load(Kind.COMPUTE, Grid.SMALL)
+    assert again.runs[0].load == Load(LoadKind.COMPUTE, Grid.SMALL)
 
 
 @pytest.mark.parametrize(

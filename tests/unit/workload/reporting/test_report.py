@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from gpushare_workload import cli
-from gpushare_workload.backend.work import Grid, Kind
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.results import Document, Group, Run
-from gpushare_workload.bench.summary import rows
-from gpushare_workload.reporting import words
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import Document, Group, Run
+from gpushare_workload.bench.results.summary import rows
+from gpushare_workload.reporting import texts
 from gpushare_workload.reporting.build import build
-from gpushare_workload.reporting.choice import compared_clients, times
+from gpushare_workload.reporting.selection import compared_clients, times
 from gpushare_workload.reporting.files import read
 from gpushare_workload.reporting.heatmap import slowdowns
-from gpushare_workload.reporting.merge import combined
+from gpushare_workload.reporting.files import combined
 from tests.unit.workload.bench.made_up import SMALL, document, run
 
 SCALING = [
     run(mode, [kernels] * clients, repeat, memory_mib={1000 + it: 520 for it in range(clients)})
     for repeat in (0, 1)
     for clients in (1, 2)
-    for mode, kernels in ((Mode.TIME_SLICING, 100 // clients), (Mode.MPS, 100))
+    for mode, kernels in ((SharingMode.TIME_SLICING, 100 // clients), (SharingMode.MPS, 100))
 ]
 
 
@@ -90,7 +90,7 @@ def test_a_benchmark_that_did_not_end_is_told_of(tmp_path: Path) -> None:
 
 
 def pod(number: int, pods: int, kernels: int) -> Document:
-    return document(run(Mode.MPS, (kernels,)), group=Group("g", number, pods))
+    return document(run(SharingMode.MPS, (kernels,)), group=Group("g", number, pods))
 
 
 def test_the_files_of_a_jobs_pods_are_one_benchmark() -> None:
@@ -106,7 +106,7 @@ def test_a_pods_file_that_is_missing_or_there_twice_is_an_error(there: tuple[int
 
 
 def test_several_benchmarks_are_further_repeats_and_never_compared_with_each_other() -> None:
-    slicing, mps = document(run(Mode.TIME_SLICING, (10,))), document(run(Mode.MPS, (100,)), run(Mode.MPS, (90,), 1))
+    slicing, mps = document(run(SharingMode.TIME_SLICING, (10,))), document(run(SharingMode.MPS, (100,)), run(SharingMode.MPS, (90,), 1))
     runs = combined([slicing, mps])
     assert [it.repeat for it in runs] == [0, 1, 2]
     assert [row.of_time_slicing for row in rows(runs)] == [None, None]
@@ -140,13 +140,13 @@ def test_a_file_that_cannot_be_used_is_named(
 
 
 def test_modes_are_compared_where_most_of_them_were_measured() -> None:
-    def table(*cases: tuple[Mode, int]) -> list[Any]:
+    def table(*cases: tuple[SharingMode, int]) -> list[Any]:
         return rows([run(mode, (1,) * clients) for mode, clients in cases])
 
-    everywhere = [(mode, clients) for mode in (Mode.MPS, Mode.TIME_SLICING) for clients in (1, 8, 16)]
+    everywhere = [(mode, clients) for mode in (SharingMode.MPS, SharingMode.TIME_SLICING) for clients in (1, 8, 16)]
     assert compared_clients(table(*everywhere), SMALL) == 8
-    assert compared_clients(table(*everywhere, (Mode.STREAMS, 16)), SMALL) == 16
-    assert compared_clients(table((Mode.MPS, 2), (Mode.MPS, 4)), SMALL) == 4
+    assert compared_clients(table(*everywhere, (SharingMode.STREAMS, 16)), SMALL) == 16
+    assert compared_clients(table((SharingMode.MPS, 2), (SharingMode.MPS, 4)), SMALL) == 4
     assert compared_clients([], SMALL) is None
 
 
@@ -183,9 +183,9 @@ def test_the_environment_is_told_once_where_files_agree() -> None:
 
 
 def test_the_command_writes_the_page_and_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loads = [Load(Kind.COMPUTE, grid) for grid in (Grid.SMALL, Grid.HALF)]
+    loads = [Load(LoadKind.COMPUTE, grid) for grid in (Grid.SMALL, Grid.HALF)]
     runs: list[Run] = [
-        run(mode, (5,) * n, load=load) for load in loads for n in (1, 3) for mode in (Mode.MPS, Mode.GRAPHS)
+        run(mode, (5,) * n, load=load) for load in loads for n in (1, 3) for mode in (SharingMode.MPS, SharingMode.GRAPHS)
     ]
     (path,) = written(tmp_path, document(*runs))
     assert cli.main(["report", str(path), "--html", str(tmp_path / "o" / "r.html"), "--png", str(tmp_path / "o")]) == 0
