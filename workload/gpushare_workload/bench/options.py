@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--seed", type=int, default=1, help="determines the order of the runs (default: %(default)s)")
     what.add_argument("--quick", action="store_true", help="a short run: 1 and 4 clients, compute, 2 short repeats")
     what.add_argument("--backend", choices=CHOICES, default="auto", help="default: %(default)s, CuPy if installed")
-    common_start.add_argument(parser)
     where = parser.add_argument_group("where")
     where.add_argument(
         "--own-daemon",
@@ -53,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--pods", type=int, default=1, metavar="N", help="this is one of N pods that run it together")
     where.add_argument("--pod", type=int, metavar="I", help="the number of this pod (default: $JOB_COMPLETION_INDEX)")
+    common_start.add_argument(where)
     results = parser.add_argument_group("results")
     results.add_argument("--json", metavar="FILE", help="write all results, for `report`; - for standard output")
     results.add_argument("--csv", metavar="FILE", help="write one line for each case")

@@ -16,7 +16,7 @@ FARTHEST_SECONDS = 24 * 3600.0
 """A start that is more than a day away is a mistyped one."""
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
+def add_argument(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     parser.add_argument(
         "--start-at",
         metavar="TIME",

@@ -80,8 +80,8 @@ def run(
         _emit(events, problem, several, refined, difference)
         if difference > SAME or refined.sweeps != reference.sweeps:
             raise WrongError(
-                f"halos by {transport}: {refined.sweeps} sweeps to values that differ by {difference:g} from those of one "
-                f"process after {reference.sweeps}"
+                f"halos by {transport}: {refined.sweeps} sweeps to values that differ by {difference:g} from those of "
+                f"one process after {reference.sweeps}"
             )
 
 

@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--role", choices=("faulty", "neighbour"), default="neighbour", help="see above (default: %(default)s)"
     )
-    parser.add_argument("--fault", choices=[it.value for it in KernelFault], default=KernelFault.ILLEGAL_ADDRESS.value)
+    parser.add_argument(
+        "--fault",
+        choices=[it.value for it in KernelFault],
+        default=KernelFault.ILLEGAL_ADDRESS.value,
+        help="how the kernel of `faulty` fails (default: %(default)s)",
+    )
     parser.add_argument("--after", type=float, default=1.0, metavar="SECONDS", help="time until the faulty kernel")
     neighbour.add_arguments(parser)
 
