@@ -52,7 +52,7 @@ def processes(uuid: str) -> set[int] | None:
     """PIDs that NVML lists on that GPU, in the host's PID namespace; None if NVML cannot be asked."""
     try:
         monitor = open_monitor({VISIBLE: uuid})
-        found = monitor and monitor.processes()
+        found = monitor.processes() if monitor is not None else None
     except GpuMonitorError:
         return None
     return {*found.mps_clients, *found.others} if found else None

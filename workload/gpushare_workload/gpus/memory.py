@@ -20,7 +20,7 @@ def used_mib(backend: Backend) -> int | None:
         return max(0, limit - backend.device().free) // MIB
     try:
         monitor = open_monitor()
-        processes = monitor and monitor.processes()
+        processes = monitor.processes() if monitor is not None else None
     except GpuMonitorError:
         return None
     if processes is None:

@@ -70,7 +70,7 @@ def failing(worker: Worker, *_: Any) -> None:
 def test_a_worker_that_dies_in_any_stage_is_an_error_that_names_it(stage: int, name: str) -> None:
     targets = (*TARGETS[:stage], dying, *TARGETS[stage + 1 :])
     with pytest.raises(WorkerError, match=rf"{name} \d \(pid \d+\) was ended by SIGKILL"):
-        run(targets)  # type: ignore[arg-type]
+        run(targets)
 
 
 def test_a_wrong_chunk_ends_the_pipeline_and_names_the_chunk() -> None:

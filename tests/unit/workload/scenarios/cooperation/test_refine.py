@@ -66,11 +66,13 @@ class LosesHalos(HostHalos):
     def fetch(self, turn: int) -> None: ...
 
 
-def loses_halos(worker: Worker, settings: jacobi.JacobiSettings, part: int, storage: Any, *rest: Any) -> Any:
+def loses_halos(
+    worker: Worker, settings: jacobi.JacobiSettings, part: int, storage: Any, links: Any, answer: Any
+) -> Any:
     def open_halos(worker: Worker, settings: jacobi.JacobiSettings, part: int, slab: Any, storage: Any) -> LosesHalos:
         return LosesHalos(slab, part, settings.parts, storage)
 
-    return jacobi.solve_slab(worker, settings, part, storage, *rest, open_halos=open_halos)
+    return jacobi.solve_slab(worker, settings, part, storage, links, answer, open_halos)
 
 
 def test_a_way_that_loses_the_halos_is_found() -> None:

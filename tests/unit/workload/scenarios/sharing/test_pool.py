@@ -68,7 +68,8 @@ def test_the_ceiling_of_all_clients_runs_only_when_it_is_named() -> None:
 
 def test_the_ceiling_counts_the_refused_clients_by_their_error() -> None:
     accepted = Done(({"backend": "cupy", "timed": True}, 120))
-    outcomes: list[Outcome] = [accepted] * 48 + [Refused(46, "all devices are busy", memory=False)] * 2
+    refused = Refused(46, "all devices are busy", memory=False)
+    outcomes: list[Outcome] = [*[accepted] * 48, *[refused] * 2]
     result = pool_modes.count_accepted(outcomes)
     assert (result.processes, result.memory_mib) == (48, 120)
     assert result.figures == {"clients": 50, "accepted": 48, "refused": 2, "refusals": {"CUDA error 46": 2}}

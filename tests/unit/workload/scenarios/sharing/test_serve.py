@@ -34,7 +34,7 @@ class Waiting(Stop):
         return self._clock.now >= self._end
 
 
-def served(due: list[float], service: float, limit: float = 100.0, end: float = float("inf")) -> serve.Served:
+def served(due: list[float], service: float, limit: float = 100.0, end: float = float("inf")) -> serve.ServedRequests:
     clock = Clock()
 
     def request() -> None:
@@ -69,7 +69,7 @@ def test_a_signal_ends_it_between_two_requests() -> None:
 
 
 def test_nothing_due_is_nothing_served() -> None:
-    assert served([], service=1.0) == serve.Served()
+    assert served([], service=1.0) == serve.ServedRequests()
 
 
 def test_percentiles_are_samples_by_nearest_rank() -> None:
