@@ -76,9 +76,9 @@ H200 = Peaks(flops=67e12, bandwidth=4.9e12, link=128e9, cache=50 << 20)
     ids=["compute", "compute-above", "memory", "memory-above", "memory-in-cache", "transfer-above"],
 )
 def test_a_rate_above_the_gpus_peak_is_refused(work: Work, per_second: float, why: str | None) -> None:
-    verdict = implausible(work, per_second, H200)
-    assert (verdict is None) if why is None else (why in str(verdict))
+    reason = implausible(work, per_second, H200)
+    assert (reason is None) if why is None else (why in str(reason))
 
 
-def test_a_gpu_that_tells_no_peaks_refuses_nothing() -> None:
+def test_without_known_peaks_no_rate_is_refused() -> None:
     assert implausible(Work(LoadKind.COMPUTE, 1056), 1e9, Peaks()) is None

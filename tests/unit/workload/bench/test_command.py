@@ -1,4 +1,4 @@
-"""The whole benchmark with NumPy: what it writes, what it refuses, and how it ends when something goes wrong."""
+"""The whole benchmark with NumPy: its files, its refusals, and its end when a client dies or a signal comes."""
 
 import csv
 import json
@@ -100,7 +100,7 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(options: tuple[str, 
     assert words in err
 
 
-def test_pods_that_missed_the_common_start_say_so() -> None:
+def test_pods_that_missed_the_common_start_are_an_error() -> None:
     options = ("--modes", "time-slicing", "--clients", "1", "--pods", "2", "--pod", "0", "--start-at", "1000000")
     code, _, err = finish(*SHORT, *options)
     assert code == 2

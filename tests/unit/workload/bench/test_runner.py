@@ -18,8 +18,8 @@ WORK = Work(LoadKind.COMPUTE, blocks=1, iterations=1)  # 256 threads, 4 chains, 
     ],
 )
 def test_figures_that_no_gpu_reaches_are_refused(kernels: tuple[int, ...], words: str) -> None:
-    said = refusal(run(kernels=kernels), WORK, Peaks(flops=2048 * 1000))
-    assert (words in said) if words else (said == "")
+    reason = refusal(run(kernels=kernels), WORK, Peaks(flops=2048 * 1000))
+    assert (words in reason) if words else (reason == "")
 
 
 def test_without_known_peaks_nothing_is_refused_for_its_speed() -> None:

@@ -119,7 +119,7 @@ def test_a_machine_whose_gpus_are_hidden_refuses_to_pin(start_client: Start) -> 
     assert "no GPU is visible with CUDA_VISIBLE_DEVICES='7'" in pin.lines[-1]["message"]
 
 
-def test_a_service_that_is_asked_to_end_tells_what_it_measured_soon(start_client: Start) -> None:
+def test_a_service_that_is_asked_to_end_soon_reports_what_it_measured(start_client: Start) -> None:
     service = start_client("serve", "--rate", "50", "--duration", "60")
     service.wait_for("started")
     status = service.terminate()

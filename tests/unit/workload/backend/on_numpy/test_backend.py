@@ -1,4 +1,4 @@
-"""The seam on NumPy: the same results as the kernels, at every size."""
+"""The backend on NumPy: the same results as the kernels, at every size."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_a_source_term_counts_with_the_square_of_the_spacing() -> None:
     assert slab.values()[1, 1] == 0.25 * 0.25
 
 
-def test_what_needs_a_gpu_says_so() -> None:
+def test_what_needs_a_gpu_is_refused_with_the_reason() -> None:
     backend = open_backend("numpy")
     with pytest.raises(UnsupportedError, match="CUDA IPC needs a GPU"):
         backend.slab(np.zeros((3, 3)), np.zeros((3, 3)), 1.0).handle()
@@ -85,7 +85,7 @@ def test_what_needs_a_gpu_says_so() -> None:
         backend.fault(KernelFault.TRAP)
 
 
-def test_an_endless_kernel_runs_until_it_is_told_to_end() -> None:
+def test_an_endless_kernel_runs_until_it_is_released() -> None:
     waits: list[float] = []
 
     def ended(seconds: float) -> bool:

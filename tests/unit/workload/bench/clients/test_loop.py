@@ -8,7 +8,7 @@ from gpushare_workload.bench.clients.loop import NS, SPIN_NS, LoopResult, Window
 
 
 class Machine:
-    """Time passes where the test says so: each launch and each wait take their nanoseconds."""
+    """A clock that only launches and waits move, each by its nanoseconds."""
 
     def __init__(self, launch_ns: int = 10, wait_ns: int = 90, now: int = 0) -> None:
         self.now, self.launch_ns, self.wait_ns = now, launch_ns, wait_ns

@@ -37,8 +37,8 @@ def test_a_free_gpu_has_nothing_in_the_way() -> None:
     ids=["share", "process", "client", "mode"],
 )
 def test_what_holds_a_gpu_is_named(change: dict[str, Any], words: str) -> None:
-    (said,) = of_gpu(**{**FREE, **change})
-    assert said.startswith(words)
+    (sentence,) = of_gpu(**{**FREE, **change})
+    assert sentence.startswith(words)
 
 
 @pytest.mark.parametrize(

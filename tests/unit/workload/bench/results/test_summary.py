@@ -1,4 +1,4 @@
-"""What is made of the runs: ratios within a repeat, spread over repeats, and figures that cannot be true."""
+"""From runs to rows: ratios within a repeat, and the spread over repeats."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def test_a_bad_argument_names_itself_and_its_value(options: dict[str, Any], word
         run(**options)
 
 
-def test_a_program_that_was_asked_to_end_does() -> None:
+def test_a_program_that_is_asked_to_end_ends() -> None:
     stop = Stop()
     stop.ask()
     with pytest.raises(StoppedError):
