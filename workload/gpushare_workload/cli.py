@@ -10,7 +10,7 @@ from typing import Any
 
 from gpushare_workload.backend import CHOICES, GpuError
 from gpushare_workload.bench import command as bench
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.reporting import command as reporting
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name:10} {_question(module)}")
         return 0
     module = SCENARIOS[arguments.scenario] if arguments.command == "run" else COMMANDS[arguments.command]
-    events, stop = EventWriter(module.NAME), Stop().install()
+    events, stop = JsonLines(module.NAME), Stop().install()
     try:
         module.run(arguments, events, stop)
     except WrongError as error:
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _failed(events: EventWriter, event: str, message: str, status: int, **fields: int) -> int:
+def _failed(events: JsonLines, event: str, message: str, status: int, **fields: int) -> int:
     events.emit(event, message=message, **fields)
     print(f"gpushare-workload: {message}", file=sys.stderr)
     return status

@@ -23,7 +23,7 @@ from gpushare_workload.bench.progress import duration_text, shown
 from gpushare_workload.bench.results.document import Document, Run
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.bench.runner import RunSettings, runs
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.inventory import open_monitor
 from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError
 from gpushare_workload.processes import common_start
@@ -34,7 +34,7 @@ NAME = "bench"
 add_arguments = options.add_arguments
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Raises the error that ended the benchmark, after writing what was measured until then to `--json`."""
     if arguments.exclusive and not arguments.own_daemon:
         raise ValueError("--exclusive: belongs to --own-daemon, which restores the compute mode")
@@ -73,7 +73,7 @@ class _Bench:
         self._client: ClientInfo | None = None
         self._runs: list[Run] = []
 
-    def run(self, events: EventWriter, stop: Stop) -> None:
+    def run(self, events: JsonLines, stop: Stop) -> None:
         plan = self._plan
         modes = ", ".join(mode.value for mode in plan.modes)
         count = len(passes(plan)) * len(plan.loads)
@@ -100,7 +100,7 @@ class _Bench:
     def _introduce(self, client: ClientInfo) -> None:
         self._client = self._client or client
 
-    def _write(self, ended: str, events: EventWriter) -> None:
+    def _write(self, ended: str, events: JsonLines) -> None:
         """`--json -` emits the document as an event: a pod without a volume has only its log."""
         document, found = self._document(ended), rows(self._runs)
         if self._arguments.json == "-":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from gpushare_workload.gpus.monitor import GpuMonitorError, GpuProcesses, index_of
+from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses, index_of
 
 MIB = 1024 * 1024
 REASONS = {
@@ -56,11 +56,11 @@ class NvmlMonitor:
     def uuid(self) -> str:
         return str(self._ask(self._lib.nvmlDeviceGetUUID))
 
-    def processes(self) -> GpuProcesses:
+    def processes(self) -> ListedProcesses:
         """NVML also lists MPS clients among the compute processes (measured); they are left out there."""
         clients = _by_pid(self._newest("nvmlDeviceGetMPSComputeRunningProcesses"))
         compute = _by_pid(self._newest("nvmlDeviceGetComputeRunningProcesses"))
-        return GpuProcesses(clients, {pid: mib for pid, mib in compute.items() if pid not in clients})
+        return ListedProcesses(clients, {pid: mib for pid, mib in compute.items() if pid not in clients})
 
     def compute_mode(self) -> str:
         return self._modes()[self._ask(self._lib.nvmlDeviceGetComputeMode)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpushare.simulation.paths import directory, driver_socket
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
-from gpushare_workload.gpus.monitor import GpuMonitorError, GpuProcesses, index_of
+from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses, index_of
 
 SECONDS = 5.0
 
@@ -36,9 +36,9 @@ class SimulatedMonitor:
     def uuid(self) -> str:
         return str(self._gpu["uuid"])
 
-    def processes(self) -> GpuProcesses:
+    def processes(self) -> ListedProcesses:
         answer = self._ask("processes")
-        return GpuProcesses(*(dict(answer[group]) for group in ("mps_clients", "compute")))
+        return ListedProcesses(*(dict(answer[group]) for group in ("mps_clients", "compute")))
 
     def compute_mode(self) -> str:
         return str(self._ask("compute_mode")["mode"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare_workload.processes.outcomes import Died, Done, Failed, Hung, Outcome, Refused, WorkerError
-from gpushare_workload.processes.worker import GpuUse, WorkerMessage, WorkerReady, main
+from gpushare_workload.processes.worker import WorkerMessage, WorkerOnGpu, WorkerReady, main
 
 PATIENCE_SECONDS = 5
 """Longest time for one message to pass: a worker that is stopped by a signal neither reads nor writes."""
@@ -68,7 +68,7 @@ class Member:
         match received:
             case WorkerReady():
                 self.ready = True
-            case GpuUse(now):
+            case WorkerOnGpu(now):
                 self.on_gpu = now
             case WorkerMessage():
                 return received

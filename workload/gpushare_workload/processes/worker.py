@@ -37,7 +37,7 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuUse:
+class WorkerOnGpu:
     """Worker to team: whether it uses the GPU from now on."""
 
     now: bool
@@ -133,7 +133,7 @@ class Worker:
     def _use_gpu(self, now: bool) -> None:
         self.on_gpu = now
         with suppress(StoppedError):
-            self._post(GpuUse(now))
+            self._post(WorkerOnGpu(now))
 
 
 def main(

@@ -7,7 +7,7 @@ HTML file that needs no network.
 import argparse
 from pathlib import Path
 
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop
 
 NAME = "report"
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", type=Path, metavar="DIR", help="write each plot into this directory")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Raises ValueError naming a file that cannot be used."""
     if not arguments.html and not arguments.png:
         raise ValueError("--html, --png: give at least one of them as the place for the report")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.gpus.monitor import GpuMonitorError, GpuProcesses
+from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses
 from gpushare_workload.gpus.nvml import NvmlMonitor, reasons
 
 MIB = 1 << 20
@@ -44,7 +44,7 @@ def test_an_mps_client_is_no_other_process_though_nvml_lists_it_as_both() -> Non
         nvmlDeviceGetMPSComputeRunningProcesses_v2=listed((7, 60)),
         nvmlDeviceGetComputeRunningProcesses_v3=listed((7, 60), (8, 66), (9, None)),
     )
-    assert NvmlMonitor(lib, object()).processes() == GpuProcesses({7: 60}, {8: 66, 9: 0})
+    assert NvmlMonitor(lib, object()).processes() == ListedProcesses({7: 60}, {8: 66, 9: 0})
 
 
 def test_an_error_of_nvml_keeps_its_text() -> None:

@@ -15,7 +15,7 @@ from gpushare_workload.bench.clients.loop import LoopResult, Window
 from gpushare_workload.bench.plan import BenchPlan, Load, Pass, SharingMode
 from gpushare_workload.bench.results.document import ClientResult, Launch
 from gpushare_workload.events import WrongError
-from gpushare_workload.gpus.monitor import GpuMonitor, GpuProcesses
+from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
 from gpushare_workload.processes import common_start
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop
@@ -123,7 +123,7 @@ class ClientGroup:
         return [answers[index] for index in sorted(answers)]
 
 
-def check_mode(mode: SharingMode, pids: Sequence[int], found: GpuProcesses) -> None:
+def check_mode(mode: SharingMode, pids: Sequence[int], found: ListedProcesses) -> None:
     """Raises WrongError for a client in another mode: one that cannot reach the daemon silently runs without MPS.
 
     PIDs that NVML does not list are ignored: in a container they differ from NVML's.

@@ -6,7 +6,7 @@ Pure: one sentence for each reason, naming what holds the GPU.
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpushare_workload.gpus.monitor import GpuProcesses
+from gpushare_workload.gpus.monitor import ListedProcesses
 
 SHARES = Path("/run/gpushare")
 """gpushare's agent has a directory here for each GPU of a share."""
@@ -16,7 +16,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 
 
 def of_gpu(
-    uuid: str, share_directory: Path | None, processes: GpuProcesses, names: Mapping[int, str], compute_mode: str
+    uuid: str, share_directory: Path | None, processes: ListedProcesses, names: Mapping[int, str], compute_mode: str
 ) -> list[str]:
     """Why this GPU is not free. `share_directory`: gpushare's directory of the GPU, if it exists."""
     found = []

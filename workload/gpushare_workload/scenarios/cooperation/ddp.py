@@ -15,7 +15,7 @@ Needs PyTorch: `pip install 'gpushare[torch]'`, or the image that `--target work
 import argparse
 import time
 
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus import inventory
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import START_SECONDS, Team
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=256, metavar="ROWS", help="rows of a step for each rank")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, steps=1, batch=1, **({} if arguments.ranks is None else {"ranks": 1}))
     find_torch()
     device = arguments.device or ("cpu" if arguments.backend == "numpy" else "cuda")

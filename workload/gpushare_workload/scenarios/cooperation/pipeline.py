@@ -21,7 +21,7 @@ import numpy as np
 
 from gpushare_workload.backend import Backend
 from gpushare_workload.backend.interface import Vector, identity
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.flow import Flow, StageTask, dispatch
 from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    arguments: argparse.Namespace, events: EventWriter, stop: Stop, targets: tuple[Target, Target, Target] | None = None
+    arguments: argparse.Namespace, events: JsonLines, stop: Stop, targets: tuple[Target, Target, Target] | None = None
 ) -> None:
     """`targets` are those of the three stages: by default prepare_chunks, compute_chunks and finish_chunks."""
     check_bounds(arguments, elements=1, chunk=1, prepare=1, gpu_workers=1, finish=1, queue=1)
@@ -72,7 +72,7 @@ def run(
             raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
 
 
-def _serial(plan: ChunkPlan, arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> Vector:
+def _serial(plan: ChunkPlan, arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> Vector:
     began = time.monotonic()
     with Team(stop) as team:
         team.start(_serial_target, plan, arguments.backend, name="serial")
@@ -89,7 +89,7 @@ def _serial(plan: ChunkPlan, arguments: argparse.Namespace, events: EventWriter,
 def _piped(
     plan: ChunkPlan,
     arguments: argparse.Namespace,
-    events: EventWriter,
+    events: JsonLines,
     stop: Stop,
     targets: tuple[Target, Target, Target],
 ) -> Vector:

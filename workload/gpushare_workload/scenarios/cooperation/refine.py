@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpushare_workload.backend.interface import UnsupportedError
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
 from gpushare_workload.solver.halos import HaloTransport
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     arguments: argparse.Namespace,
-    events: EventWriter,
+    events: JsonLines,
     stop: Stop,
     refine: Callable[[JacobiSettings, Stop], JacobiResult] = refine,
 ) -> None:
@@ -103,7 +103,7 @@ def _error(problem: PoissonProblem, refined: JacobiResult) -> float:
 
 
 def _emit(
-    events: EventWriter,
+    events: JsonLines,
     problem: PoissonProblem,
     settings: JacobiSettings,
     refined: JacobiResult,

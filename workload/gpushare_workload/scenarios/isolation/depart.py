@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from gpushare_workload.backend import Backend, GpuError, open_backend
 from gpushare_workload.backend.interface import TERMINATED_BY_DAEMON
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus.grant import ContainerGrant
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.isolation import limits, neighbour
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     arguments: argparse.Namespace,
-    events: EventWriter,
+    events: JsonLines,
     stop: Stop,
     open_backend: Callable[[str], Backend] = open_backend,
 ) -> None:
@@ -82,7 +82,7 @@ def _treat_sigterm(choice: OnSigterm) -> None:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
 
-def _victim(backend: Backend, kernel_ms: float, end: float, events: EventWriter, stop: Stop) -> None:
+def _victim(backend: Backend, kernel_ms: float, end: float, events: JsonLines, stop: Stop) -> None:
     events.emit("started", role="victim", kernel_ms=kernel_ms)
     kernels = 0
     try:

@@ -15,7 +15,7 @@ from contextlib import closing
 
 from gpushare_workload.backend import Backend, GpuError, open_backend
 from gpushare_workload.backend.interface import KernelFault
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.isolation import neighbour
 from gpushare_workload.scenarios.options import check_bounds
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     neighbour.add_arguments(parser)
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     neighbour.check(arguments)
     check_bounds(arguments, after=0)
     with closing(open_backend(arguments.backend)) as backend:
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
             _fail(backend, KernelFault(arguments.fault), events)
 
 
-def _fail(backend: Backend, fault: KernelFault, events: EventWriter) -> None:
+def _fail(backend: Backend, fault: KernelFault, events: JsonLines) -> None:
     try:
         backend.fault(fault)
     except GpuError as error:

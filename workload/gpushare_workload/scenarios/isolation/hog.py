@@ -22,7 +22,7 @@ from contextlib import closing
 
 from gpushare_workload.backend import Backend, OutOfMemoryError, open_backend
 from gpushare_workload.backend.work import H200_SMS
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.grant import MIB, ContainerGrant
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--escape", choices=ESCAPES, help="change the limit variable, as a tenant could")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, above=1, step=1, hold=0)
     grant = ContainerGrant.from_environment()
     if grant.memory is None:
@@ -100,7 +100,7 @@ def fill(backend: Backend, most: int, step: int, stop: Stop) -> int:
     return held
 
 
-def _hold(backend: Backend, arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def _hold(backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     end = time.monotonic() + arguments.hold if arguments.hold else float("inf")
     events.emit("holding", endless=arguments.endless)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpushare_workload.backend import Backend, open_backend
 from gpushare_workload.backend.work import H200_SMS, Grid, LoadKind, Work
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.grant import MIB, ContainerGrant, granted_sms
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, hold=0, throughput=0)
     backend = open_backend(arguments.backend)
     try:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
         backend.close()
 
 
-def check(backend: Backend, grant: ContainerGrant, events: EventWriter) -> None:
+def check(backend: Backend, grant: ContainerGrant, events: JsonLines) -> None:
     """Emits the granted and the observed limits. Raises WrongError naming each limit that is not in force."""
     observed = observe(backend, grant)
     problems = compare(grant, observed)
@@ -89,7 +89,7 @@ def rate(launch: Callable[[], None], wait: Callable[[], None], seconds: float) -
 
 
 def check_throughput(
-    backend: Backend, grant: ContainerGrant, seconds: float, events: EventWriter, measure: MeasureRate = rate
+    backend: Backend, grant: ContainerGrant, seconds: float, events: JsonLines, measure: MeasureRate = rate
 ) -> None:
     """Emits the fraction of the GPU's peak that a saturating kernel reaches. Raises WrongError above the grant."""
     device, peaks = backend.device(), backend.peaks()

@@ -7,7 +7,7 @@ import numpy as np
 
 from gpushare_workload.backend import Backend
 from gpushare_workload.backend.interface import Vector
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
 
@@ -36,7 +36,7 @@ def deadline(arguments: argparse.Namespace) -> float:
     return time.monotonic() + arguments.duration if arguments.duration else float("inf")
 
 
-def check_results(backend: Backend, arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def check_results(backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Checks results for `--duration` or until a signal.
 
     Raises WrongError for a wrong result, GpuError when another client's fault reaches this one.

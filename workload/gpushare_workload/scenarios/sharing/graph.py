@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 
 from gpushare_workload.backend.work import EXACT, PERIOD
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import together
 from gpushare_workload.processes.worker import Worker
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=1, help="processes that run the chain at the same time")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, kernels=1, elements=1, passes=1, repeats=1, processes=1)
     counted = arguments.kernels * arguments.passes * (arguments.repeats + 2)
     if counted > EXACT - PERIOD:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many interleaved runs")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     options.check_work_options(arguments)
     check_bounds(arguments, repeats=1, duration=SHORTEST_SECONDS)
     plan = [(kind,) for kind in KINDS] + list(itertools.combinations_with_replacement(KINDS, SIDES))
@@ -128,9 +128,7 @@ def slowdown(alone: Sequence[float], beside: Sequence[float]) -> float:
     return statistics.median(alone) / statistics.median(beside)
 
 
-def _emit(
-    rates: dict[tuple[LoadKind, ...], list[tuple[float, ...]]], program: ProgramInfo, events: EventWriter
-) -> None:
+def _emit(rates: dict[tuple[LoadKind, ...], list[tuple[float, ...]]], program: ProgramInfo, events: JsonLines) -> None:
     for entry, runs in rates.items():
         for side, kind in enumerate(entry):
             beside = entry[1 - side] if len(entry) == SIDES else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpushare_workload.backend import GpuError
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus import inventory
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--elements", type=int, default=10_000, help="doubles in the vector that each one sums")
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, processes=1, elements=1)
     uuids = inventory.visible()
     if not uuids:
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
             advance(1)
 
 
-def _place(what: str, pinned: Sequence[str], arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def _place(what: str, pinned: Sequence[str], arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Runs a process for each UUID in `pinned`."""
     with Team(stop) as team:
         for uuid in pinned:

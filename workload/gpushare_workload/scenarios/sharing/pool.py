@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpushare_workload.backend.interface import Vector
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     arguments: argparse.Namespace,
-    events: EventWriter,
+    events: JsonLines,
     stop: Stop,
     modes: Mapping[str, Callable[[PoolJob], ModeResult]] = MODES,
 ) -> None:

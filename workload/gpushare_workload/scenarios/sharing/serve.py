@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gpushare_workload.backend import open_backend
 from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes import common_start
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios import options
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common_start.add_argument(parser)
 
 
-def run(arguments: argparse.Namespace, events: EventWriter, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     options.check_work_options(arguments)
     check_bounds(arguments, warmup=0)
     for name in ("rate", "duration"):

@@ -22,7 +22,7 @@ import numpy as np
 from gpushare_workload.backend import Backend, open_backend
 from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.work import EXACT, Grid, LoadKind
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios import options
 from gpushare_workload.scenarios.options import check_bounds
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     arguments: argparse.Namespace,
-    events: EventWriter,
+    events: JsonLines,
     stop: Stop,
     open_backend: Callable[[str], Backend] = open_backend,
 ) -> None:
@@ -61,7 +61,7 @@ def run(
 
 
 def _kernels(
-    backend: Backend, arguments: argparse.Namespace, events: EventWriter, stop: Stop, advance: Callable[[float], None]
+    backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop, advance: Callable[[float], None]
 ) -> None:
     work = options.work_of(arguments, backend.device(), LoadKind(arguments.kind))
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def _kernels(
 
 
 def _chunks(
-    backend: Backend, arguments: argparse.Namespace, events: EventWriter, stop: Stop, advance: Callable[[float], None]
+    backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop, advance: Callable[[float], None]
 ) -> None:
     shape = (arguments.chunks, arguments.chunk_elements)
     numbers = np.random.default_rng(arguments.seed).integers(0, LARGEST_VALUE, shape)

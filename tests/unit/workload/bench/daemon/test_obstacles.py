@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gpushare_workload.bench.daemon.obstacles import of_gpu, of_machine
-from gpushare_workload.gpus.monitor import GpuProcesses
+from gpushare_workload.gpus.monitor import ListedProcesses
 
 FREE: dict[str, Any] = {
-    "uuid": "GPU-1", "share_directory": None, "processes": GpuProcesses(), "names": {}, "compute_mode": "Default"
+    "uuid": "GPU-1", "share_directory": None, "processes": ListedProcesses(), "names": {}, "compute_mode": "Default"
 }  # fmt: skip
 
 
@@ -25,11 +25,11 @@ def test_a_free_gpu_has_nothing_in_the_way() -> None:
             "a share of gpushare holds GPU-1 (/run/gpushare/GPU-1 exists)",
         ),
         (
-            {"processes": GpuProcesses({}, {42: 526}), "names": {42: "python3"}},
+            {"processes": ListedProcesses({}, {42: 526}), "names": {42: "python3"}},
             "a process is on GPU-1: PID 42 (python3, 526 MiB)",
         ),
         (
-            {"processes": GpuProcesses({43: 60}, {})},
+            {"processes": ListedProcesses({43: 60}, {})},
             "an MPS client is on GPU-1: PID 43 (of another PID namespace, 60 MiB)",
         ),
         ({"compute_mode": "Prohibited"}, "the compute mode of GPU-1 is Prohibited"),

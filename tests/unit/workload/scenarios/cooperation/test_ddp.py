@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpushare_workload.backend.interface import UnsupportedError
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.cooperation import ddp, training
 
@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"backend": "numpy", "seed": 1, "ranks": None, "device
 
 def run(**options: Any) -> dict[str, Any]:
     out = StringIO()
-    ddp.run(argparse.Namespace(**OPTIONS | options), EventWriter("ddp", out), Stop())
+    ddp.run(argparse.Namespace(**OPTIONS | options), JsonLines("ddp", out), Stop())
     line: dict[str, Any] = json.loads(out.getvalue())
     return line
 

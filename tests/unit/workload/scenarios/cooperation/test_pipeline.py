@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.worker import Worker
@@ -33,7 +33,7 @@ TARGETS: tuple[Any, Any, Any] = (pipeline.prepare_chunks, pipeline.compute_chunk
 
 def run(targets: tuple[Any, Any, Any] = TARGETS, **options: Any) -> list[dict[str, Any]]:
     out = StringIO()
-    pipeline.run(argparse.Namespace(**OPTIONS | options), EventWriter("pipeline", out), Stop(), targets)
+    pipeline.run(argparse.Namespace(**OPTIONS | options), JsonLines("pipeline", out), Stop(), targets)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

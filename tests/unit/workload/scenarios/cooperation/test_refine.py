@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpushare_workload.backend.interface import UnsupportedError
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.worker import Worker
 from gpushare_workload.scenarios.cooperation import refine
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Any] = {
 
 def run(solve: Any = jacobi.refine, **options: Any) -> list[dict[str, Any]]:
     out = StringIO()
-    refine.run(argparse.Namespace(**OPTIONS | options), EventWriter("refine", out), Stop(), solve)
+    refine.run(argparse.Namespace(**OPTIONS | options), JsonLines("refine", out), Stop(), solve)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

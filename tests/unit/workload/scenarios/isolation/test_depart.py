@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpushare_workload.backend.interface import GpuError
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.isolation import depart
 from tests.unit.workload.scenarios.isolation.fake_backend import FakeBackend
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Any] = {
 
 def run(backend: FakeBackend, **options: Any) -> list[dict[str, Any]]:
     out = StringIO()
-    depart.run(argparse.Namespace(**OPTIONS | options), EventWriter("depart", out), Stop(), lambda _: backend)  # type: ignore[arg-type,return-value]
+    depart.run(argparse.Namespace(**OPTIONS | options), JsonLines("depart", out), Stop(), lambda _: backend)  # type: ignore[arg-type,return-value]
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -9,7 +9,7 @@ import pytest
 from gpushare_workload.backend.interface import DeviceProperties
 from gpushare_workload.backend.on_numpy.backend import NumpyBackend
 from gpushare_workload.backend.work import Peaks
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.grant import MIB, ContainerGrant
 from gpushare_workload.scenarios.isolation import limits
 from tests.unit.workload.scenarios.isolation.fake_backend import FakeBackend
@@ -20,7 +20,7 @@ PER_SECOND = 100.0
 
 def test_limits_that_hold_raise_nothing_and_are_emitted() -> None:
     out = StringIO()
-    limits.check(FakeBackend(), ContainerGrant("s", 25, 4096 * MIB), EventWriter("limits", out))  # type: ignore[arg-type]
+    limits.check(FakeBackend(), ContainerGrant("s", 25, 4096 * MIB), JsonLines("limits", out))  # type: ignore[arg-type]
     line = json.loads(out.getvalue())
     assert line["problems"] == []
     assert line["observed"]["above_refused"] is True
@@ -38,7 +38,7 @@ def test_limits_that_hold_raise_nothing_and_are_emitted() -> None:
 def test_a_limit_that_is_not_in_force_is_named(backend: FakeBackend, words: str) -> None:
     grant = ContainerGrant("s", 25, 4096 * MIB)
     with pytest.raises(WrongError, match=words):
-        limits.check(backend, grant, EventWriter("limits", StringIO()))  # type: ignore[arg-type]
+        limits.check(backend, grant, JsonLines("limits", StringIO()))  # type: ignore[arg-type]
 
 
 class Saturated(NumpyBackend):
@@ -62,7 +62,7 @@ def check(backend: NumpyBackend, grant: ContainerGrant) -> dict[str, Any]:
         return PER_SECOND
 
     out = StringIO()
-    limits.check_throughput(backend, grant, 0.1, EventWriter("limits", out), measure)
+    limits.check_throughput(backend, grant, 0.1, JsonLines("limits", out), measure)
     return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
 

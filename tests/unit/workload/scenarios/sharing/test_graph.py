@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import graph
 
@@ -18,7 +18,7 @@ def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
     parser, out = argparse.ArgumentParser(), StringIO()
     graph.add_arguments(parser)
     given = vars(parser.parse_args([])) | TINY | options
-    graph.run(argparse.Namespace(backend="numpy", seed=1, **given), EventWriter("graph", out), stop or Stop())
+    graph.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("graph", out), stop or Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpushare_workload.backend.work import LoadKind
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import mix
 
@@ -20,7 +20,7 @@ def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
     parser, out = argparse.ArgumentParser(), StringIO()
     mix.add_arguments(parser)
     given = vars(parser.parse_args([])) | TINY | options
-    mix.run(argparse.Namespace(backend="numpy", seed=1, **given), EventWriter("mix", out), stop or Stop())
+    mix.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("mix", out), stop or Stop())
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpushare_workload.backend import GpuError
-from gpushare_workload.events import EventWriter
+from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.sharing import pin
 from gpushare_workload.scenarios.sharing.pin import PlacedProcess, misplaced
@@ -17,7 +17,7 @@ def test_without_a_visible_gpu_there_is_nothing_to_pin_to(monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     arguments = argparse.Namespace(backend="numpy", seed=1, processes=1, elements=1)
     with pytest.raises(GpuError, match="no GPU is visible"):
-        pin.run(arguments, EventWriter("pin", StringIO()), Stop())
+        pin.run(arguments, JsonLines("pin", StringIO()), Stop())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import Died, Done, Outcome, Refused, WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import pool, pool_modes
@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
 
 def run(stop: Stop | None = None, modes: Any = pool_modes.MODES, **options: Any) -> list[dict[str, Any]]:
     arguments, out = argparse.Namespace(**{**OPTIONS, "modes": list(modes), **options}), StringIO()
-    pool.run(arguments, EventWriter("pool", out), stop or Stop(), modes)
+    pool.run(arguments, JsonLines("pool", out), stop or Stop(), modes)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

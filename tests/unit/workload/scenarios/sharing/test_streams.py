@@ -13,7 +13,7 @@ from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.on_numpy.backend import NumpyBackend
 from gpushare_workload.backend.on_numpy.tasks import NumpyTask
 from gpushare_workload.backend.work import Floats, Work
-from gpushare_workload.events import EventWriter, WrongError
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import streams
 from gpushare_workload.scenarios.sharing.streams import extent_ms, most_at_once
@@ -33,7 +33,7 @@ def run(stop: Stop | None = None, backend: Any = open_backend, **options: Any) -
     streams.add_arguments(parser)
     given = vars(parser.parse_args([])) | TINY | options
     streams.run(
-        argparse.Namespace(backend="numpy", seed=1, **given), EventWriter("streams", out), stop or Stop(), backend
+        argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("streams", out), stop or Stop(), backend
     )
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
