@@ -7,7 +7,7 @@ from localcluster.paths import REPOSITORY
 
 TREES = ("operator/gpushare", "workload/gpushare_workload", "localcluster")
 GENERATED = REPOSITORY / "operator/gpushare/agent/proto"
-KNOWN_TWICE = frozenset({"ComputeMode", "Delivery", "Part", "Xid"})
+KNOWN_TWICE = frozenset({"ComputeMode", "Part", "Xid"})
 """Names that still stand for two things. Only remove names here."""
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any, TextIO
 
 
-class EventWriter:
+class JsonLines:
     """Writes the events of one scenario or command. `seconds` counts from the construction of the writer."""
 
     def __init__(self, scenario: str, stream: TextIO | None = None) -> None:

@@ -17,7 +17,7 @@ class GpuMonitorError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuProcesses:
+class ListedProcesses:
     """MiB by PID. `others` are all processes that are no MPS clients, the MPS server included."""
 
     mps_clients: Mapping[int, int] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class GpuMonitor(Protocol):
     @property
     def uuid(self) -> str: ...
 
-    def processes(self) -> GpuProcesses: ...
+    def processes(self) -> ListedProcesses: ...
 
     def compute_mode(self) -> str:
         """Default, ExclusiveProcess or Prohibited, as gpushare spells them."""
