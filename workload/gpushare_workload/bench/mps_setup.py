@@ -48,7 +48,7 @@ class OwnDaemonSetup:
             yield environment
 
     def describe(self) -> str:
-        return "a control daemon of its own, while MPS is measured"
+        return "a private MPS daemon, while MPS is measured"
 
 
 class ExistingSetup:
@@ -69,7 +69,7 @@ class ExistingSetup:
         yield {THREADS: f"{one.threads:g}"} if capped else {}
 
     def describe(self) -> str:
-        return f"as found: {f'the control daemon at {self._control.parent}' if self._mps else 'no control daemon'}"
+        return f"existing setup: {f'the MPS daemon at {self._control.parent}' if self._mps else 'no MPS daemon'}"
 
 
 def chosen(requested: Sequence[SharingMode] | None, setup: MpsSetup) -> tuple[SharingMode, ...]:

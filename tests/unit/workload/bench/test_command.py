@@ -35,7 +35,7 @@ def read(path: Path) -> Document:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a simulated GPU, unless a test asks for one; no control daemon either."""
+    """Without a simulated GPU, unless a test asks for one; no MPS daemon either."""
     monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "none"))
 
@@ -87,7 +87,7 @@ def test_sigterm_ends_it_in_good_order(tmp_path: Path, gpu: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--modes", "mps"), "--modes mps: cannot be measured here (as found: no control daemon)"),
+        (("--modes", "mps"), "--modes mps: cannot be measured here (existing setup: no MPS daemon)"),
         (("--exclusive",), "--exclusive: belongs to --own-daemon"),
         (("--own-daemon",), "--own-daemon: without NVML nothing shows"),
         (("--clients", "0"), "clients 0: a GPU takes 1 to 48"),
