@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from gpushare_workload.bench.plan import Mode
+from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.reporting.build import build
 from gpushare_workload.reporting.files import read
 from tests.cluster.harness import Harness, wait_until
@@ -34,8 +34,8 @@ def test_pods_begin_together_and_their_logs_make_one_report(harness: Harness, tm
             logs.append(tmp_path / f"{name}.log")
             logs[-1].write_text(tenant.kubectl.logs(name))
     collected = read(logs)
-    assert [(run.mode, run.clients, run.sms) for run in collected.runs] == [(Mode.MPS, PODS, 66)] * 2
+    assert [(run.mode, run.clients, run.sms) for run in collected.runs] == [(SharingMode.MPS, PODS, 66)] * 2
     assert all(result.kernels for run in collected.runs for result in run.results)
     assert collected.documents[0].environment["grant"]["threads"] == 50
     page, _ = build(collected)
-    assert "nothing in them says anything about speed" in page
+    assert "they say nothing about speed" in page

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpushare_workload.backend.work import Grid, Kind
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.results import Run
-from gpushare_workload.bench.summary import find, rows
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import Run
+from gpushare_workload.bench.results.summary import find, rows
 from gpushare_workload.reporting.files import read
 
 BUDGET_SECONDS = 530.0
@@ -117,7 +117,7 @@ def claims(runs: list[Run]) -> dict[str, Any]:
     found = {}
     table = rows(runs)
     for grid, least in CLAIMS.items():
-        row = find(table, Load(Kind.COMPUTE, grid), CLAIMED_CLIENTS, Mode.MPS)
+        row = find(table, Load(LoadKind.COMPUTE, grid), CLAIMED_CLIENTS, SharingMode.MPS)
         ratio = row.of_time_slicing if row else None
         measured = ratio.as_json() if ratio else None
         found[grid.value] = {"at_least": least, "measured": measured, "holds": bool(ratio and ratio.median >= least)}

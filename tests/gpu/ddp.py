@@ -14,7 +14,7 @@ from typing import Any
 
 from private_mps import Events, without_mps
 
-from gpushare_workload import inventory
+from gpushare_workload.gpus import inventory
 
 SECONDS = 180.0
 

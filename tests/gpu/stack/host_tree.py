@@ -48,7 +48,7 @@ _PROBE = """
 import json, pathlib, runpy, sys
 sys.argv = ["gpushare-workload", "run", "limits", "--throughput", "0"]
 if {simulated}:
-    import gpushare_workload.backend.on_numpy, gpushare_workload.cli
+    import gpushare_workload.backend.on_numpy.backend, gpushare_workload.cli
 else:
     import cupyx
     try:

@@ -33,7 +33,7 @@ def test_every_scenario_has_an_example(name: str) -> None:
 def test_the_arguments_of_an_example_are_those_that_the_program_takes(path: Path) -> None:
     for container in containers(path):
         assert all(isinstance(argument, str) for argument in container["args"])
-        cli._parser().parse_args(container["args"])
+        cli.parser().parse_args(container["args"])
 
 
 @pytest.mark.parametrize("path", [*OURS, *sorted((EXAMPLES / "frameworks").glob("*.yaml"))], ids=lambda path: path.name)

@@ -1,16 +1,26 @@
-"""docs/workload.md has every scenario, its question and its flags with their defaults."""
+"""docs/workload.md has every scenario, its question and its flags with their defaults, and its commands can be run."""
 
 import argparse
 import re
+import shlex
 
 import pytest
 
+from gpushare_workload import cli
 from gpushare_workload.scenarios import SCENARIOS
 from localcluster.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "workload.md").read_text()
 SHARED = {"--help", "--grid", "--kind", "--iterations", "--elements", "--backend", "--seed"}
 """In the tables that several scenarios share; a scenario may list its own all the same."""
+
+
+COMMANDS = [
+    shlex.split(line.split(" | ")[0], comments=True)
+    for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("gpushare-workload ")
+]
 
 
 def section(name: str) -> str:
@@ -29,11 +39,27 @@ def test_every_scenario_is_in_the_table_with_its_question(name: str) -> None:
 def test_every_flag_has_a_line_with_its_default_and_no_other_has(name: str) -> None:
     parser = argparse.ArgumentParser()
     SCENARIOS[name].add_arguments(parser)
-    told = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", section(name), re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", section(name), re.MULTILINE))
     flags = {action.option_strings[-1]: action.default for action in parser._actions}
-    assert set(told) <= set(flags)
-    assert set(flags) - SHARED <= set(told)
-    for flag, text in told.items():
+    assert set(documented) <= set(flags)
+    assert set(flags) - SHARED <= set(documented)
+    for flag, text in documented.items():
         default = flags[flag]
         if isinstance(default, int | float) and not isinstance(default, bool):
             assert float(text) == default, flag
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_of_the_page_is_one_that_the_program_takes(command: list[str]) -> None:
+    assert cli.parser().parse_args(command[1:]).command == command[1]
+
+
+def test_every_flag_of_the_benchmark_is_on_the_page() -> None:
+    for flag in re.findall(r"--[a-z][\w-]+", _help_of("bench")):
+        assert f"`{flag}" in PAGE, flag
+
+
+def _help_of(name: str) -> str:
+    parser = argparse.ArgumentParser(add_help=False)
+    cli.COMMANDS[name].add_arguments(parser)
+    return parser.format_usage()

@@ -29,21 +29,21 @@ class Client:
         command = [sys.executable, "-m", "gpushare_workload.cli", "run", *arguments, "--backend", "numpy"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ) | environment)
         self.lines: list[dict[str, Any]] = []
-        self._told: Queue[str] = Queue()
+        self._output: Queue[str] = Queue()
         self._reader = Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._told.put(line)
-        self._told.put("")
+            self._output.put(line)
+        self._output.put("")
 
     def wait_for(self, event: str) -> dict[str, Any]:
         end = time.monotonic() + SECONDS
         while not (self.lines and self.lines[-1]["event"] == event):
             try:
-                line = self._told.get(timeout=max(0.0, end - time.monotonic()))
+                line = self._output.get(timeout=max(0.0, end - time.monotonic()))
             except Empty:
                 raise AssertionError(f"no {event} among {self.lines}") from None
             assert line, f"ended without {event}: {self.lines}"
@@ -54,7 +54,7 @@ class Client:
         """Its exit code, once it has ended by itself."""
         status = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
-        while line := self._told.get_nowait():
+        while line := self._output.get_nowait():
             self.lines.append(json.loads(line))
         return status
 

@@ -26,7 +26,7 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_every_row_can_be_run_and_has_a_name_of_its_own(cases: Any) -> None:
     for case in cases.CASES:
-        assert cli._parser().parse_args(["run", *case.arguments]).scenario == case.arguments[0]
+        assert cli.parser().parse_args(["run", *case.arguments]).scenario == case.arguments[0]
     assert len({case.name for case in cases.CASES}) == len(cases.CASES)
 
 

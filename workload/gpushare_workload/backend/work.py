@@ -1,7 +1,7 @@
-"""Fixed amounts of work: what one launch computes, moves and must result in. Pure.
+"""Fixed amounts of work: the operations, bytes and result of one launch. Pure.
 
-A launch is so and so many blocks of 256 threads. Every block of one kind does the same work, so that small, half and
-saturating launches differ in nothing but how much of the GPU they can fill.
+A launch is a number of blocks of 256 threads. Every block of one kind does the same work, so small, half and saturating
+launches differ only in how much of the GPU they can fill.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,22 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
+H200_SMS = 132
+"""Used when the SMs of the whole GPU are unknown, so that grids have the same size on every machine."""
 BLOCK = 256
 CHAINS = 4
-"""Chains of fused multiply-adds per thread: one alone would wait for its own latency."""
+"""Chains of fused multiply-adds per thread: a single chain would wait for its own latency."""
 FACTOR = 3.0
 PERIOD = 1024
 REPEATS = 7
 EXACT = 1 << 24
-"""float counts whole numbers without a gap up to here."""
+"""float represents all whole numbers up to this one."""
 MOST_ITERATIONS = EXACT // CHAINS - PERIOD - CHAINS
 
 
-class Kind(StrEnum):
+class LoadKind(StrEnum):
+    """The part of the machine that bounds a launch: arithmetic, device memory, or the link to the host."""
+
     COMPUTE = "compute"
     MEMORY = "memory"
     TRANSFER = "transfer"
@@ -37,15 +41,15 @@ class Grid(StrEnum):
     SATURATING = "saturating"
 
     def blocks(self, sms: int) -> int:
-        """8, a block for every second SM, or eight for each of the `sms` of the whole GPU."""
+        """Eight blocks, one for every second SM, or eight for each of the `sms` of the whole GPU."""
         return {Grid.SMALL: 8, Grid.HALF: max(1, sms // 2), Grid.SATURATING: 8 * sms}[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One launch. `iterations` count for compute alone, `elements` (floats per block and array) for the other two."""
+    """One launch. `iterations` apply to compute alone, `elements` (floats per block and array) to the other two."""
 
-    kind: Kind
+    kind: LoadKind
     blocks: int
     iterations: int = 8192
     elements: int = 32768
@@ -71,45 +75,45 @@ class Work:
     @property
     def flops(self) -> int:
         """Floating-point operations of one launch; a fused multiply-add counts as two."""
-        if self.kind is Kind.COMPUTE:
+        if self.kind is LoadKind.COMPUTE:
             return self.threads * CHAINS * self.iterations * 2
-        return self.values * 2 if self.kind is Kind.MEMORY else 0
+        return self.values * 2 if self.kind is LoadKind.MEMORY else 0
 
     @property
     def bytes(self) -> int:
-        """Bytes of one launch: through device memory (two reads, one write), or over the host link, to and fro."""
-        if self.kind is Kind.MEMORY:
+        """Bytes of one launch: through device memory (two reads, one write), or over the host link both ways."""
+        if self.kind is LoadKind.MEMORY:
             return self.values * 3 * 4
-        return self.values * 2 * 4 if self.kind is Kind.TRANSFER else 0
+        return self.values * 2 * 4 if self.kind is LoadKind.TRANSFER else 0
 
     @property
     def footprint(self) -> int:
-        """Bytes of device memory that the work holds."""
-        arrays = {Kind.COMPUTE: self.threads, Kind.MEMORY: 3 * self.values, Kind.TRANSFER: self.values}
+        """Bytes of device memory that the work occupies."""
+        arrays = {LoadKind.COMPUTE: self.threads, LoadKind.MEMORY: 3 * self.values, LoadKind.TRANSFER: self.values}
         return arrays[self.kind] * 4
 
     def inputs(self) -> tuple[Floats, Floats]:
-        """The two arrays that a memory launch reads, of different periods; a transfer moves the first."""
+        """The two arrays that a memory launch reads, with different periods. A transfer moves the first."""
         left = np.arange(PERIOD, dtype=np.float32)
         return np.resize(left, self.values), np.resize(np.repeat(left, REPEATS), self.values)
 
     def expected(self) -> Floats:
-        """What the launch must leave, to the last bit."""
-        if self.kind is Kind.COMPUTE:
+        """The result of the launch, exact to the last bit."""
+        if self.kind is LoadKind.COMPUTE:
             thread = np.arange(self.threads, dtype=np.int64) % PERIOD
             ends = CHAINS * (thread + self.iterations) + CHAINS * (CHAINS - 1) // 2
             return ends.astype(np.float32)
         left, right = self.inputs()
-        if self.kind is Kind.TRANSFER:
+        if self.kind is LoadKind.TRANSFER:
             return left
-        # In place: a saturating launch works on more than a hundred MiB, and pods have memory limits.
+        # In place: a saturating launch works on more than 100 MiB, and pods have memory limits.
         right *= np.float32(FACTOR)
         right += left
         return right
 
 
 def first_difference(got: Floats, expected: Floats) -> str | None:
-    """A sentence about the first value that is wrong; None where all are right."""
+    """A sentence about the first wrong value, or None when all are right."""
     if got.shape != expected.shape:
         return f"{got.shape} values instead of {expected.shape}"
     wrong = np.flatnonzero(got != expected)
@@ -121,7 +125,7 @@ def first_difference(got: Floats, expected: Floats) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What the whole GPU can do at most; None where nothing tells.
+    """The most that the whole GPU can do; None if unknown.
 
     `flops` in single-precision operations per second, `bandwidth` of device memory and `link` to the host and back
     together in bytes per second, `cache` (L2) in bytes.
@@ -134,12 +138,12 @@ class Peaks:
 
 
 def implausible(work: Work, launches_per_second: float, peaks: Peaks) -> str | None:
-    """Why that many launches per second, of all clients of one GPU together, cannot be; None where they can.
+    """Why all clients of one GPU together cannot reach that rate, or None when they can.
 
-    Memory work that fits the cache may outrun the device memory.
+    Memory work that fits the cache may be faster than the device memory.
     """
     rates = [("FLOP/s", work.flops, peaks.flops)]
-    if work.kind is Kind.TRANSFER:
+    if work.kind is LoadKind.TRANSFER:
         rates.append(("bytes/s over the host link", work.bytes, peaks.link))
     elif peaks.cache is not None and work.footprint > 2 * peaks.cache:
         rates.append(("bytes/s of device memory", work.bytes, peaks.bandwidth))

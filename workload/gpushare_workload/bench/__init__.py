@@ -1,1 +1,1 @@
-"""The benchmark: how fast N clients are together on one GPU, by the way in which they share it (docs/workload.md)."""
+"""The benchmark: the rate of N clients together on one GPU, for each way of sharing it (docs/workload.md)."""

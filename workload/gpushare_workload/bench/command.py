@@ -1,8 +1,8 @@
-"""bench: how much does sharing a GPU cost or gain, by the way in which it is shared?
+"""bench: how much does sharing a GPU cost or gain, in each sharing mode?
 
 N clients launch a kernel, wait for it and launch the next one, all at the same time, in each mode: time-slicing (what a
-GPU does by itself), MPS, MPS with the SMs divided equally, N streams in one process, and MPS with captured graphs. Told
-are throughput, latency, fairness and memory, with their spread over repeats. How to read it: docs/workload.md.
+GPU does by itself), MPS, MPS with the SMs divided equally, N streams in one process, and MPS with captured graphs. The
+results are throughput, latency, fairness and memory, with their spread over repeats. docs/workload.md explains them.
 """
 
 import argparse
@@ -12,94 +12,99 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpushare_workload import start
 from gpushare_workload.bench import environment, options, output
-from gpushare_workload.bench.client import Hello
-from gpushare_workload.bench.control import DaemonError
-from gpushare_workload.bench.gpu import GpuView, GpuViewError, open_view
-from gpushare_workload.bench.grounds import Found, Ground, Owned, chosen
-from gpushare_workload.bench.own_daemon import prepared
-from gpushare_workload.bench.plan import Plan, passes, plan_seconds
+from gpushare_workload.bench.clients.client import ClientInfo
+from gpushare_workload.bench.daemon.control import DaemonError
+from gpushare_workload.bench.daemon.own_daemon import prepared
+from gpushare_workload.bench.mps_setup import ExistingSetup, MpsSetup, OwnDaemonSetup, chosen
+from gpushare_workload.bench.plan import BenchPlan, passes, plan_seconds
 from gpushare_workload.bench.pods import Pods, duration, pods_of
-from gpushare_workload.bench.progress import shown
-from gpushare_workload.bench.remaining import told
-from gpushare_workload.bench.results import Document, Run
-from gpushare_workload.bench.runner import Setting, runs
-from gpushare_workload.bench.summary import rows
-from gpushare_workload.outcomes import WorkerError
-from gpushare_workload.report import Report, WrongError
-from gpushare_workload.stopping import Stop
+from gpushare_workload.bench.progress import duration_text, shown
+from gpushare_workload.bench.results.document import Document, Run
+from gpushare_workload.bench.results.summary import rows
+from gpushare_workload.bench.runner import RunSettings, runs
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.gpus.inventory import open_monitor
+from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError
+from gpushare_workload.processes import common_start
+from gpushare_workload.processes.outcomes import WorkerError
+from gpushare_workload.processes.stopping import Stop
 
 NAME = "bench"
 add_arguments = options.add_arguments
 
 
-def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
-    """Raises what ended it; whatever was measured until then is written to --json all the same."""
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
+    """Raises the error that ended the benchmark, after writing what was measured until then to `--json`."""
     if arguments.exclusive and not arguments.own_daemon:
         raise ValueError("--exclusive: belongs to --own-daemon, which restores the compute mode")
     try:
-        view = open_view()
+        monitor = open_monitor()
         with ExitStack() as stack:
-            ground = _ground(arguments, view, stack)
-            plan = options.plan_of(arguments, chosen(arguments.modes, ground))
-            pods = pods_of(arguments.pods, arguments.pod, start.parse(arguments.start_at), plan)
-            _Bench(arguments, plan, ground, view, pods).run(report, stop)
-    except (DaemonError, GpuViewError) as error:
+            setup = _setup(arguments, monitor, stack)
+            plan = options.plan_of(arguments, chosen(arguments.modes, setup))
+            pods = pods_of(arguments.pods, arguments.pod, common_start.parse(arguments.start_at), plan)
+            _Bench(arguments, plan, setup, monitor, pods).run(events, stop)
+    except (DaemonError, GpuMonitorError) as error:
         raise WorkerError(str(error)) from error
 
 
-def _ground(arguments: argparse.Namespace, view: GpuView | None, stack: ExitStack) -> Ground:
+def _setup(arguments: argparse.Namespace, monitor: GpuMonitor | None, stack: ExitStack) -> MpsSetup:
     if not arguments.own_daemon:
-        return Found()
-    if view is None:
-        raise ValueError("--own-daemon: there is no NVML here to tell whether anybody uses the GPU")
-    daemon, cleared = stack.enter_context(prepared(view, arguments.exclusive))
+        return ExistingSetup()
+    if monitor is None:
+        raise ValueError("--own-daemon: without NVML nothing shows whether somebody uses the GPU")
+    daemon, cleared = stack.enter_context(prepared(monitor, arguments.exclusive))
     for sentence in cleared:
         _say(sentence)
-    return Owned(daemon)
+    return OwnDaemonSetup(daemon)
 
 
 class _Bench:
     def __init__(
-        self, arguments: argparse.Namespace, plan: Plan, ground: Ground, view: GpuView | None, pods: Pods | None
+        self,
+        arguments: argparse.Namespace,
+        plan: BenchPlan,
+        setup: MpsSetup,
+        monitor: GpuMonitor | None,
+        pods: Pods | None,
     ) -> None:
-        self._arguments, self._plan, self._ground, self._view, self._pods = arguments, plan, ground, view, pods
-        self._hello: Hello | None = None
+        self._arguments, self._plan, self._setup, self._monitor, self._pods = arguments, plan, setup, monitor, pods
+        self._client: ClientInfo | None = None
         self._runs: list[Run] = []
 
-    def run(self, report: Report, stop: Stop) -> None:
+    def run(self, events: JsonLines, stop: Stop) -> None:
         plan = self._plan
         modes = ", ".join(mode.value for mode in plan.modes)
         count = len(passes(plan)) * len(plan.loads)
         seconds = plan_seconds(plan) if self._pods is None else duration(plan)
         since = "" if self._pods is None else " from the common start"
-        _say(f"{modes}; {count} runs, about {told(seconds)}{since} ({self._ground.describe()})")
-        setting = Setting(self._ground, self._view, self._arguments.backend, self._pods, self._introduced)
+        _say(f"{modes}; {count} runs, about {duration_text(seconds)}{since} ({self._setup.describe()})")
+        settings = RunSettings(self._setup, self._monitor, self._arguments.backend, self._pods, self._introduce)
         ended = "ended before its work was done"
         try:
-            with shown(plan) as watcher:
-                for one in runs(plan, setting, stop, watcher):
+            with shown(plan) as observer:
+                for one in runs(plan, settings, stop, observer):
                     self._runs.append(one)
-                    report.emit("run", **_line(one))
+                    events.emit("run", **_line(one))
             ended = ""
         except Exception as error:
             ended = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._write(ended, report)
+            self._write(ended, events)
         refused = [one.refused for one in self._runs if one.refused]
         if refused:
             raise WrongError(f"{len(refused)} of {count} runs have figures that cannot be true: {refused[0]}")
 
-    def _introduced(self, hello: Hello) -> None:
-        self._hello = self._hello or hello
+    def _introduce(self, client: ClientInfo) -> None:
+        self._client = self._client or client
 
-    def _write(self, ended: str, report: Report) -> None:
-        """A pod without a volume has nothing but its log: `--json -` is an event there."""
+    def _write(self, ended: str, events: JsonLines) -> None:
+        """`--json -` emits the document as an event: a pod without a volume has only its log."""
         document, found = self._document(ended), rows(self._runs)
         if self._arguments.json == "-":
-            report.emit("result", **document.as_json())
+            events.emit("result", **document.as_json())
         elif self._arguments.json:
             output.write_json(Path(self._arguments.json), document)
         if self._arguments.csv:
@@ -110,11 +115,11 @@ class _Bench:
             _say(f"warning: {warning}")
 
     def _document(self, ended: str) -> Document:
-        hello = self._hello
+        client = self._client
         return Document(
-            backend=hello.backend if hello else "none",
-            simulated=not hello.timed if hello else False,
-            environment=environment.block(self._view, self._ground, hello),
+            backend=client.backend if client else "none",
+            simulated=not client.timed if client else False,
+            environment=environment.describe(self._monitor, self._setup, client),
             command=tuple(sys.argv),
             plan=_plain(self._plan),
             runs=tuple(self._runs),
@@ -123,7 +128,7 @@ class _Bench:
         )
 
 
-def _plain(plan: Plan) -> dict[str, Any]:
+def _plain(plan: BenchPlan) -> dict[str, Any]:
     return {
         **asdict(plan),
         "modes": [mode.value for mode in plan.modes],

@@ -1,4 +1,4 @@
-"""What a figure was measured on: without it, no figure can be compared with another."""
+"""The machine that a figure was measured on: without it, figures cannot be compared."""
 
 import os
 import platform
@@ -6,26 +6,27 @@ import time
 from importlib import metadata
 from typing import Any
 
-from gpushare_workload.bench.client import Hello
-from gpushare_workload.bench.gpu import GpuView
-from gpushare_workload.bench.grounds import Ground
-from gpushare_workload.grant import Grant
+from gpushare_workload.bench.clients.client import ClientInfo
+from gpushare_workload.bench.mps_setup import MpsSetup
+from gpushare_workload.gpus.grant import ContainerGrant
+from gpushare_workload.gpus.monitor import GpuMonitor
 
 PACKAGES = ("gpushare", "cupy-cuda13x", "cupy-cuda12x", "numpy", "nvidia-ml-py")
 
 
-def block(view: GpuView | None, ground: Ground, hello: Hello | None) -> dict[str, Any]:
-    """`gpu` from NVML, and as far as that cannot be asked, as the first client saw it."""
-    seen = (
+def describe(monitor: GpuMonitor | None, setup: MpsSetup, client: ClientInfo | None) -> dict[str, Any]:
+    """JSON values. `gpu` is NVML's description, completed by what CUDA shows the first client."""
+    shown = (
         {}
-        if hello is None
-        else {"product": hello.device.product, "uuid": hello.device.uuid, "sms": hello.device.total_sms}
+        if client is None
+        else {"product": client.device.product, "uuid": client.device.uuid, "sms": client.device.total_sms}
     )
-    peaks = {} if hello is None else {"peaks": {name: getattr(hello.peaks, name) for name in hello.peaks.__slots__}}
+    peaks = {} if client is None else {"peaks": {name: getattr(client.peaks, name) for name in client.peaks.__slots__}}
+    facts = monitor.facts() if monitor else {}
     return {
-        "gpu": {**{name: value for name, value in seen.items() if value}, **(view.facts() if view else {}), **peaks},
-        "mps": ground.describe(),
-        "grant": Grant.from_environment().as_json(),
+        "gpu": {**{name: value for name, value in shown.items() if value}, **facts, **peaks},
+        "mps": setup.describe(),
+        "grant": ContainerGrant.from_environment().as_json(),
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -35,7 +36,7 @@ def block(view: GpuView | None, ground: Ground, hello: Hello | None) -> dict[str
 
 
 def packages() -> dict[str, str]:
-    """Versions of those that are installed."""
+    """The versions of the installed packages among PACKAGES."""
     found = {}
     for name in PACKAGES:
         try:

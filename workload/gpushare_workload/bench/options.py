@@ -1,54 +1,65 @@
-"""The command line of the benchmark, and the plan that it asks for."""
+"""The command line of the benchmark, and the plan that it describes."""
 
 import argparse
 from dataclasses import replace
 from enum import StrEnum
 
-from gpushare_workload import start
 from gpushare_workload.backend import CHOICES
-from gpushare_workload.backend.work import Grid, Kind
-from gpushare_workload.bench.plan import Load, Mode, Plan
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import BenchPlan, Load, SharingMode
+from gpushare_workload.processes import common_start
 
-DEFAULT = Plan(repeats=3)
-QUICK = Plan(clients=(1, 4), loads=tuple(Load(Kind.COMPUTE, grid) for grid in Grid), repeats=2, warmup=0.1, window=0.3)
+DEFAULT = BenchPlan(repeats=3)
+QUICK = BenchPlan(
+    clients=(1, 4), loads=tuple(Load(LoadKind.COMPUTE, grid) for grid in Grid), repeats=2, warmup=0.1, window=0.3
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to measure")
     what.add_argument(
-        "--modes", nargs="+", type=Mode, choices=list(Mode), metavar="MODE", help=_one_of(Mode, "possible here")
+        "--modes",
+        nargs="+",
+        type=SharingMode,
+        choices=list(SharingMode),
+        metavar="MODE",
+        help=_one_of(SharingMode, "possible here"),
     )
-    what.add_argument("--clients", nargs="+", type=int, metavar="N", help="1 2 4 8 16 by default")
+    what.add_argument("--clients", nargs="+", type=int, metavar="N", help="numbers of clients (1 2 4 8 16)")
     what.add_argument("--grids", nargs="+", type=Grid, choices=list(Grid), metavar="GRID", help=_one_of(Grid))
-    what.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help=_one_of(Kind))
-    what.add_argument("--repeats", type=int, metavar="N", help=f"of every run ({DEFAULT.repeats})")
-    what.add_argument("--seconds", type=float, metavar="S", help=f"of each run ({DEFAULT.window:g})")
-    what.add_argument("--warmup", type=float, metavar="S", help=f"before each run ({DEFAULT.warmup:g})")
-    what.add_argument("--threads", type=float, metavar="PERCENT", help="that mps and graphs give each client (100)")
-    what.add_argument("--seed", type=int, default=1, help="of the order of the runs")
-    what.add_argument("--quick", action="store_true", help="a look: 1 and 4 clients, compute, 2 short repeats")
-    what.add_argument("--backend", choices=CHOICES, default="auto")
-    start.add_argument(parser)
+    what.add_argument(
+        "--kinds", nargs="+", type=LoadKind, choices=list(LoadKind), metavar="KIND", help=_one_of(LoadKind)
+    )
+    what.add_argument("--repeats", type=int, metavar="N", help=f"how often each run is repeated ({DEFAULT.repeats})")
+    what.add_argument("--seconds", type=float, metavar="S", help=f"length of each run ({DEFAULT.window:g})")
+    what.add_argument("--warmup", type=float, metavar="S", help=f"time before each run ({DEFAULT.warmup:g})")
+    what.add_argument(
+        "--threads", type=float, metavar="PERCENT", help="percent of the SMs for each client in mps and graphs (100)"
+    )
+    what.add_argument("--seed", type=int, default=1, help="determines the order of the runs (default: %(default)s)")
+    what.add_argument("--quick", action="store_true", help="a short run: 1 and 4 clients, compute, 2 short repeats")
+    what.add_argument("--backend", choices=CHOICES, default="auto", help="default: %(default)s, CuPy if installed")
     where = parser.add_argument_group("where")
     where.add_argument(
         "--own-daemon",
         action="store_true",
-        help="start a private MPS control daemon wherever MPS is measured, on a GPU that nobody uses",
+        help="start a private MPS daemon while MPS is measured; the GPU must be unused",
     )
     where.add_argument(
         "--exclusive",
         action="store_true",
-        help="with --own-daemon: set the compute mode to EXCLUSIVE_PROCESS while the daemon runs (root)",
+        help="with --own-daemon: set the compute mode to EXCLUSIVE_PROCESS while the daemon runs (needs root)",
     )
     where.add_argument("--pods", type=int, default=1, metavar="N", help="this is one of N pods that run it together")
-    where.add_argument("--pod", type=int, metavar="I", help="which one (default: $JOB_COMPLETION_INDEX)")
+    where.add_argument("--pod", type=int, metavar="I", help="the number of this pod (default: $JOB_COMPLETION_INDEX)")
+    common_start.add_argument(where)
     results = parser.add_argument_group("results")
-    results.add_argument("--json", metavar="FILE", help="everything, for `report`; - for standard output")
-    results.add_argument("--csv", metavar="FILE", help="one line for each case")
+    results.add_argument("--json", metavar="FILE", help="write all results, for `report`; - for standard output")
+    results.add_argument("--csv", metavar="FILE", help="write one line for each case")
 
 
-def plan_of(arguments: argparse.Namespace, modes: tuple[Mode, ...]) -> Plan:
-    """Raises ValueError naming what is out of bounds."""
+def plan_of(arguments: argparse.Namespace, modes: tuple[SharingMode, ...]) -> BenchPlan:
+    """The plan for the options. Raises ValueError naming what is out of bounds."""
     base = QUICK if arguments.quick else DEFAULT
     kinds = arguments.kinds or list(dict.fromkeys(load.kind for load in base.loads))
     grids = arguments.grids or list(dict.fromkeys(load.grid for load in base.loads))

@@ -1,13 +1,13 @@
-"""What is written at the end: a table for people, CSV for spreadsheets, JSON for `report`."""
+"""The output at the end of a benchmark: a table for people, CSV for spreadsheets, JSON for `report`."""
 
 import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpushare_workload.bench.results import Document
-from gpushare_workload.bench.statistics import Spread
-from gpushare_workload.bench.summary import Row
+from gpushare_workload.bench.results.document import Document
+from gpushare_workload.bench.results.statistics import Spread
+from gpushare_workload.bench.results.summary import Row
 
 HEAD = (
     "kind",
@@ -25,7 +25,7 @@ HEAD = (
 
 
 def table(rows: Sequence[Row], simulated: bool) -> str:
-    """Columns of text. Figures of a simulated GPU say nothing about speed, so that none is shown for it."""
+    """Columns of text, without figures of speed for a simulated GPU."""
     lines = [HEAD, *(_cells(row, simulated) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     return "\n".join(
@@ -53,7 +53,7 @@ def _ratio(spread: Spread | None) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """One line for each case; empty where a figure was not measured."""
+    """One line for each case; a field is empty if its figure was not measured."""
     lines = [row.as_json() for row in rows]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(lines[0]) if lines else [])
@@ -62,7 +62,7 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_json(target: Path, document: Document) -> None:
-    """The whole file, or nothing of it."""
+    """Writes the whole file or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     part.write_text(json.dumps(document.as_json()) + "\n")

@@ -1,8 +1,10 @@
 """What is measured, in which order, and how long that takes. Pure.
 
-A *pass* is a fresh set of clients in one mode that runs every load of the plan and ends. Every repeat has a pass for
-each mode and number of clients; modes that are compared with each other run next to each other, in an order that the
-seed shuffles anew for each repeat, so that a clock that drifts or a GPU that warms up favours none.
+A *pass* is a new set of clients in one mode, which runs every load of the plan and ends. Every repeat has a pass for
+each mode and number of clients.
+
+Guarantees: modes that are compared run next to each other, in an order that the seed shuffles for each repeat, so that
+neither a drifting clock nor a GPU that warms up favours one of them.
 """
 
 import random
@@ -10,17 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpushare_workload.backend.work import Grid, Kind
+from gpushare_workload.backend.work import Grid, LoadKind
 
 MPS_CLIENTS = 48
 """Client contexts of one GPU before driver 590; the 49th is refused with error 46 (measured)."""
 FIRST_CLIENT_SECONDS = 3.0
-"""From starting a process to a CuPy client that is ready; assumed, and corrected while the benchmark runs."""
+"""From the start of a process to a CuPy client that is ready; an assumption, corrected while the benchmark runs."""
 FURTHER_CLIENT_SECONDS = 0.2
 BETWEEN_RUNS_SECONDS = 0.15
 
 
-class Mode(StrEnum):
+class SharingMode(StrEnum):
+    """How N clients share the GPU."""
+
     TIME_SLICING = "time-slicing"
     MPS = "mps"
     MPS_EQUAL_CAPS = "mps-equal-caps"
@@ -29,40 +33,43 @@ class Mode(StrEnum):
 
     @property
     def under_mps(self) -> bool:
-        """`streams` is what one process can do by itself; a graph is replayed by each of N clients of MPS."""
-        return self in (Mode.MPS, Mode.MPS_EQUAL_CAPS, Mode.GRAPHS)
+        """Whether the clients are MPS clients.
+
+        `streams` is one process; in `graphs` each MPS client replays a graph.
+        """
+        return self in (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS, SharingMode.GRAPHS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Load:
     """What each client runs in a closed loop."""
 
-    kind: Kind
+    kind: LoadKind
     grid: Grid
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`threads`: percent of the SMs that each client may use; None where MPS is not between them."""
+    """`threads`: percent of the SMs that each client may use; None without MPS."""
 
     repeat: int
-    mode: Mode
+    mode: SharingMode
     clients: int
     threads: float | None
     loads: tuple[Load, ...]
 
     @property
     def processes(self) -> int:
-        return 1 if self.mode is Mode.STREAMS else self.clients
+        return 1 if self.mode is SharingMode.STREAMS else self.clients
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """`threads`: percent that `mps` and `graphs` give each client. Times in seconds."""
 
-    modes: tuple[Mode, ...] = tuple(Mode)
+    modes: tuple[SharingMode, ...] = tuple(SharingMode)
     clients: tuple[int, ...] = (1, 2, 4, 8, 16)
-    loads: tuple[Load, ...] = tuple(Load(kind, grid) for kind in Kind for grid in Grid)
+    loads: tuple[Load, ...] = tuple(Load(kind, grid) for kind in LoadKind for grid in Grid)
     repeats: int = 5
     warmup: float = 0.3
     window: float = 1.0
@@ -70,7 +77,7 @@ class Plan:
     seed: int = 1
 
     def check(self) -> None:
-        """Raises ValueError naming what is out of bounds, and the value."""
+        """Raises ValueError naming what is out of bounds, with its value."""
         _distinct("modes", self.modes)
         _distinct("clients", self.clients)
         _distinct("loads", self.loads)
@@ -94,15 +101,15 @@ def _distinct(name: str, values: Sequence[object]) -> None:
         raise ValueError(f"{name} {' '.join(map(str, values))}: one is named twice")
 
 
-def threads_of(mode: Mode, clients: int, threads: float) -> float | None:
-    """Percent of the SMs for each client: everything, an equal share of it, or None without MPS."""
-    if mode is Mode.MPS_EQUAL_CAPS:
+def threads_of(mode: SharingMode, clients: int, threads: float) -> float | None:
+    """Percent of the SMs for each client: `threads`, an equal part, or None without MPS."""
+    if mode is SharingMode.MPS_EQUAL_CAPS:
         return 100 / clients
     return threads if mode.under_mps else None
 
 
-def passes(plan: Plan) -> list[Pass]:
-    """In the order in which they run."""
+def passes(plan: BenchPlan) -> list[Pass]:
+    """The passes of a plan, in the order in which they run."""
     ordered = []
     for repeat in range(plan.repeats):
         shuffle = random.Random(f"{plan.seed}/{repeat}")  # noqa: S311 - an order, no secret
@@ -113,16 +120,16 @@ def passes(plan: Plan) -> list[Pass]:
     return ordered
 
 
-def run_seconds(plan: Plan) -> float:
-    """One load once: getting ready, warm-up and window."""
+def run_seconds(plan: BenchPlan) -> float:
+    """One load once: preparation, warm-up and window."""
     return BETWEEN_RUNS_SECONDS + plan.warmup + plan.window
 
 
-def pass_seconds(plan: Plan, one: Pass) -> float:
+def pass_seconds(plan: BenchPlan, one: Pass) -> float:
     start = FIRST_CLIENT_SECONDS + FURTHER_CLIENT_SECONDS * (one.processes - 1)
     return start + len(one.loads) * run_seconds(plan)
 
 
-def plan_seconds(plan: Plan) -> float:
-    """The whole plan, before anything was measured."""
+def plan_seconds(plan: BenchPlan) -> float:
+    """The estimate for the whole plan, before anything is measured."""
     return sum(pass_seconds(plan, one) for one in passes(plan))

@@ -1,20 +1,20 @@
-"""One benchmark run by several pods: each runs its own clients at moments that all of them can work out. Pure.
+"""One benchmark run by several pods: each runs its own clients at moments that all pods can compute. Pure.
 
-Pods of a Job cannot talk to each other, so that a barrier is a time: the first run begins at the common start, every
-further one so long after it that all pods are sure to be ready. `report` puts their files together again.
+The pods of a Job cannot reach each other, so a barrier is a time: the first run begins at the common start, every
+further run so much later that all pods are ready. `report` combines their files.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpushare_workload.bench.plan import Plan
-from gpushare_workload.bench.results import Group
+from gpushare_workload.bench.plan import BenchPlan
+from gpushare_workload.bench.results.document import Group
 
 INDEX = "JOB_COMPLETION_INDEX"
 """Set by Kubernetes in the pods of an indexed Job."""
 PREPARE_SECONDS = 5.0
-"""Between two runs of a pass: to check the results and to get the next load ready."""
+"""Between two runs of a pass: to check the results and to prepare the next load."""
 RENEW_SECONDS = 20.0
 """Between two repeats: to end the clients and to start new ones."""
 
@@ -28,9 +28,9 @@ class Pods:
 
 
 def pods_of(
-    count: int, index: int | None, start_at: float | None, plan: Plan, environment: Mapping[str, str] = os.environ
+    count: int, index: int | None, start_at: float | None, plan: BenchPlan, environment: Mapping[str, str] = os.environ
 ) -> Pods | None:
-    """None for a benchmark of one process alone. Raises ValueError naming what several pods need."""
+    """None for a benchmark in a single pod. Raises ValueError naming what several pods need."""
     if count == 1:
         if start_at is not None:
             raise ValueError("--start-at: is the common start of several pods; say how many there are with --pods")
@@ -48,21 +48,21 @@ def pods_of(
     return Pods(Group(f"{count} pods from {start_at:.0f}", index, count), start_at)
 
 
-def begins(pods: Pods, plan: Plan, repeat: int, place: int) -> float:
-    """When the run at `place` of a repeat's pass starts, in seconds since 1970."""
-    return pods.start_at + repeat * (_pass_seconds(plan) + RENEW_SECONDS) + place * _run_seconds(plan)
+def begins(pods: Pods, plan: BenchPlan, repeat: int, number: int) -> float:
+    """When run `number` of a repeat's pass starts, in seconds since 1970."""
+    return pods.start_at + repeat * (_pass_seconds(plan) + RENEW_SECONDS) + number * _run_seconds(plan)
 
 
-def duration(plan: Plan) -> float:
+def duration(plan: BenchPlan) -> float:
     """Seconds from the common start to the end of the last run."""
     return plan.repeats * _pass_seconds(plan) + (plan.repeats - 1) * RENEW_SECONDS
 
 
-def _run_seconds(plan: Plan) -> float:
+def _run_seconds(plan: BenchPlan) -> float:
     return PREPARE_SECONDS + plan.warmup + plan.window
 
 
-def _pass_seconds(plan: Plan) -> float:
+def _pass_seconds(plan: BenchPlan) -> float:
     return len(plan.loads) * _run_seconds(plan)
 
 

@@ -1,26 +1,32 @@
-"""Runs a plan: a fresh crew for each pass, every load of it, and what is to be said of each run."""
+"""Runs a plan: new clients for each pass, every load of the pass, and a judgement of each run.
 
-from collections.abc import Callable, Iterator
+Guarantees: a run whose figures cannot be true is refused, since they come from a mistake in the measurement and not
+from a fast GPU. A refused run is kept and counts nowhere.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpushare_workload.bench.client import Hello
-from gpushare_workload.bench.crew import Crew, Measured
-from gpushare_workload.bench.gpu import GpuView
-from gpushare_workload.bench.grounds import Ground
-from gpushare_workload.bench.plan import Load, Pass, Plan, passes
-from gpushare_workload.bench.plausible import clock_warnings, refusal
+from gpushare_workload.backend.work import Peaks, Work, implausible
+from gpushare_workload.bench.clients.client import ClientInfo
+from gpushare_workload.bench.clients.group import ClientGroup, RunMeasurement
+from gpushare_workload.bench.mps_setup import MpsSetup
+from gpushare_workload.bench.plan import BenchPlan, Load, Pass, passes
 from gpushare_workload.bench.pods import Pods, begins
-from gpushare_workload.bench.results import Run
-from gpushare_workload.stopping import Stop
-from gpushare_workload.workers import Team
+from gpushare_workload.bench.results.document import Run
+from gpushare_workload.gpus.monitor import GpuMonitor
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.team import Team
 
 LATE_MS = 20.0
-"""A client that starts later than that after the others shall be told of; the warm-up makes up for less."""
+"""A client that starts later than this gets a warning; the warm-up makes up for less."""
+HARMLESS_REASONS = frozenset({"idle", "applications-clocks", "display-clock", "sync-boost"})
+"""Reasons for a clock below the highest that are settings, or that end with the work."""
 
 
-class Watcher(Protocol):
-    """Whoever shows how far it is."""
+class PassObserver(Protocol):
+    """Shows the progress."""
 
     def began(self, one: Pass) -> None: ...
 
@@ -28,36 +34,36 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What a plan runs on. `introduced` is told of the first client of the first pass: backend, device."""
+class RunSettings:
+    """What a plan runs on. `introduce` is called with the first client of each pass."""
 
-    ground: Ground
-    view: GpuView | None
+    setup: MpsSetup
+    monitor: GpuMonitor | None
     backend: str
     pods: Pods | None
-    introduced: Callable[[Hello], None]
+    introduce: Callable[[ClientInfo], None]
 
 
-def runs(plan: Plan, setting: Setting, stop: Stop, watcher: Watcher) -> Iterator[Run]:
-    """Raises what ended a client, WrongError for a wrong result, StoppedError when asked to end."""
+def runs(plan: BenchPlan, settings: RunSettings, stop: Stop, observer: PassObserver) -> Iterator[Run]:
+    """Raises the error that ended a client, WrongError for a wrong result, StoppedError when asked to end."""
     for one in passes(plan):
-        watcher.began(one)
-        yield from _pass(one, plan, setting, stop)
-        watcher.done(one)
+        observer.began(one)
+        yield from _pass(one, plan, settings, stop)
+        observer.done(one)
 
 
-def _pass(one: Pass, plan: Plan, setting: Setting, stop: Stop) -> Iterator[Run]:
-    with setting.ground.ready_for(one) as environment, Team(stop) as team:
-        crew = Crew(team, one, stop, setting.view)
-        crew.start(setting.backend, environment)
-        setting.introduced(crew.hellos[0])
-        for place, load in enumerate(one.loads):
-            begin = begins(setting.pods, plan, one.repeat, place) if setting.pods else None
-            yield _told(one, load, plan, crew.hellos[0], crew.run(load, plan, begin))
-        crew.finish()
+def _pass(one: Pass, plan: BenchPlan, settings: RunSettings, stop: Stop) -> Iterator[Run]:
+    with settings.setup.ready_for(one) as environment, Team(stop) as team:
+        group = ClientGroup(team, one, stop, settings.monitor)
+        group.start(settings.backend, environment)
+        settings.introduce(group.clients[0])
+        for number, load in enumerate(one.loads):
+            begin = begins(settings.pods, plan, one.repeat, number) if settings.pods else None
+            yield _judged(one, load, plan, group.clients[0], group.run(load, plan, begin))
+        group.finish()
 
 
-def _told(one: Pass, load: Load, plan: Plan, hello: Hello, measured: Measured) -> Run:
+def _judged(one: Pass, load: Load, plan: BenchPlan, client: ClientInfo, measured: RunMeasurement) -> Run:
     late = max(result.late_ms for result in measured.results)
     warnings = clock_warnings(measured.clocks.get("reasons", ()))
     if late > LATE_MS:
@@ -71,9 +77,22 @@ def _told(one: Pass, load: Load, plan: Plan, hello: Hello, measured: Measured) -
         window=plan.window,
         launch=measured.launch,
         results=measured.results,
-        sms=hello.device.sms,
+        sms=client.device.sms,
         memory_mib=measured.memory_mib,
         clocks=measured.clocks,
         warnings=warnings,
     )
-    return run.but_refused(refusal(run, measured.work, hello.peaks)) if hello.timed else run
+    return run.refused_for(refusal(run, measured.work, client.peaks)) if client.timed else run
+
+
+def refusal(run: Run, work: Work, peaks: Peaks) -> str:
+    """A sentence that says why the run's figures cannot be true; empty if they can. Pure."""
+    silent = [result.client for result in run.results if not result.kernels]
+    if silent:
+        return f"client {silent[0]} ended no kernel within {run.window:g} s: the window is too short for this load"
+    return implausible(work, run.total_rate, peaks) or ""
+
+
+def clock_warnings(reasons: Sequence[str]) -> tuple[str, ...]:
+    """One sentence for each reason for which the GPU ran slower than its settings allow. Pure."""
+    return tuple(f"clocks were throttled: {reason}" for reason in reasons if reason not in HARMLESS_REASONS)

@@ -1,22 +1,22 @@
-"""Puts the page together: which sections there are, and in which order."""
+"""The content of the page: its sections and their order."""
 
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from gpushare_workload.bench.histogram import RELATIVE_ERROR
-from gpushare_workload.bench.summary import Row, rows
-from gpushare_workload.reporting import page, plots, words
+from gpushare_workload.bench.results.histogram import RELATIVE_ERROR
+from gpushare_workload.bench.results.summary import Row, rows
+from gpushare_workload.reporting import page, plots, texts
 from gpushare_workload.reporting.files import Collected
 from gpushare_workload.reporting.gains import gains
 from gpushare_workload.reporting.heatmap import heatmap
-from gpushare_workload.reporting.page import Section
+from gpushare_workload.reporting.page import PageSection
 
 TITLES = {
     "gains": (
         "Against time-slicing",
-        "Throughput of all clients together, as a multiple of what time-slicing reaches with as many clients. The thin "
-        "line spans the repeats.",
+        "Throughput of all clients together, as a multiple of time-slicing with as many clients. The thin line spans "
+        "the repeats.",
     ),
     "throughput": (
         "Throughput",
@@ -25,8 +25,9 @@ TITLES = {
     ),
     "latency": (
         "Latency",
-        "How many launches were done within which time, from the launch to the end of the wait for it. The mark is the "
-        f"p99. With graphs, a launch is a whole graph. Values are within {RELATIVE_ERROR:.1%} of what was measured.",
+        "The fraction of launches that were done within a time, from the launch to the end of the wait for it. The "
+        "mark is the p99. With graphs, a launch is a whole graph. Values are within "
+        f"{RELATIVE_ERROR:.1%} of the measurement.",
     ),
     "fairness": (
         "Fairness",
@@ -34,18 +35,18 @@ TITLES = {
     ),
     "memory": (
         "Memory",
-        "What each client holds on the GPU, context included, as NVML tells. A context is smaller with fewer threads.",
+        "The GPU memory of each client, its context included, from NVML. A context is smaller with fewer threads.",
     ),
     "mix": (
         "Which workloads share well",
-        "How many times as long a launch of each row takes beside a program of each column. 1 means that it does not "
-        "notice; 2 that it gets half.",
+        "How many times as long a launch of the row's program takes beside the column's program. 1 means no effect; 2 "
+        "means half of the rate.",
     ),
 }
 
 
 def figures(collected: Collected, table: list[Row]) -> dict[str, Figure]:
-    """By name; a simulated GPU has no plots of speed."""
+    """The plots by name, without plots of speed for a simulated GPU."""
     drawn = {"memory": plots.memory}
     if not collected.simulated:
         drawn |= {"gains": gains, "throughput": plots.throughput, "latency": plots.latency, "fairness": plots.fairness}
@@ -56,14 +57,14 @@ def figures(collected: Collected, table: list[Row]) -> dict[str, Figure]:
 
 
 def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) -> str:
-    notes = words.cautions(collected.documents, table)
+    notes = texts.cautions(collected.documents, table)
     if collected.simulated:
         notes.insert(
             0,
-            "These files come from a simulated GPU: nothing in them says anything about speed, and no speed is shown.",
+            "These files come from a simulated GPU: they say nothing about speed, and no speed is shown.",
         )
     sections = [
-        Section(
+        PageSection(
             title,
             text,
             f"{title}: {text} The figures are in a table on this page.",
@@ -74,20 +75,20 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
         if name in drawn
     ]
     if table:
-        head, lines = words.figures(table, collected.simulated)
+        head, lines = texts.figures(table, collected.simulated)
         text = "Medians over the repeats, with the least and the largest where they differ."
-        sections.append(Section("All figures", text, body=page.table(head, lines)))
+        sections.append(PageSection("All figures", text, body=page.table(head, lines)))
     if collected.documents:
-        text = "Figures are comparable only where these are the same."
-        sections.append(Section("Environment", text, body=page.facts(words.environment(collected.documents))))
+        text = "Figures can be compared only if these values are the same."
+        sections.append(PageSection("Environment", text, body=page.facts(texts.environment(collected.documents))))
         text = "On an idle machine of the same kind; docs/workload.md explains the method."
-        sections.append(Section("How to repeat it", text, body=page.code(words.commands(collected.documents))))
-    cards = [] if collected.simulated else words.headlines(table)
-    return page.page("Sharing one GPU: what it costs, what it gains", _subtitle(collected), notes, cards, sections)
+        sections.append(PageSection("How to repeat it", text, body=page.code(texts.commands(collected.documents))))
+    cards = [] if collected.simulated else texts.headlines(table)
+    return page.page("Sharing one GPU: costs and gains", _subtitle(collected), notes, cards, sections)
 
 
 def _beside(name: str, collected: Collected) -> str:
-    return page.folded("The figures", page.table(*words.pairs(collected.pairs), left=2)) if name == "mix" else ""
+    return page.folded("The figures", page.table(*texts.pairs(collected.pairs), left=2)) if name == "mix" else ""
 
 
 def _subtitle(collected: Collected) -> str:
@@ -99,7 +100,7 @@ def _subtitle(collected: Collected) -> str:
 
 
 def build(collected: Collected) -> tuple[str, dict[str, Figure]]:
-    """The page, and the figures in it by name."""
+    """The page, and its plots by name."""
     table = rows(collected.runs)
     drawn = figures(collected, table)
     return html(collected, table, drawn), drawn

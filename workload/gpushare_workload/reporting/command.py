@@ -1,14 +1,14 @@
 """report: one page from the files of benchmarks, with plots of throughput, latency, fairness and memory.
 
-Takes the JSON files of `bench` (those of a Job's pods are put together) and the output of `run mix`. The page is one
+Reads the JSON files of `bench` (the files of a Job's pods are combined) and the output of `run mix`. The page is one
 HTML file that needs no network.
 """
 
 import argparse
 from pathlib import Path
 
-from gpushare_workload.report import Report
-from gpushare_workload.stopping import Stop
+from gpushare_workload.events import JsonLines
+from gpushare_workload.processes.stopping import Stop
 
 NAME = "report"
 PNG_DPI = 200
@@ -16,14 +16,14 @@ PNG_DPI = 200
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON, or a log with JSON lines")
-    parser.add_argument("--html", type=Path, metavar="OUT", help="the page")
-    parser.add_argument("--png", type=Path, metavar="DIR", help="each plot as a picture")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="write the page to this file")
+    parser.add_argument("--png", type=Path, metavar="DIR", help="write each plot into this directory")
 
 
-def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Raises ValueError naming a file that cannot be used."""
     if not arguments.html and not arguments.png:
-        raise ValueError("--html, --png: say where the report shall go")
+        raise ValueError("--html, --png: give at least one of them as the place for the report")
     try:
         from gpushare_workload.reporting.build import build
     except ModuleNotFoundError as error:
@@ -44,4 +44,4 @@ def run(arguments: argparse.Namespace, report: Report, stop: Stop) -> None:
             path = arguments.png / f"{name}.png"
             figure.savefig(path, dpi=PNG_DPI)
             written.append(str(path))
-    report.emit("written", files=written)
+    events.emit("written", files=written)

@@ -1,4 +1,4 @@
-"""Which workloads share well: the slowdown of each beside each, from `mix`."""
+"""The heat map of `mix`: the slowdown of each kind of program beside each other kind."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,22 +12,23 @@ from gpushare_workload.reporting.panels import styled
 from gpushare_workload.reporting.style import PAPER, TEXT
 
 DARK_FROM = 0.55
-"""Of the range of colours: from there on, white text is read more easily than dark."""
+"""Fraction of the range of colours from which on white text is easier to read than dark text."""
 BLUES = LinearSegmentedColormap.from_list("gpushare", ["#eef4fa", "#9cc6e4", "#3f8dc0", "#0b4a7a"])
 LEAST_RANGE = 2.0
-"""Slowdowns from 1 to at least this have the whole range of colours, so that small ones do not look large."""
+"""The range of colours covers slowdowns from 1 to at least this, so that small slowdowns do not look large."""
 
 
 def slowdowns(pairs: Sequence[Pair]) -> tuple[list[str], dict[tuple[str, str], float]]:
-    """The kinds in their order, and the slowdown of (kind, beside): the median where several files tell it."""
-    told: dict[tuple[str, str], list[float]] = {}
+    """The kinds in order, and the slowdown of (kind, beside): the median if several files contain it."""
+    found: dict[tuple[str, str], list[float]] = {}
     for pair in pairs:
         if pair.beside is not None:
-            told.setdefault((pair.kind, pair.beside), []).append(pair.slowdown)
-    return list(dict.fromkeys(kind for kind, _ in told)), {key: statistics.median(it) for key, it in told.items()}
+            found.setdefault((pair.kind, pair.beside), []).append(pair.slowdown)
+    return list(dict.fromkeys(kind for kind, _ in found)), {key: statistics.median(it) for key, it in found.items()}
 
 
 def heatmap(pairs: Sequence[Pair]) -> Figure | None:
+    """None without pairs."""
     kinds, found = slowdowns(pairs)
     if not kinds:
         return None

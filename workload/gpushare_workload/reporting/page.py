@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, no network and no scripts."""
+"""The HTML of the page. Guarantees: it is one file without scripts, needs no network, and escapes all text."""
 
 import base64
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from io import BytesIO
 
 from matplotlib.figure import Figure
 
-from gpushare_workload.reporting.words import Headline
+from gpushare_workload.reporting.texts import Headline
 
 STYLE = """
 :root { color-scheme: light; --text: #1b2430; --soft: #56606d; --line: #d5dae1; --tint: #f5f7fa; --accent: #005a8f; }
@@ -42,8 +42,8 @@ pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """`text` says how to read the plot; `alternative` says what it shows, to who cannot see it."""
+class PageSection:
+    """`text` says how to read the plot; `alternative` describes the plot for readers who cannot see it."""
 
     title: str
     text: str
@@ -53,7 +53,7 @@ class Section:
 
 
 def page(
-    title: str, subtitle: str, notes: Sequence[str], cards: Sequence[Headline], sections: Sequence[Section]
+    title: str, subtitle: str, notes: Sequence[str], cards: Sequence[Headline], sections: Sequence[PageSection]
 ) -> str:
     parts = [
         "<!doctype html>",
@@ -83,7 +83,7 @@ def picture(figure: Figure) -> str:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """`left`: so many columns are words, the others are figures."""
+    """The first `left` columns are words, the others are figures."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         marks = [' class="left"' if place < left else "" for place in range(len(cells))]

@@ -1,4 +1,4 @@
-"""Small multiples: one panel for each load, the same mode in the same look in all of them."""
+"""Small multiples: one panel for each load; a mode has the same line style in all panels."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.summary import Row
-from gpushare_workload.reporting.style import GRIDS, KINDS, LOOKS, MODES, SETTINGS, SOFT
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.summary import Row
+from gpushare_workload.reporting.style import GRIDS, KINDS, LINE_STYLES, MODES, SETTINGS, SOFT
 
 PANEL_INCHES = (3.35, 2.75)
 HEAD_INCHES = 0.42
@@ -22,13 +22,13 @@ IDEAL: dict[str, Any] = {"color": SOFT, "linewidth": 1.2, "linestyle": ":"}
 
 
 def loads(rows: Iterable[Row]) -> list[Load]:
-    """In the order in which they first come."""
+    """The loads in the order of their first row."""
     return list(dict.fromkeys(row.case.load for row in rows))
 
 
-def modes(rows: Iterable[Row]) -> list[Mode]:
+def modes(rows: Iterable[Row]) -> list[SharingMode]:
     found = {row.case.mode for row in rows}
-    return [mode for mode in Mode if mode in found]
+    return [mode for mode in SharingMode if mode in found]
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def styled() -> Iterator[None]:
         yield
 
 
-def grid(shown: Sequence[Load], legend: Sequence[Mode], ideal: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with one panel for each load, and the modes above them; `ideal`: with the sample of that line."""
+def grid(shown: Sequence[Load], legend: Sequence[SharingMode], ideal: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each load and a legend of the modes; `ideal` adds the ideal line to the legend."""
     columns = min(COLUMNS, len(shown))
     lines = -(-len(shown) // columns)
     width, height = max(2, columns) * PANEL_INCHES[0], lines * PANEL_INCHES[1] + HEAD_INCHES
@@ -52,8 +52,8 @@ def grid(shown: Sequence[Load], legend: Sequence[Mode], ideal: bool = False) -> 
     return figure, panels
 
 
-def samples(modes_: Iterable[Mode], bars: bool = False) -> list[Artist]:
-    """What a legend shows of each mode."""
+def samples(modes_: Iterable[SharingMode], bars: bool = False) -> list[Artist]:
+    """The samples of the modes for a legend."""
     if bars:
-        return [Patch(color=LOOKS[mode].colour, label=MODES[mode]) for mode in modes_]
-    return [Line2D([], [], label=MODES[mode], **LOOKS[mode].line()) for mode in modes_]
+        return [Patch(color=LINE_STYLES[mode].colour, label=MODES[mode]) for mode in modes_]
+    return [Line2D([], [], label=MODES[mode], **LINE_STYLES[mode].line()) for mode in modes_]

@@ -1,4 +1,4 @@
-"""The plots of a benchmark. Each takes rows and gives a figure, or None where there is nothing for it to show."""
+"""The plots of a benchmark. Each function takes rows and returns a figure, or None if it has nothing to show."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,15 +6,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
 
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.statistics import Spread
-from gpushare_workload.bench.summary import Row
-from gpushare_workload.reporting.choice import PREFERRED_CLIENTS, compared_clients, usual
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.statistics import Spread
+from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.panels import IDEAL, grid, loads, modes, styled
-from gpushare_workload.reporting.style import LOOKS, MODES, TEXT
+from gpushare_workload.reporting.selection import PREFERRED_CLIENTS, compared_clients, usual
+from gpushare_workload.reporting.style import LINE_STYLES, MODES, TEXT
 
 LEAST_SPAN = 5.0
-"""Of an axis of times, from its least to its largest."""
+"""Smallest ratio of the ends of an axis of times."""
 
 
 def throughput(rows: Sequence[Row]) -> Figure | None:
@@ -36,13 +36,13 @@ def throughput(rows: Sequence[Row]) -> Figure | None:
 
 
 def _with_a_line(rows: Sequence[Row]) -> list[Load]:
-    """Loads that were measured with more than one number of clients; a point alone is for the table."""
+    """Loads that were measured with more than one number of clients; a single point belongs into the table."""
     return [load for load in loads(rows) if len({row.case.clients for row in rows if row.case.load == load}) > 1]
 
 
 def _ideal(panel: Axes, rows: Sequence[Row]) -> None:
-    """What N clients would reach if each were as fast as one alone."""
-    alone = [row.total.median for row in rows if row.case.clients == 1 and row.case.mode is not Mode.STREAMS]
+    """The line of N clients that are each as fast as one alone."""
+    alone = [row.total.median for row in rows if row.case.clients == 1 and row.case.mode is not SharingMode.STREAMS]
     if alone:
         most = max(row.case.clients for row in rows)
         panel.plot([1, most], [max(alone), max(alone) * most], zorder=1, **IDEAL)
@@ -55,7 +55,7 @@ def _lines(panel: Axes, rows: Sequence[Row], figure: Callable[[Row], Spread]) ->
         spreads = [figure(row) for row in line]
         errors = [[it.median - it.least for it in spreads], [it.largest - it.median for it in spreads]]
         places, medians = [row.case.clients for row in line], [it.median for it in spreads]
-        panel.errorbar(places, medians, errors, capsize=2.5, elinewidth=1.0, **LOOKS[mode].line())
+        panel.errorbar(places, medians, errors, capsize=2.5, elinewidth=1.0, **LINE_STYLES[mode].line())
     _axis_of_clients(panel, rows)
 
 
@@ -68,11 +68,11 @@ def _axis_of_clients(panel: Axes, rows: Sequence[Row]) -> None:
 
 
 def latency(rows: Sequence[Row]) -> Figure | None:
-    """How many of the launches were done within which time, from launch to the end of the wait; a mark at the p99.
+    """The fraction of launches done within a time, from the launch to the end of the wait, with a mark at the p99.
 
-    Without graphs, of which one launch is many kernels.
+    Graphs are left out, because one launch is many kernels.
     """
-    rows = [row for row in usual(rows) if row.case.mode is not Mode.GRAPHS]
+    rows = [row for row in usual(rows) if row.case.mode is not SharingMode.GRAPHS]
     shown = loads(rows)
     if not shown:
         return None
@@ -82,7 +82,7 @@ def latency(rows: Sequence[Row]) -> Figure | None:
             clients = compared_clients(rows, load)
             here = [row for row in rows if row.case.load == load and row.case.clients == clients]
             for row in here:
-                look = LOOKS[row.case.mode].line()
+                look = LINE_STYLES[row.case.mode].line()
                 steps = row.latency.distribution()
                 places = [steps[0][0] / 1e9, *(nanoseconds / 1e9 for nanoseconds, _ in steps)]
                 panel.step(places, [0.0, *(share for _, share in steps)], where="post", **{**look, "marker": ""})
@@ -101,7 +101,7 @@ def latency(rows: Sequence[Row]) -> Figure | None:
 
 
 def _widened(panel: Axes) -> None:
-    """To a range with two ticks at least, however alike the times are."""
+    """Widens the axis to a range with at least two ticks."""
     low, high = panel.get_xlim()
     if high / low < LEAST_SPAN:
         stretch = (LEAST_SPAN * low / high) ** 0.5
@@ -109,8 +109,8 @@ def _widened(panel: Axes) -> None:
 
 
 def fairness(rows: Sequence[Row]) -> Figure | None:
-    """Jain's index against the number of clients: 1 where all get the same."""
-    rows = [row for row in usual(rows) if row.case.clients > 1 and row.case.mode is not Mode.STREAMS]
+    """Jain's index against the number of clients: 1 if all get the same."""
+    rows = [row for row in usual(rows) if row.case.clients > 1 and row.case.mode is not SharingMode.STREAMS]
     shown = _with_a_line(rows)
     if not shown:
         return None
@@ -126,10 +126,10 @@ def fairness(rows: Sequence[Row]) -> Figure | None:
 
 
 def memory(rows: Sequence[Row]) -> Figure | None:
-    """GPU memory of each client, by how many of the threads it may use; of the load that holds least of its own."""
-    told = [row for row in rows if row.memory_mib is not None and row.case.load == rows[0].case.load]
-    told.sort(key=lambda row: (row.case.clients == PREFERRED_CLIENTS, row.case.clients))
-    by_cap = {(row.case.mode, row.case.threads): row for row in told}
+    """GPU memory of each client by its thread limit, for the first load, which needs the least memory itself."""
+    measured = [row for row in rows if row.memory_mib is not None and row.case.load == rows[0].case.load]
+    measured.sort(key=lambda row: (row.case.clients == PREFERRED_CLIENTS, row.case.clients))
+    by_cap = {(row.case.mode, row.case.threads): row for row in measured}
     chosen = sorted(by_cap.values(), key=lambda row: -row.memory_mib.median if row.memory_mib else 0.0)
     if not chosen:
         return None
@@ -138,7 +138,7 @@ def memory(rows: Sequence[Row]) -> Figure | None:
         panel = figure.add_subplot()
         values = [row.memory_mib.median for row in chosen if row.memory_mib]
         places = range(len(chosen))
-        panel.barh(places, values, height=0.68, color=[LOOKS[row.case.mode].colour for row in chosen])
+        panel.barh(places, values, height=0.68, color=[LINE_STYLES[row.case.mode].colour for row in chosen])
         panel.set_yticks(places, [_capped(row) for row in chosen], color=TEXT)
         panel.invert_yaxis()
         for place, value in zip(places, values, strict=True):
@@ -151,5 +151,5 @@ def memory(rows: Sequence[Row]) -> Figure | None:
 
 def _capped(row: Row) -> str:
     cap = f" at {row.case.threads:.3g} %" if row.case.threads not in (None, 100) else ""
-    unit = "stream" if row.case.mode is Mode.STREAMS else "client"
+    unit = "stream" if row.case.mode is SharingMode.STREAMS else "client"
     return f"{MODES[row.case.mode]}{cap}, {row.case.clients} {unit}{'' if row.case.clients == 1 else 's'}"

@@ -1,17 +1,19 @@
-"""How the plots look: colours that colour-blind readers can tell apart, and marks that do without colour."""
+"""The style of the plots: colours that colour-blind readers can distinguish, and marks that work without colour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare_workload.backend.work import Grid, Kind
-from gpushare_workload.bench.plan import Mode
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import SharingMode
 
 TEXT, SOFT, LINE, PAPER = "#1b2430", "#56606d", "#d5dae1", "#ffffff"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LineStyle:
+    """How a mode is drawn."""
+
     colour: str
     marker: str
     dashes: tuple[float, ...]
@@ -28,26 +30,26 @@ class Look:
         }
 
 
-LOOKS: Mapping[Mode, Look] = {
-    Mode.TIME_SLICING: Look("#5f6875", "s", ()),
-    Mode.MPS: Look("#0072b2", "o", ()),
-    Mode.MPS_EQUAL_CAPS: Look("#d55e00", "^", (4.0, 1.6)),
-    Mode.STREAMS: Look("#aa6c00", "D", (1.2, 1.2)),
-    Mode.GRAPHS: Look("#00795a", "v", (6.0, 1.4, 1.2, 1.4)),
+LINE_STYLES: Mapping[SharingMode, LineStyle] = {
+    SharingMode.TIME_SLICING: LineStyle("#5f6875", "s", ()),
+    SharingMode.MPS: LineStyle("#0072b2", "o", ()),
+    SharingMode.MPS_EQUAL_CAPS: LineStyle("#d55e00", "^", (4.0, 1.6)),
+    SharingMode.STREAMS: LineStyle("#aa6c00", "D", (1.2, 1.2)),
+    SharingMode.GRAPHS: LineStyle("#00795a", "v", (6.0, 1.4, 1.2, 1.4)),
 }
-MODES: Mapping[Mode, str] = {
-    Mode.TIME_SLICING: "Time-slicing",
-    Mode.MPS: "MPS",
-    Mode.MPS_EQUAL_CAPS: "MPS, equal caps",
-    Mode.STREAMS: "Streams, one process",
-    Mode.GRAPHS: "MPS, graphs",
+MODES: Mapping[SharingMode, str] = {
+    SharingMode.TIME_SLICING: "Time-slicing",
+    SharingMode.MPS: "MPS",
+    SharingMode.MPS_EQUAL_CAPS: "MPS, equal caps",
+    SharingMode.STREAMS: "Streams, one process",
+    SharingMode.GRAPHS: "MPS, graphs",
 }
 GRIDS: Mapping[Grid, str] = {
     Grid.SMALL: "8 blocks",
     Grid.HALF: "half the GPU",
     Grid.SATURATING: "saturating",
 }
-KINDS: Mapping[Kind, str] = {Kind.COMPUTE: "Compute", Kind.MEMORY: "Memory", Kind.TRANSFER: "Transfer"}
+KINDS: Mapping[LoadKind, str] = {LoadKind.COMPUTE: "Compute", LoadKind.MEMORY: "Memory", LoadKind.TRANSFER: "Transfer"}
 
 SETTINGS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -78,4 +80,4 @@ SETTINGS: Mapping[Any, Any] = {
     "savefig.facecolor": PAPER,
     "svg.hashsalt": "gpushare",
 }
-"""matplotlib's rcParams. The salt makes the same picture the same bytes."""
+"""matplotlib's rcParams. Because of the salt, equal plots are equal bytes."""

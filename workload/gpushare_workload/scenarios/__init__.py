@@ -1,20 +1,8 @@
-"""The scenarios by name. Each module: `NAME`, `add_arguments(parser)`, `run(arguments, report, stop)`."""
+"""The scenarios by name. Each module has `NAME`, `add_arguments(parser)` and `run(arguments, events, stop)`."""
 
-from gpushare_workload.scenarios import (
-    ddp,
-    depart,
-    fault,
-    graph,
-    hog,
-    limits,
-    mix,
-    pin,
-    pipeline,
-    pool,
-    refine,
-    serve,
-    streams,
-)
+from gpushare_workload.scenarios.cooperation import ddp, pipeline, refine
+from gpushare_workload.scenarios.isolation import depart, fault, hog, limits
+from gpushare_workload.scenarios.sharing import graph, mix, pin, pool, serve, streams
 
 SCENARIOS = {
     module.NAME: module

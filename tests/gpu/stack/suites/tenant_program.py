@@ -42,7 +42,7 @@ def emit(event, **values):
 
 def above_grant(backend, granted, way):
     """Ask for more than the grant, and keep what was allocated. Returns whether the request was refused."""
-    from gpushare_workload.backend.seam import OutOfMemoryError
+    from gpushare_workload.backend.interface import OutOfMemoryError
 
     size = granted + ABOVE
     if way in ("managed", "asynchronous"):
@@ -66,13 +66,13 @@ def above_grant(backend, granted, way):
 
 def throughput(backend, way):
     """The part of the GPU's peak that a kernel for the whole GPU reaches."""
-    from gpushare_workload.backend.work import Grid, Kind, Work
-    from gpushare_workload.scenarios.limits import rate
+    from gpushare_workload.backend.work import Grid, LoadKind, Work
+    from gpushare_workload.scenarios.isolation.limits import rate
 
     if not backend.timed:
         return None
     device = backend.device()
-    work = Work(Kind.COMPUTE, Grid.SATURATING.blocks(device.total_sms or device.sms))
+    work = Work(LoadKind.COMPUTE, Grid.SATURATING.blocks(device.total_sms or device.sms))
     launch = nested(work) if way == "nested" else backend.prepare(work).launch
     return rate(launch, backend.synchronize, 0.6) * work.flops / backend.peaks().flops
 
@@ -167,9 +167,9 @@ def busy(backend, seconds):
 
 def client(plan):
     from gpushare_workload.backend import open_backend
-    from gpushare_workload.grant import Grant
+    from gpushare_workload.gpus.grant import ContainerGrant
 
-    way, grant = plan.get("way", "plain"), Grant.from_environment()
+    way, grant = plan.get("way", "plain"), ContainerGrant.from_environment()
     backend = open_backend("auto")
     if way == "busy":
         busy(backend, plan["hold"])

@@ -3,23 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpushare_workload.backend.work import Grid, Kind
-from gpushare_workload.bench.histogram import Histogram
-from gpushare_workload.bench.plan import Load, Mode
-from gpushare_workload.bench.results import ClientResult, Document, Launch, Run
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import ClientResult, Document, Launch, Run
+from gpushare_workload.bench.results.histogram import Histogram
 
-SMALL = Load(Kind.COMPUTE, Grid.SMALL)
+SMALL = Load(LoadKind.COMPUTE, Grid.SMALL)
 
 
 def run(
-    mode: Mode = Mode.MPS,
+    mode: SharingMode = SharingMode.MPS,
     kernels: Sequence[int] = (100, 100),
     repeat: int = 0,
     latency_ns: int = 50_000,
     **changes: Any,
 ) -> Run:
     """A run of one second: `kernels` are those of each client, its rate too. At most 1000 latencies each."""
-    threads = {Mode.MPS: 100.0, Mode.GRAPHS: 100.0, Mode.MPS_EQUAL_CAPS: 100 / len(kernels)}.get(mode)
+    threads = {SharingMode.MPS: 100.0, SharingMode.GRAPHS: 100.0, SharingMode.MPS_EQUAL_CAPS: 100 / len(kernels)}.get(
+        mode
+    )
     results = tuple(
         ClientResult(number, 1000 + number, count, Histogram.of([latency_ns] * min(count, 1000)), late_ms=0.1)
         for number, count in enumerate(kernels)

@@ -1,0 +1,32 @@
+"""The file of a benchmark: it survives JSON, and other files are refused with the reason."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load
+from gpushare_workload.bench.results.document import Document, Run
+from tests.unit.workload.bench.made_up import document, run
+
+
+def test_a_document_survives_json() -> None:
+    whole = document(run(memory_mib={1: 2}, warnings=("w",)))
+    again = Document.from_json(json.loads(json.dumps(whole.as_json())))
+    assert again.as_json() == whole.as_json()
+    assert isinstance(again.runs[0], Run)
+    assert again.runs[0].load == Load(LoadKind.COMPUTE, Grid.SMALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": "other/v1"}, "the schema is 'other/v1'"),
+        ({"runs": [{}]}, "not a whole result of the benchmark: KeyError"),
+        ({"plan": None}, "not a whole result of the benchmark: TypeError"),
+    ],
+)
+def test_a_file_that_is_no_result_says_what_is_wrong(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Document.from_json({**document(run()).as_json(), **change})

@@ -1,0 +1,78 @@
+"""From runs to rows: ratios within a repeat, and the spread over repeats."""
+
+import pytest
+
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.statistics import Spread
+from gpushare_workload.bench.results.summary import find, rows
+from tests.unit.workload.bench.made_up import SMALL, run
+
+
+def test_a_ratio_to_time_slicing_is_taken_repeat_by_repeat() -> None:
+    table = rows(
+        [
+            run(SharingMode.TIME_SLICING, (10, 10), repeat=0),
+            run(SharingMode.MPS, (100, 100), repeat=0),
+            run(SharingMode.TIME_SLICING, (20, 20), repeat=1),  # the machine is twice as fast now
+            run(SharingMode.MPS, (200, 220), repeat=1),
+        ]
+    )
+    mps = find(table, SMALL, 2, SharingMode.MPS)
+    assert mps is not None
+    assert mps.of_time_slicing == Spread(10.25, 10.0, 10.5)
+    assert mps.total == Spread(310.0, 200.0, 420.0)
+
+
+def test_a_ratio_to_one_client_is_of_the_same_mode_and_cap() -> None:
+    table = rows(
+        [run(SharingMode.MPS, (50,)), run(SharingMode.MPS, (40, 60, 100)), run(SharingMode.MPS, (7,), threads=25.0)]
+    )
+    assert [(row.case.clients, row.of_one_client) for row in table] == [
+        (1, None),
+        (1, None),
+        (3, Spread(4.0, 4.0, 4.0)),
+    ]
+    assert [row.case.label for row in table] == ["mps", "mps at 25 %", "mps"]
+
+
+def test_equal_caps_are_compared_with_one_client_that_has_it_all() -> None:
+    table = rows([run(SharingMode.MPS_EQUAL_CAPS, (50,)), run(SharingMode.MPS_EQUAL_CAPS, (40, 60))])
+    assert table[1].of_one_client == Spread(2.0, 2.0, 2.0)
+    assert table[1].case.label == "mps-equal-caps"
+
+
+def test_a_figure_that_was_not_measured_is_absent() -> None:
+    (row,) = rows([run(SharingMode.MPS, (1, 1))])
+    assert (row.of_time_slicing, row.of_one_client, row.memory_mib) == (None, None, None)
+    assert row.as_json()["of_time_slicing_median"] is None
+
+
+def test_latency_is_of_all_clients_and_the_worst_client_is_named() -> None:
+    fast, slow = run(kernels=(99,), latency_ns=1000), run(kernels=(99, 1), latency_ns=100_000)
+    both = run(kernels=(99, 1), results=(fast.results[0], slow.results[1]))
+    (row,) = rows([both])
+    assert row.percentile_us(50) == pytest.approx(1, rel=0.01)
+    assert row.percentile_us(100) == pytest.approx(100)
+    assert row.worst_p99_us == pytest.approx(100)
+
+
+def test_memory_is_divided_by_the_clients_also_where_one_process_serves_them_all() -> None:
+    (row,) = rows([run(SharingMode.STREAMS, (1, 1, 1, 1), memory_mib={7: 600})])
+    assert row.memory_mib == Spread(150.0, 150.0, 150.0)
+
+
+def test_refused_runs_count_nowhere() -> None:
+    (row,) = rows([run(repeat=0), run(repeat=1, kernels=(10**9, 1), refused="too fast")])
+    assert row.repeats == 1
+
+
+def test_rows_come_by_kind_grid_clients_and_mode() -> None:
+    memory = Load(LoadKind.MEMORY, Grid.SMALL)
+    table = rows([run(load=memory), run(SharingMode.MPS), run(SharingMode.TIME_SLICING), run(kernels=(1,))])
+    assert [(row.case.load, row.case.clients, row.case.mode) for row in table] == [
+        (SMALL, 1, SharingMode.MPS),
+        (SMALL, 2, SharingMode.TIME_SLICING),
+        (SMALL, 2, SharingMode.MPS),
+        (memory, 2, SharingMode.MPS),
+    ]

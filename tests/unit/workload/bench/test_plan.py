@@ -1,0 +1,95 @@
+"""The order of the runs: every case in every repeat, compared modes side by side, the same order for the same seed."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare_workload.bench.plan import BenchPlan, SharingMode, pass_seconds, passes, plan_seconds
+from tests.unit.workload.bench.made_up import SMALL
+
+PLANS = st.builds(
+    BenchPlan,
+    modes=st.lists(st.sampled_from(SharingMode), min_size=1, unique=True).map(tuple),
+    clients=st.lists(st.integers(1, 48), min_size=1, max_size=5, unique=True).map(tuple),
+    repeats=st.integers(1, 4),
+    seed=st.integers(),
+)
+
+
+@given(PLANS)
+def test_every_repeat_has_every_case_once(plan: BenchPlan) -> None:
+    seen = [(one.repeat, one.mode, one.clients, load) for one in passes(plan) for load in one.loads]
+    wanted = {
+        (repeat, mode, clients, load)
+        for repeat in range(plan.repeats)
+        for mode in plan.modes
+        for clients in plan.clients
+        for load in plan.loads
+    }
+    assert len(seen) == len(wanted)
+    assert set(seen) == wanted
+
+
+@given(PLANS)
+def test_modes_that_are_compared_run_next_to_each_other(plan: BenchPlan) -> None:
+    ordered = passes(plan)
+    width = len(plan.modes)
+    for first in range(0, len(ordered), width):
+        side_by_side = ordered[first : first + width]
+        assert len({(one.repeat, one.clients) for one in side_by_side}) == 1
+        assert {one.mode for one in side_by_side} == set(plan.modes)
+
+
+def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
+    plan = BenchPlan(seed=7)
+    assert passes(plan) == passes(BenchPlan(seed=7))
+    assert passes(plan) != passes(BenchPlan(seed=8))
+    by_repeat = [[(one.mode, one.clients) for one in passes(plan) if one.repeat == it] for it in range(plan.repeats)]
+    assert len({tuple(order) for order in by_repeat}) > 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "clients", "threads"),
+    [
+        (SharingMode.MPS, 8, 100.0),
+        (SharingMode.GRAPHS, 8, 100.0),
+        (SharingMode.MPS_EQUAL_CAPS, 8, 12.5),
+        (SharingMode.MPS_EQUAL_CAPS, 1, 100.0),
+        (SharingMode.TIME_SLICING, 8, None),
+        (SharingMode.STREAMS, 8, None),
+    ],
+)
+def test_equal_caps_divide_the_gpu_and_only_mps_caps_at_all(
+    mode: SharingMode, clients: int, threads: float | None
+) -> None:
+    (one,) = passes(BenchPlan(modes=(mode,), clients=(clients,), loads=(SMALL,), repeats=1))
+    assert one.threads == threads
+    assert one.processes == (1 if mode is SharingMode.STREAMS else clients)
+
+
+@given(PLANS)
+def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: BenchPlan) -> None:
+    assert plan_seconds(plan) == pytest.approx(sum(pass_seconds(plan, one) for one in passes(plan)))
+    longer = BenchPlan(plan.modes, plan.clients, plan.loads, plan.repeats, plan.warmup, plan.window + 1, seed=plan.seed)
+    runs = plan.repeats * len(plan.modes) * len(plan.clients) * len(plan.loads)
+    assert plan_seconds(longer) - plan_seconds(plan) == pytest.approx(runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"modes": ()}, "modes: nothing to measure"),
+        ({"clients": (2, 2)}, "clients 2 2: one is named twice"),
+        ({"clients": (49,)}, "clients 49: a GPU takes 1 to 48 MPS clients"),
+        ({"clients": (0,)}, "clients 0"),
+        ({"repeats": 0}, "repeats 0: at least 1"),
+        ({"warmup": -1.0}, "warmup -1"),
+        ({"window": 0.0}, "seconds 0"),
+        ({"threads": 101.0}, "threads 101: a percentage"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_names_the_value(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        BenchPlan(**options).check()

@@ -1,0 +1,66 @@
+"""The files: what is read, what is combined, and what is refused with its name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.bench.results.document import Document, Group
+from gpushare_workload.bench.results.summary import rows
+from gpushare_workload.reporting.files import combined, read
+from tests.unit.workload.bench.made_up import document, run
+from tests.unit.workload.reporting.inputs import mix, written
+
+
+def pod(number: int, pods: int, kernels: int) -> Document:
+    return document(run(SharingMode.MPS, (kernels,)), group=Group("g", number, pods))
+
+
+def test_the_files_of_a_jobs_pods_are_one_benchmark() -> None:
+    (whole,) = combined([pod(0, 3, 10), pod(2, 3, 30), pod(1, 3, 20)])
+    assert (whole.clients, sorted(whole.rates)) == (3, [10, 20, 30])
+    assert [result.client for result in whole.results] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("there", [(0, 1), (0, 1, 1), (0, 1, 2, 2)])
+def test_a_pods_file_that_is_missing_or_there_twice_is_an_error(there: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="a file of each pod from 0 to 2 is needed once; here are 0, 1"):
+        combined([pod(number, 3, 10) for number in there])
+
+
+def test_several_benchmarks_are_further_repeats_and_never_compared_with_each_other() -> None:
+    slicing, mps = (
+        document(run(SharingMode.TIME_SLICING, (10,))),
+        document(run(SharingMode.MPS, (100,)), run(SharingMode.MPS, (90,), 1)),
+    )
+    runs = combined([slicing, mps])
+    assert [it.repeat for it in runs] == [0, 1, 2]
+    assert [row.of_time_slicing for row in rows(runs)] == [None, None]
+
+
+def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    other = document(run(), environment={"gpu": {"product": "NVIDIA A100"}})
+    with pytest.raises(ValueError, match=r"different GPUs \(NVIDIA A100, NVIDIA H200\)"):
+        read(written(tmp_path, document(run()), other))
+    with pytest.raises(ValueError, match="some from a simulated one"):
+        read(written(tmp_path, document(run()), lines=(mix("compute", None, 1.0, timed=False),)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no result of `bench` or `mix`"),
+        ("{}", "holds no result"),
+        ('{"schema": "gpushare.dev/bench/v1"}', "not a whole result of the benchmark: KeyError 'backend'"),
+        ('{"scenario": "mix", "event": "measured"}', "not a whole line of `mix`"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(str(path))) as raised:
+        read([path])
+    assert message in str(raised.value)

@@ -1,0 +1,78 @@
+"""pipeline: the stages and one process agree, wrong chunks are found, and dead workers are named."""
+
+import argparse
+import json
+import os
+import signal
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.outcomes import WorkerError
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.worker import Worker
+from gpushare_workload.scenarios.cooperation import pipeline
+from gpushare_workload.scenarios.cooperation.chunks import Filter
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind")
+OPTIONS: dict[str, Any] = {
+    "backend": "numpy",
+    "seed": 1,
+    "elements": 7,
+    "chunk": 3,
+    "prepare": 2,
+    "gpu_workers": 1,
+    "finish": 1,
+    "queue": 1,
+    "filters": [Filter.ADD],
+}
+TARGETS: tuple[Any, Any, Any] = (pipeline.prepare_chunks, pipeline.compute_chunks, pipeline.finish_chunks)
+
+
+def run(targets: tuple[Any, Any, Any] = TARGETS, **options: Any) -> list[dict[str, Any]]:
+    out = StringIO()
+    pipeline.run(argparse.Namespace(**OPTIONS | options), JsonLines("pipeline", out), Stop(), targets)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_both_forms_are_measured_for_each_filter() -> None:
+    lines = run(filters=list(Filter))
+    assert [(line["filter"], line["form"]) for line in lines] == [
+        ("add", "serial"),
+        ("add", "pipeline"),
+        ("normalise", "serial"),
+        ("normalise", "pipeline"),
+    ]
+    assert not any(line["timed"] for line in lines)
+    assert all(line["chunks"] == 3 for line in lines)
+    assert all(length <= 1 for line in lines for length in line.get("longest_queues", []))
+
+
+def test_a_single_chunk_may_be_shorter_than_asked_for() -> None:
+    assert [line["chunks"] for line in run(elements=2, chunk=1000)] == [1, 1]
+
+
+def dying(worker: Worker, *_: Any) -> None:
+    worker.start()
+    for _task in worker.tasks():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def failing(worker: Worker, *_: Any) -> None:
+    worker.start()
+    for task in worker.tasks():
+        raise WrongError(f"chunk {task.item} is wrong")
+
+
+@pytest.mark.parametrize(("stage", "name"), enumerate(pipeline.STAGES))
+def test_a_worker_that_dies_in_any_stage_is_an_error_that_names_it(stage: int, name: str) -> None:
+    targets = (*TARGETS[:stage], dying, *TARGETS[stage + 1 :])
+    with pytest.raises(WorkerError, match=rf"{name} \d \(pid \d+\) was ended by SIGKILL"):
+        run(targets)
+
+
+def test_a_wrong_chunk_ends_the_pipeline_and_names_the_chunk() -> None:
+    with pytest.raises(WrongError, match=r"finish 0 \(pid \d+\): chunk \d is wrong"):
+        run((*TARGETS[:2], failing))

@@ -1,0 +1,68 @@
+"""mix: each program alone and beside every other, and the slowdown from their rates."""
+
+import argparse
+import itertools
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from gpushare_workload.backend.work import LoadKind
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.scenarios.sharing import mix
+
+TINY: dict[str, Any] = {"grid": "small", "duration": 0.3, "repeats": 1}
+
+
+def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
+    parser, out = argparse.ArgumentParser(), StringIO()
+    mix.add_arguments(parser)
+    given = vars(parser.parse_args([])) | TINY | options
+    mix.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("mix", out), stop or Stop())
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_mixture_measures_each_program_alone_and_beside_every_other() -> None:
+    lines = [it for it in run() if it["event"] == "measured"]
+    kinds = [it.value for it in LoadKind]
+    pairs = [(it["kind"], it["beside"]) for it in lines]
+    assert sorted(pairs, key=str) == sorted(
+        [(kind, None) for kind in kinds] + list(itertools.product(kinds, kinds)) + [(kind, kind) for kind in kinds],
+        key=str,
+    )
+    assert all(it["slowdown"] == 1.0 for it in lines if it["beside"] is None)
+
+
+@pytest.mark.parametrize(
+    ("alone", "beside", "times"), [([10.0], [5.0], 2.0), ([10.0, 30.0, 20.0], [20.0, 1.0, 99.0], 1.0)]
+)
+def test_a_slowdown_is_the_ratio_of_the_median_rates(alone: list[float], beside: list[float], times: float) -> None:
+    assert mix.slowdown(alone, beside) == times
+
+
+def test_a_program_that_got_nothing_done_is_no_slowdown() -> None:
+    with pytest.raises(WrongError, match="longer --duration"):
+        mix.slowdown([10.0], [0.0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"duration": 0.0}, "--duration 0.0: must be at least 0.01"),
+        ({"duration": float("nan")}, "--duration nan: must be at least"),
+        ({"duration": float("inf")}, "--duration inf: must be finite"),
+        ({"elements": 0}, "--elements 0: must be at least 1"),
+    ],
+)
+def test_a_bad_argument_names_itself_and_its_value(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        run(**options)
+
+
+def test_a_program_that_is_asked_to_end_ends() -> None:
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(StoppedError):
+        run(stop)

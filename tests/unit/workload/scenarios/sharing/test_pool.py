@@ -1,0 +1,89 @@
+"""pool: every mode computes the same sums, wrong ones are found, and the ceiling counts what the GPU accepts."""
+
+import argparse
+import json
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.outcomes import Died, Done, Outcome, Refused, WorkerError
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.scenarios.sharing import pool, pool_modes
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind")
+OPTIONS: dict[str, Any] = {
+    "backend": "numpy",
+    "seed": 1,
+    "tasks": 3,
+    "elements": 10,
+    "workers": 2,
+    "streams": 3,
+    "clients": 2,
+}
+
+
+def run(stop: Stop | None = None, modes: Any = pool_modes.MODES, **options: Any) -> list[dict[str, Any]]:
+    arguments, out = argparse.Namespace(**{**OPTIONS, "modes": list(modes), **options}), StringIO()
+    pool.run(arguments, JsonLines("pool", out), stop or Stop(), modes)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_every_mode_computes_the_same_sums_and_names_its_cost() -> None:
+    lines = {line["mode"]: line for line in run()}
+    assert list(lines) == list(pool_modes.MODES)
+    assert all((line["backend"], line["timed"]) == ("numpy", False) for line in lines.values())
+    assert lines["process-per-task"]["startup_seconds_each"] > 0
+    assert lines["pool"]["processes"] == 2
+    assert lines["pool"]["startup_seconds"] < lines["pool"]["wall_seconds"]
+    assert lines["pair"]["together_tasks_per_second"] > 0
+    assert (lines["ceiling"]["accepted"], lines["ceiling"]["refused"]) == (2, 0)
+
+
+@pytest.mark.parametrize(("tasks", "elements", "workers"), [(0, 1, 2), (1, 1, 2), (3, 7, 1)])
+def test_edge_sizes_give_right_results(tasks: int, elements: int, workers: int) -> None:
+    modes = {name: pool_modes.MODES[name] for name in ("process-per-task", "pool", "streams", "batched")}
+    lines = run(modes=modes, tasks=tasks, elements=elements, workers=workers)
+    assert [line["tasks"] for line in lines] == [tasks] * 4
+
+
+def test_a_wrong_sum_is_found() -> None:
+    wrong = pool_modes.ModeResult([np.zeros(3)], {}, 1, None)
+    with pytest.raises(WrongError, match="batched: the results differ"):
+        run(modes={"batched": lambda _: wrong})
+
+
+def test_the_memory_of_a_mode_is_that_of_all_its_processes() -> None:
+    [line] = run(modes={"ceiling": lambda _: pool_modes.ModeResult([], {}, 48, 120)})
+    assert (line["gpu_mib"], line["gpu_mib_per_process"]) == (48 * 120, 120)
+
+
+def test_the_ceiling_of_all_clients_runs_only_when_it_is_named() -> None:
+    parser = argparse.ArgumentParser()
+    pool.add_arguments(parser)
+    assert parser.parse_args([]).modes == ["pair", "process-per-task", "pool", "streams", "batched"]
+
+
+def test_the_ceiling_counts_the_refused_clients_by_their_error() -> None:
+    accepted = Done(({"backend": "cupy", "timed": True}, 120))
+    refused = Refused(46, "all devices are busy", memory=False)
+    outcomes: list[Outcome] = [*[accepted] * 48, *[refused] * 2]
+    result = pool_modes.count_accepted(outcomes)
+    assert (result.processes, result.memory_mib) == (48, 120)
+    assert result.figures == {"clients": 50, "accepted": 48, "refused": 2, "refusals": {"CUDA error 46": 2}}
+
+
+def test_a_client_of_the_ceiling_that_dies_is_no_refusal() -> None:
+    with pytest.raises(
+        WorkerError, match="client 0 was ended by SIGKILL before it gave a result, while it used the GPU"
+    ):
+        pool_modes.count_accepted([Died(-9, on_gpu=True)])
+
+
+def test_a_pool_that_is_asked_to_end_ends() -> None:
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(StoppedError):
+        run(stop, modes={"pool": pool_modes.pool})

@@ -1,0 +1,119 @@
+"""streams: kernels and copies on one stream and on several; wrong results are found, spans are counted."""
+
+import argparse
+import json
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpushare_workload.backend import open_backend
+from gpushare_workload.backend.interface import Span
+from gpushare_workload.backend.on_numpy.backend import NumpyBackend
+from gpushare_workload.backend.on_numpy.tasks import NumpyTask
+from gpushare_workload.backend.work import Floats, Work
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.scenarios.sharing import streams
+from gpushare_workload.scenarios.sharing.streams import extent_ms, most_at_once
+
+TINY: dict[str, Any] = {
+    "kernels": 3,
+    "streams": 2,
+    "chunks": 3,
+    "chunk_elements": 5,
+    "chunk_iterations": 300,
+    "repeats": 2,
+}
+
+
+def run(stop: Stop | None = None, backend: Any = open_backend, **options: Any) -> list[dict[str, Any]]:
+    parser, out = argparse.ArgumentParser(), StringIO()
+    streams.add_arguments(parser)
+    given = vars(parser.parse_args([])) | TINY | options
+    streams.run(
+        argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("streams", out), stop or Stop(), backend
+    )
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_streams_are_compared_for_kernels_and_for_copies_pinned_and_not() -> None:
+    lines = run()
+    assert [(it["what"], it["streams"], it.get("pinned")) for it in lines] == [
+        ("kernels", 1, None),
+        ("kernels", 2, None),
+        ("copies and kernels", 1, True),
+        ("copies and kernels", 2, True),
+        ("copies and kernels", 2, False),
+    ]
+    assert {it["timed"] for it in lines} == {False}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernels": 0, "chunks": 0}, {"kernels": 1, "streams": 5}, {"chunks": 1, "chunk_elements": 1}],
+    ids=["nothing", "more-streams-than-kernels", "one-value"],
+)
+def test_streams_take_edge_sizes(options: dict[str, Any]) -> None:
+    assert all(it["event"] == "measured" for it in run(**options))
+
+
+class WrongTask(NumpyTask):
+    def wrong(self) -> str | None:
+        return "1 of 2 values are wrong"
+
+
+class WrongKernels(NumpyBackend):
+    def prepare(self, work: Work) -> NumpyTask:
+        return WrongTask(work, lambda _: None, lambda: None, 0.0)
+
+
+class WrongChunks(NumpyBackend):
+    def process_chunks(self, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:
+        return np.zeros_like(chunks), 1.0
+
+
+def test_a_wrong_kernel_is_found() -> None:
+    with pytest.raises(WrongError, match="kernel 0: 1 of 2 values are wrong"):
+        run(backend=lambda _: WrongKernels())
+
+
+def test_a_wrong_chunk_is_found() -> None:
+    with pytest.raises(WrongError, match=r"chunks on 1 streams: \d+ values are wrong"):
+        run(backend=lambda _: WrongChunks())
+
+
+@pytest.mark.parametrize(
+    ("spans", "at_once", "milliseconds"),
+    [
+        ([], 0, 0),
+        ([Span(2, 3)], 1, 1),
+        ([Span(0, 1), Span(1, 2)], 1, 2),
+        ([Span(0, 4), Span(1, 2), Span(3, 5)], 2, 5),
+        ([Span(0, 9), Span(1, 9), Span(2, 9)], 3, 9),
+    ],
+    ids=["none", "one", "end-to-end", "two", "three"],
+)
+def test_overlaps_are_counted_from_the_spans(spans: list[Span], at_once: int, milliseconds: float) -> None:
+    assert (most_at_once(spans), extent_ms(spans)) == (at_once, milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"streams": 0}, "--streams 0: must be at least 1"),
+        ({"chunk_elements": 0}, "--chunk-elements 0: must be at least 1"),
+        ({"chunk_iterations": 1 << 24}, "--chunk-iterations 16777216: must be at most"),
+    ],
+)
+def test_a_bad_argument_names_itself_and_its_value(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        run(**options)
+
+
+def test_a_program_that_is_asked_to_end_ends() -> None:
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(StoppedError):
+        run(stop)

@@ -1,0 +1,84 @@
+// The kernels of the workload. One block of 256 threads is the unit of every fixed amount of work: the number of blocks
+// alone determines how much of the GPU a launch can fill.
+//
+// All values are whole numbers that float represents exactly: a result is right to the last bit, or wrong.
+
+#define BLOCK 256
+#define CHAINS 4
+
+extern "C" __global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+}
+
+// Runs until the host writes to `released`, which lies in pinned host memory.
+extern "C" __global__ void endless(const volatile int* released) {
+    if (threadIdx.x == 0) while (*released == 0) __nanosleep(1000);
+    __syncthreads();
+}
+
+extern "C" __global__ void rows(const double* matrix, double* sums, int columns) {
+    __shared__ double part[BLOCK];
+    double sum = 0.0;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+        double value = matrix[(size_t)blockIdx.x * columns + i];
+        sum += value * value;
+    }
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int width = blockDim.x / 2; width > 0; width /= 2) {
+        if (threadIdx.x < width) part[threadIdx.x] += part[threadIdx.x + width];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = part[0];
+}
+
+// Four independent chains of fused multiply-adds per thread hide the latency of one. `factor` is 1 and comes from the
+// host, so that the compiler can neither fold the loop nor turn it into additions.
+extern "C" __global__ void compute(float* results, int iterations, float factor) {
+    int thread = blockIdx.x * BLOCK + threadIdx.x;
+    float value[CHAINS];
+    for (int chain = 0; chain < CHAINS; chain++) value[chain] = (float)(thread % 1024 + chain);
+    #pragma unroll 8
+    for (int i = 0; i < iterations; i++) {
+        #pragma unroll
+        for (int chain = 0; chain < CHAINS; chain++) value[chain] = fmaf(value[chain], factor, factor);
+    }
+    float sum = 0.0f;
+    for (int chain = 0; chain < CHAINS; chain++) sum += value[chain];
+    results[thread] = sum;
+}
+
+// Each block streams its own slice of the three arrays.
+extern "C" __global__ void memory(float* sums, const float* left, const float* right, int elements, float factor) {
+    size_t base = (size_t)blockIdx.x * elements;
+    for (int i = threadIdx.x; i < elements; i += BLOCK) sums[base + i] = left[base + i] + factor * right[base + i];
+}
+
+extern "C" __global__ void increment(float* values, int elements) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < elements) values[i] += 1.0f;
+}
+
+// Adds one to each value `iterations` times: work of a given length on data that was copied in.
+extern "C" __global__ void process(float* values, int elements, int iterations, float factor) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= elements) return;
+    float value = values[i];
+    for (int n = 0; n < iterations; n++) value = fmaf(value, factor, factor);
+    values[i] = value;
+}
+
+// One Jacobi sweep for -laplace(u) = f. `change` receives the largest change as the bits of a non-negative double: their
+// order as integers is their order as numbers.
+extern "C" __global__ void jacobi(const double* old, double* fresh, const double* source, double spacing_squared,
+                                  int rows, int columns, unsigned long long* change) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x + 1, row = blockIdx.y + 1;
+    if (column > columns - 2 || row > rows - 2) return;
+    size_t at = (size_t)row * columns + column;
+    double value = 0.25 * (old[at - columns] + old[at + columns] + old[at - 1] + old[at + 1]
+                           + spacing_squared * source[at]);
+    fresh[at] = value;
+    atomicMax(change, (unsigned long long)__double_as_longlong(fabs(value - old[at])));
+}

@@ -1,0 +1,142 @@
+"""The computations of the kernels, on the CPU: step by step, not by the closed form that checks them."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gpushare_workload.backend.interface import Field, Span, UnsupportedError, Vector
+from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Floats, LoadKind, Work, first_difference
+
+SLOWER = 256
+"""A CPU needs seconds for a launch of a GPU's size: each block does 1/SLOWER of the work here."""
+
+LaunchKernel = Callable[[float], None]
+"""Queues a kernel of that many ms on the simulated GPU."""
+Wait = Callable[[], None]
+
+
+def shrunk(work: Work) -> Work:
+    """The part of `work` that a CPU does."""
+    return replace(work, iterations=max(1, work.iterations // SLOWER), elements=max(1, work.elements // SLOWER))
+
+
+def compute(work: Work) -> Floats:
+    thread = np.arange(work.threads, dtype=np.int64) % PERIOD
+    values = [(thread + chain).astype(np.float32) for chain in range(CHAINS)]
+    one = np.float32(1.0)
+    for _ in range(work.iterations):
+        for value in values:
+            np.multiply(value, one, out=value)
+            np.add(value, one, out=value)
+    total: Floats = np.sum(values, axis=0, dtype=np.float32)
+    return total
+
+
+class NumpyTask:
+    """Fixed work on the CPU. `launch` and `wait` act on the simulated GPU, or do nothing without one."""
+
+    def __init__(self, work: Work, launch: LaunchKernel, wait: Wait, milliseconds: float) -> None:
+        self.work = shrunk(work)
+        self._launch, self._wait, self._milliseconds = launch, wait, milliseconds
+        self._result = np.zeros(self.work.threads if work.kind is LoadKind.COMPUTE else self.work.values, np.float32)
+        self._inputs = self.work.inputs()
+
+    def launch(self, lane: int = 0) -> None:
+        self._launch(self._milliseconds)
+        left, right = self._inputs
+        match self.work.kind:
+            case LoadKind.COMPUTE:
+                self._result = compute(self.work)
+            case LoadKind.MEMORY:
+                np.add(left, np.float32(FACTOR) * right, out=self._result)
+            case LoadKind.TRANSFER:
+                np.copyto(self._result, np.array(left))
+
+    def captured(self, launches: int, lane: int = 0) -> Callable[[], None]:
+        def replay() -> None:
+            for _ in range(launches):
+                self.launch(lane)
+
+        return replay
+
+    def timed_launch(self, began: float) -> Span:
+        start = time.perf_counter()
+        self.launch()
+        self._wait()
+        return Span((start - began) * 1000, (time.perf_counter() - began) * 1000)
+
+    def wrong(self) -> str | None:
+        self._wait()
+        return first_difference(self._result, self.work.expected())
+
+    def close(self) -> None:
+        self._wait()
+
+
+class NumpyChain:
+    """Small dependent kernels on the CPU."""
+
+    def __init__(self, kernels: int, elements: int, launch: LaunchKernel, wait: Wait, milliseconds: float) -> None:
+        self._kernels, self._launch, self._wait, self._milliseconds = kernels, launch, wait, milliseconds
+        self._values = np.arange(elements, dtype=np.float32) % np.float32(PERIOD)
+        self._passes = 0
+
+    def launch(self) -> None:
+        self._passes += 1
+        for _ in range(self._kernels):
+            self._launch(self._milliseconds)
+            self._values += np.float32(1.0)
+
+    def replay(self) -> None:
+        self.launch()
+
+    def wrong(self) -> str | None:
+        self._wait()
+        start = np.arange(len(self._values), dtype=np.float32) % np.float32(PERIOD)
+        return first_difference(self._values, start + np.float32(self._passes * self._kernels))
+
+
+class NumpySlab:
+    """A slab of the Jacobi solver on the CPU. It has no CUDA IPC."""
+
+    def __init__(self, values: Field, source: Field, spacing: float, launch: LaunchKernel, milliseconds: float) -> None:
+        self._values, self._source, self._spacing = values.copy(), source, spacing
+        self._launch, self._milliseconds = launch, milliseconds
+
+    def sweep(self) -> float:
+        self._launch(self._milliseconds)
+        old, fresh = self._values, self._values.copy()
+        around = old[:-2, 1:-1] + old[2:, 1:-1] + old[1:-1, :-2] + old[1:-1, 2:]
+        fresh[1:-1, 1:-1] = 0.25 * (around + self._spacing**2 * self._source[1:-1, 1:-1])
+        self._values = fresh
+        return float(np.max(np.abs(fresh - old), initial=0.0))
+
+    def edges(self) -> tuple[Vector, Vector]:
+        return self._values[1].copy(), self._values[-2].copy()
+
+    def set_halos(self, above: Vector | None, below: Vector | None) -> None:
+        if above is not None:
+            self._values[0] = above
+        if below is not None:
+            self._values[-1] = below
+
+    def values(self) -> Field:
+        return self._values.copy()
+
+    def handle(self) -> bytes:
+        raise UnsupportedError("CUDA IPC needs a GPU and CuPy: exchange halos through host memory instead")
+
+    def connect(self, above: bytes | None, below: bytes | None) -> None:
+        self.handle()
+
+    def publish(self, turn: int) -> None:
+        self.handle()
+
+    def fetch(self, turn: int) -> None:
+        self.handle()
+
+    def disconnect(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The processes that a benchmark measures, and the parent's side of them."""

@@ -1,0 +1,1 @@
+"""A private MPS daemon for the time in which a benchmark measures MPS."""

@@ -1,0 +1,41 @@
+"""Spread over repeats, and fairness between clients. Pure."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over repeats. For a handful of repeats, the extremes say more than a standard deviation."""
+
+    median: float
+    least: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Raises ValueError without values."""
+        if not values:
+            raise ValueError("no values, no spread")
+        return cls(statistics.median(values), min(values), max(values))
+
+    def as_json(self) -> dict[str, float]:
+        return {"median": self.median, "least": self.least, "largest": self.largest}
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's fairness index: 1 if all get the same, 1/n if one gets everything (DEC-TR-301, 1984).
+
+    1 if all rates are 0. Raises ValueError without rates, or for a negative one.
+    """
+    if not rates:
+        raise ValueError("fairness is between clients, and there is none")
+    if min(rates) < 0:
+        raise ValueError(f"a rate of {min(rates):g}")
+    largest = max(rates)
+    if largest == 0:
+        return 1.0
+    scaled = [rate / largest for rate in rates]  # squares of tiny rates would vanish
+    index = sum(scaled) ** 2 / (len(scaled) * sum(rate * rate for rate in scaled))
+    return min(1.0, max(1 / len(scaled), index))

@@ -1,0 +1,129 @@
+"""From runs to published figures: one row for each case, with its spread over the repeats. Pure.
+
+Ratios are taken between runs of the same repeat, which ran next to each other, and summarised afterwards: a drift of
+the machine between two repeats changes both sides alike.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import PERCENTILES, Run
+from gpushare_workload.bench.results.histogram import Histogram
+from gpushare_workload.bench.results.statistics import Spread, jain
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """What is repeated. `threads` distinguishes the limits of one mode; None without MPS."""
+
+    load: Load
+    clients: int
+    mode: SharingMode
+    threads: float | None
+
+    @property
+    def label(self) -> str:
+        """The mode, with its thread limit if that is not the usual one."""
+        capped = self.threads is not None and self.threads != 100 and self.mode is not SharingMode.MPS_EQUAL_CAPS
+        return f"{self.mode.value} at {self.threads:g} %" if capped else self.mode.value
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Rates in kernels per second, latencies in µs of one launch with its wait, memory in MiB."""
+
+    case: Case
+    repeats: int
+    total: Spread
+    of_time_slicing: Spread | None
+    """The total as a multiple of time-slicing with as many clients; None if that was not measured."""
+    of_one_client: Spread | None
+    fairness: Spread
+    latency: Histogram
+    """Of all clients and repeats."""
+    worst_p99_us: float
+    """The largest p99 of any client in any repeat."""
+    memory_mib: Spread | None
+    """For each client; None if NVML did not report it."""
+    warnings: tuple[str, ...]
+
+    def percentile_us(self, percent: float) -> float:
+        return self.latency.percentile(percent) / 1000
+
+    def as_json(self) -> dict[str, Any]:
+        """Flat, for CSV and tables: one column for each figure."""
+        case = self.case
+        row: dict[str, Any] = {
+            "kind": case.load.kind.value,
+            "grid": case.load.grid.value,
+            "clients": case.clients,
+            "mode": case.mode.value,
+            "threads_percent": case.threads,
+            "repeats": self.repeats,
+        }
+        for name, spread in (
+            ("kernels_per_second", self.total),
+            ("of_time_slicing", self.of_time_slicing),
+            ("of_one_client", self.of_one_client),
+            ("fairness", self.fairness),
+            ("memory_per_client_mib", self.memory_mib),
+        ):
+            for part in ("median", "least", "largest"):
+                row[f"{name}_{part}"] = None if spread is None else round(getattr(spread, part), 4)
+        for percent in PERCENTILES:
+            row[f"p{percent:g}_us"] = round(self.percentile_us(percent), 2)
+        return {**row, "worst_client_p99_us": round(self.worst_p99_us, 2), "warnings": "; ".join(self.warnings)}
+
+
+def rows(runs: Iterable[Run]) -> list[Row]:
+    """One row for each case, ordered by kind, grid, clients and mode. Refused runs are left out."""
+    by_case: dict[Case, dict[int, Run]] = {}
+    for run in runs:
+        if not run.refused and run.results:
+            by_case.setdefault(Case(run.load, run.clients, run.mode, run.threads), {})[run.repeat] = run
+    return [_row(case, repeats, by_case) for case, repeats in sorted(by_case.items(), key=lambda item: _order(item[0]))]
+
+
+def _order(case: Case) -> tuple[int, int, int, int, float]:
+    kinds, grids, modes = list(LoadKind), list(Grid), list(SharingMode)
+    place = (kinds.index(case.load.kind), grids.index(case.load.grid), case.clients, modes.index(case.mode))
+    return (*place, -(case.threads or 0.0))
+
+
+def _row(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case, Mapping[int, Run]]) -> Row:
+    runs = list(repeats.values())
+    slicing = by_case.get(Case(case.load, case.clients, SharingMode.TIME_SLICING, None), {})
+    alone_threads = 100.0 if case.mode is SharingMode.MPS_EQUAL_CAPS else case.threads
+    alone = by_case.get(Case(case.load, 1, case.mode, alone_threads), {})
+    memory = [sum(run.memory_mib.values()) / run.clients for run in runs if run.memory_mib]
+    return Row(
+        case=case,
+        repeats=len(runs),
+        total=Spread.of([run.total_rate for run in runs]),
+        of_time_slicing=None if case.mode is SharingMode.TIME_SLICING else _ratio(repeats, slicing),
+        of_one_client=None if case.clients == 1 else _ratio(repeats, alone),
+        fairness=Spread.of([jain(run.rates) for run in runs]),
+        latency=Histogram.merged(result.latency for run in runs for result in run.results),
+        worst_p99_us=max(_p99(run) for run in runs) / 1000,
+        memory_mib=Spread.of(memory) if memory else None,
+        warnings=tuple(sorted({warning for run in runs for warning in run.warnings})),
+    )
+
+
+def _p99(run: Run) -> float:
+    return max(result.latency.percentile(99) for result in run.results if result.latency.count)
+
+
+def _ratio(these: Mapping[int, Run], those: Mapping[int, Run]) -> Spread | None:
+    """The ratios of the totals, repeat by repeat; None if no repeat has both."""
+    ratios = [these[it].total_rate / those[it].total_rate for it in these if it in those and those[it].total_rate]
+    return Spread.of(ratios) if ratios else None
+
+
+def find(rows_: Sequence[Row], load: Load, clients: int, mode: SharingMode) -> Row | None:
+    """The first row of that case with any thread limit."""
+    matching = (row for row in rows_ if (row.case.load, row.case.clients, row.case.mode) == (load, clients, mode))
+    return next(matching, None)

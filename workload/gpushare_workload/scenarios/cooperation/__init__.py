@@ -1,0 +1,1 @@
+"""How several processes work on one result: pipelines, solvers, data-parallel training."""

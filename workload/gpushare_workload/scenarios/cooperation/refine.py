@@ -1,0 +1,124 @@
+"""refine: how do processes cooperate on an iterative solver?
+
+Commonly claimed: the processes should share a Manager().list(), or pass CUDA arrays to each other. A Manager's list
+pickles each row into a third process and out of it. CUDA IPC passes CUDA arrays, but only within one PID namespace:
+between two pods it fails with error 201 (measured on an H200). Host memory that all processes share works everywhere,
+at the cost of two copies.
+
+What runs: Jacobi's method on a 2-D Poisson problem with a known answer. Its rows are split over processes, which
+exchange their edge rows after each sweep in one of these three ways. Every few sweeps the parent checks the largest
+change, and ends the run when it is below the tolerance. Each way must take as many sweeps as one process, reach the
+same values, and come as near to the exact answer as the method promises.
+
+Measured: the time of one sweep, for each way. On an H200, 64 × 64 points on two processes: 333 µs by the list, 150
+through host memory, 122 by CUDA IPC, and 79 in one process: a grid that small gains nothing by being split. Without a
+GPU the third way is left out, unless it is requested.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gpushare_workload.backend.interface import UnsupportedError
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.solver.halos import HaloTransport
+from gpushare_workload.solver.jacobi import JacobiResult, JacobiSettings, refine
+from gpushare_workload.solver.poisson_problem import PoissonProblem
+
+NAME = "refine"
+SAME = 1e-12
+"""Largest difference between one process and several: the operations are the same, only their order could differ."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", type=int, default=64, help="inner points in each direction")
+    parser.add_argument("--processes", type=int, default=2, help="processes that share the rows")
+    parser.add_argument(
+        "--halos",
+        nargs="+",
+        type=HaloTransport,
+        choices=list(HaloTransport),
+        help="how edge rows are exchanged (default: every way that the backend supports)",
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-5, help="end when no value changes by more; 0: do all sweeps"
+    )
+    parser.add_argument("--sweeps", type=int, default=20_000, help="the most sweeps")
+    parser.add_argument("--look-every", type=int, default=50, metavar="SWEEPS", help="sweeps between two checks")
+
+
+def run(
+    arguments: argparse.Namespace,
+    events: JsonLines,
+    stop: Stop,
+    refine: Callable[[JacobiSettings, Stop], JacobiResult] = refine,
+) -> None:
+    check_bounds(arguments, size=1, processes=1, sweeps=1, look_every=1, tolerance=0)
+    problem = PoissonProblem(arguments.size)
+    problem.slabs(arguments.processes)
+    settings = JacobiSettings(
+        problem, 1, HaloTransport.HOST, arguments.backend, arguments.tolerance, arguments.sweeps, arguments.look_every
+    )
+    reference = refine(settings, stop)
+    _emit(events, problem, settings, reference)
+    _check_converged(settings, reference)
+    for transport in arguments.halos or list(HaloTransport):
+        stop.check()
+        several = replace(settings, parts=arguments.processes, transport=transport)
+        try:
+            refined = refine(several, stop)
+        except UnsupportedError as error:
+            if arguments.halos:
+                raise
+            events.emit("left-out", halos=transport, reason=str(error))
+            continue
+        difference = float(np.max(np.abs(refined.values - reference.values)))
+        _emit(events, problem, several, refined, difference)
+        if difference > SAME or refined.sweeps != reference.sweeps:
+            raise WrongError(
+                f"halos by {transport}: {refined.sweeps} sweeps to values that differ by {difference:g} from those of "
+                f"one process after {reference.sweeps}"
+            )
+
+
+def _check_converged(settings: JacobiSettings, refined: JacobiResult) -> None:
+    """Raises WrongError when the values have not come as near to the exact answer as the method promises."""
+    if settings.tolerance == 0:
+        return
+    if refined.change > settings.tolerance:
+        raise WrongError(
+            f"after {refined.sweeps} sweeps values still change by {refined.change:g}: allow more --sweeps"
+        )
+    error, bound = _error(settings.problem, refined), settings.problem.error_bound(refined.change)
+    if error > bound:
+        raise WrongError(f"the values are {error:g} from the exact answer, the method promises {bound:g}")
+
+
+def _error(problem: PoissonProblem, refined: JacobiResult) -> float:
+    return float(np.max(np.abs(refined.values - problem.exact())))
+
+
+def _emit(
+    events: JsonLines,
+    problem: PoissonProblem,
+    settings: JacobiSettings,
+    refined: JacobiResult,
+    difference: float | None = None,
+) -> None:
+    events.emit(
+        "measured",
+        processes=settings.parts,
+        halos=settings.transport if settings.parts > 1 else None,
+        **refined.identity,
+        size=problem.size,
+        sweeps=refined.sweeps,
+        last_change=refined.change,
+        wall_seconds=round(refined.seconds, 4),
+        microseconds_per_sweep=round(refined.seconds / refined.sweeps * 1e6, 1),
+        error_from_exact=_error(problem, refined),
+        difference_from_one_process=difference,
+    )

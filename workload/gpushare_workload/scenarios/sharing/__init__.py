@@ -1,0 +1,1 @@
+"""How programs use one GPU at the same time: pools, streams, graphs, mixtures, services."""

@@ -1,0 +1,243 @@
+"""The modes of the scenario `pool`: each runs the same tasks in processes of its own."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gpushare_workload.backend import Backend
+from gpushare_workload.backend.interface import Vector, identity
+from gpushare_workload.gpus.memory import used_mib
+from gpushare_workload.processes.flow import Flow, dispatch
+from gpushare_workload.processes.outcomes import Done, Outcome, Refused, WorkerError, describe
+from gpushare_workload.processes.shared_array import SharedArray
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.team import START_SECONDS, Team
+from gpushare_workload.processes.worker import Worker
+
+Identity = dict[str, str | bool]
+TASK_SECONDS = 120.0
+"""Longest wait for one task: a worker that hangs is an error, not a hang of this program."""
+PAIR_SECONDS = 0.5
+"""How long the processes of `pair` repeat the tasks: long compared with the differences of their starts."""
+CLIENT_SECONDS = 3.0
+"""More time to start for each client of `ceiling`, since all of them start at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolJob:
+    """The tasks, and how many processes, streams and clients the modes may use."""
+
+    data: SharedArray
+    """(tasks, elements) doubles."""
+    backend: str
+    workers: int
+    streams: int
+    clients: int
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class ModeResult:
+    """What a mode gave. `sums` holds the results of the tasks, once for each time that all tasks ran."""
+
+    sums: list[Vector]
+    identity: Identity
+    processes: int
+    """Most processes at once."""
+    memory_mib: int | None
+    """GPU memory of one process; None if unknown."""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """What one worker reports: results by task, and the time of its work (CLOCK_MONOTONIC, with its context open)."""
+
+    sums: dict[int, float]
+    began: float
+    ended: float
+    identity: Identity
+    memory_mib: int | None
+    passes: int = 1
+    """How often all of `sums` was computed."""
+
+
+def pair(job: PoolJob) -> ModeResult:
+    """The same tasks over and over in one process, then in two at once."""
+    [alone] = _at_once(job, 1)
+    both = _at_once(job, 2)
+    figures = {
+        "alone_tasks_per_second": round(_rate(alone), 1),
+        "together_tasks_per_second": round(sum(_rate(worker) for worker in both), 1),
+    }
+    results = [_mode_result([worker], 2, figures) for worker in both]
+    return replace(results[0], sums=[it.sums[0] for it in results])
+
+
+def process_per_task(job: PoolJob) -> ModeResult:
+    """A process for each task; `workers` of them run at once."""
+    started = []
+    with Team(job.stop) as team:
+        for task in range(len(job.data.array)):
+            team.wait_for_fewer(job.workers, TASK_SECONDS)
+            started.append(time.monotonic())
+            team.start(_one_task, job.data, job.backend, task, name=f"task {task}")
+        results: list[TaskResults] = team.results(TASK_SECONDS)
+    waits = [result.began - start for result, start in zip(results, started, strict=True)]
+    figures = {"startup_seconds_each": round(sum(waits) / len(waits), 4)} if waits else {}
+    return _mode_result(results, min(job.workers, len(results)), figures)
+
+
+def pool(job: PoolJob) -> ModeResult:
+    """Long-lived workers, each of which takes the next task when it has finished one."""
+    began = time.monotonic()
+    with Team(job.stop) as team:
+        for _ in range(job.workers):
+            team.start(_long_lived, job.data, job.backend)
+        team.go()
+        ready = time.monotonic()
+        dispatch(team, Flow(len(job.data.array), [job.workers]), TASK_SECONDS)
+        work = time.monotonic() - ready
+        results: list[TaskResults] = team.results(TASK_SECONDS)
+    return _mode_result(results, job.workers, _seconds(ready - began, work))
+
+
+def streams(job: PoolJob) -> ModeResult:
+    """One process, one launch for each task, spread over streams."""
+    return _in_one(job, job.streams)
+
+
+def batched(job: PoolJob) -> ModeResult:
+    """One process, one launch for all tasks."""
+    return _in_one(job, 0)
+
+
+def ceiling(job: PoolJob) -> ModeResult:
+    """`clients` processes at once: how many of them the GPU accepts."""
+    with Team(job.stop) as team:
+        for number in range(job.clients):
+            team.start(_client, job.backend, name=f"client {number}")
+        team.go(START_SECONDS + CLIENT_SECONDS * job.clients, everybody=False)
+        outcomes = team.outcomes(TASK_SECONDS)
+    return count_accepted(outcomes)
+
+
+def count_accepted(outcomes: Sequence[Outcome]) -> ModeResult:
+    """The figures of `ceiling`. Raises WorkerError for a client that was neither accepted nor refused. Pure."""
+    for number, outcome in enumerate(outcomes):
+        if not isinstance(outcome, Done | Refused):
+            raise WorkerError(f"client {number} {describe(outcome)}")
+    accepted = [it.value for it in outcomes if isinstance(it, Done)]
+    refused = [it for it in outcomes if isinstance(it, Refused)]
+    figures = {
+        "clients": len(outcomes),
+        "accepted": len(accepted),
+        "refused": len(refused),
+        "refusals": {f"CUDA error {code}": count for code, count in Counter(it.code for it in refused).items()},
+    }
+    known, memory = accepted[0] if accepted else ({}, None)
+    return ModeResult([], known, len(accepted), memory, figures)
+
+
+MODES: dict[str, Callable[[PoolJob], ModeResult]] = {
+    "pair": pair,
+    "process-per-task": process_per_task,
+    "pool": pool,
+    "streams": streams,
+    "batched": batched,
+    "ceiling": ceiling,
+}
+NAMED_ONLY = frozenset({"ceiling"})
+"""Takes every place on the GPU, so it runs only when it is named."""
+
+
+def _at_once(job: PoolJob, processes: int) -> list[TaskResults]:
+    with Team(job.stop) as team:
+        for _ in range(processes):
+            team.start(_all_tasks, job.data, job.backend)
+        team.go()
+        results: list[TaskResults] = team.results(TASK_SECONDS)
+    return results
+
+
+def _in_one(job: PoolJob, streams: int) -> ModeResult:
+    began = time.monotonic()
+    with Team(job.stop) as team:
+        team.start(_whole, job.data, job.backend, streams)
+        team.go()
+        [result] = team.results(TASK_SECONDS)
+    return _mode_result([result], 1, _seconds(result.began - began, result.ended - result.began))
+
+
+def _seconds(startup: float, work: float) -> dict[str, float]:
+    return {"startup_seconds": round(startup, 4), "work_seconds": round(work, 4)}
+
+
+def _mode_result(results: list[TaskResults], processes: int, figures: dict[str, Any]) -> ModeResult:
+    """The results of all workers in the order of the tasks."""
+    sums = {task: value for result in results for task, value in result.sums.items()}
+    ordered = np.array([sums[task] for task in sorted(sums)], dtype=np.float64)
+    known, memory = (results[0].identity, results[0].memory_mib) if results else ({}, None)
+    return ModeResult([ordered], known, processes, memory, figures)
+
+
+def _rate(result: TaskResults) -> float:
+    return result.passes * len(result.sums) / (result.ended - result.began)
+
+
+def _all_tasks(worker: Worker, data: SharedArray, choice: str) -> TaskResults:
+    with worker.gpu(choice) as backend:
+        backend.sum_of_squares(np.ones(data.array.shape[1]))
+        worker.start()
+        sums: dict[int, float] = {}
+        began, passes = time.monotonic(), 0
+        while time.monotonic() < began + PAIR_SECONDS:
+            worker.stop.check()
+            sums = {task: backend.sum_of_squares(vector) for task, vector in enumerate(data.array)}
+            passes += 1
+        return TaskResults(sums, began, time.monotonic(), identity(backend), used_mib(backend), passes)
+
+
+def _one_task(worker: Worker, data: SharedArray, choice: str, task: int) -> TaskResults:
+    with worker.gpu(choice) as backend:
+        began = time.monotonic()
+        sums = {task: backend.sum_of_squares(data.array[task])}
+        return TaskResults(sums, began, time.monotonic(), identity(backend), used_mib(backend))
+
+
+def _long_lived(worker: Worker, data: SharedArray, choice: str) -> TaskResults:
+    def compute(backend: Backend) -> dict[int, float]:
+        return {task.item: backend.sum_of_squares(data.array[task.item]) for task in worker.tasks()}
+
+    return _timed(worker, data, choice, compute)
+
+
+def _whole(worker: Worker, data: SharedArray, choice: str, streams: int) -> TaskResults:
+    def compute(backend: Backend) -> dict[int, float]:
+        if streams:
+            return dict(enumerate(backend.sums_of_squares_streamed(list(data.array), streams)))
+        return dict(enumerate(backend.sums_of_squares_batched(data.array)))
+
+    return _timed(worker, data, choice, compute)
+
+
+def _timed(
+    worker: Worker, data: SharedArray, choice: str, compute: Callable[[Backend], dict[int, float]]
+) -> TaskResults:
+    """Runs `compute` from the common start on, with a context whose first kernel has run."""
+    with worker.gpu(choice) as backend:
+        backend.sum_of_squares(np.ones(data.array.shape[1]))
+        worker.start()
+        began = time.monotonic()
+        sums = compute(backend)
+        return TaskResults(sums, began, time.monotonic(), identity(backend), used_mib(backend))
+
+
+def _client(worker: Worker, choice: str) -> tuple[Identity, int | None]:
+    with worker.gpu(choice) as backend:
+        worker.start()
+        return identity(backend), used_mib(backend)

@@ -1,0 +1,145 @@
+"""streams: do streams overlap kernels, and copies with kernels?
+
+Commonly claimed: kernels on different streams run at the same time. They do so only if the GPU has room for them: small
+kernels overlap, kernels that fill all SMs run one after the other on any streams. Copies overlap with kernels only to
+and from pinned memory, and only on other streams. So the overlap is measured here, by events on each stream.
+
+Measured: the same kernels on one stream and spread over several, as the ms from the first start to the last end, and
+the number that ran at once. Then chunks that are copied in, processed and copied out: on one stream, on several, and on
+several from pageable memory. All results are checked to the last bit. On an H200, 8 small kernels on 8 streams: 6.5
+times as fast, 8 at once; under MPS 2.0 times, 2 at once, since a client has two connections to the GPU
+(CUDA_DEVICE_MAX_CONNECTIONS); saturating kernels 1.0 times. Copies beside kernels: 2.5 times from pinned memory, 0.3
+from pageable.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+
+import numpy as np
+
+from gpushare_workload.backend import Backend, open_backend
+from gpushare_workload.backend.interface import Span
+from gpushare_workload.backend.work import EXACT, Grid, LoadKind
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.scenarios import options
+from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
+
+NAME = "streams"
+LARGEST_VALUE = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kernels", type=int, default=8, help="kernels that are launched")
+    parser.add_argument("--streams", type=int, default=8, help="streams to spread them over")
+    # Long kernels: otherwise the host's launches, a few microseconds each, would decide what overlaps.
+    options.add_work_options(parser, Grid.SMALL, iterations=65536)
+    options.add_kind_option(parser)
+    parser.add_argument("--chunks", type=int, default=16, help="chunks that are copied in and out; 0: without copies")
+    parser.add_argument("--chunk-elements", type=int, default=1 << 20, help="floats in each chunk")
+    parser.add_argument("--chunk-iterations", type=int, default=2048, help="length of the kernel on each chunk")
+    parser.add_argument("--repeats", type=int, default=5, help="the figures are medians of this many runs")
+
+
+def run(
+    arguments: argparse.Namespace,
+    events: JsonLines,
+    stop: Stop,
+    open_backend: Callable[[str], Backend] = open_backend,
+) -> None:
+    check_bounds(arguments, kernels=0, streams=1, chunks=0, chunk_elements=1, chunk_iterations=1, repeats=1)
+    options.check_work_options(arguments)
+    if arguments.chunk_iterations > EXACT - LARGEST_VALUE:
+        raise ValueError(f"--chunk-iterations {arguments.chunk_iterations}: must be at most {EXACT - LARGEST_VALUE}")
+    with closing(open_backend(arguments.backend)) as backend, progress(5 * arguments.repeats, NAME) as advance:
+        _kernels(backend, arguments, events, stop, advance)
+        if arguments.chunks:
+            _chunks(backend, arguments, events, stop, advance)
+
+
+def _kernels(
+    backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop, advance: Callable[[float], None]
+) -> None:
+    work = options.work_of(arguments, backend.device(), LoadKind(arguments.kind))
+    with ExitStack() as stack:
+        tasks = [stack.enter_context(closing(backend.prepare(work))) for _ in range(arguments.kernels)]
+        backend.timed_launches([(task, lane) for lane, task in enumerate(tasks)])  # loads the kernel, makes the streams
+        figures = {}
+        for streams in (1, arguments.streams):
+            runs: list[list[Span]] = []
+            for _ in range(arguments.repeats):
+                stop.check()
+                runs.append(backend.timed_launches([(task, at % streams) for at, task in enumerate(tasks)]))
+                advance(1)
+            figures[streams] = statistics.median(extent_ms(it) for it in runs)
+            events.emit(
+                "measured",
+                what="kernels",
+                backend=backend.name,
+                timed=backend.timed,
+                streams=streams,
+                kernels=arguments.kernels,
+                kind=arguments.kind,
+                grid=arguments.grid,
+                wall_ms=round(figures[streams], 4),
+                most_at_once=int(statistics.median(most_at_once(it) for it in runs)),
+                times_as_fast=_ratio(figures[1], figures[streams]),
+            )
+        for number, task in enumerate(tasks):
+            if wrong := task.wrong():
+                raise WrongError(f"kernel {number}: {wrong}")
+
+
+def _chunks(
+    backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop, advance: Callable[[float], None]
+) -> None:
+    shape = (arguments.chunks, arguments.chunk_elements)
+    numbers = np.random.default_rng(arguments.seed).integers(0, LARGEST_VALUE, shape)
+    data = numbers.astype(np.float32)
+    expected = data + np.float32(arguments.chunk_iterations)
+    alone = None
+    for streams, pinned in ((1, True), (arguments.streams, True), (arguments.streams, False)):
+        milliseconds = []
+        for _ in range(arguments.repeats):
+            stop.check()
+            done, took = backend.process_chunks(data, arguments.chunk_iterations, streams, pinned)
+            if not np.array_equal(done, expected):
+                raise WrongError(f"chunks on {streams} streams: {np.count_nonzero(done != expected)} values are wrong")
+            milliseconds.append(took)
+            advance(1)
+        median = statistics.median(milliseconds)
+        alone = alone or median
+        events.emit(
+            "measured",
+            what="copies and kernels",
+            backend=backend.name,
+            timed=backend.timed,
+            streams=streams,
+            pinned=pinned,
+            chunks=arguments.chunks,
+            chunk_bytes=4 * arguments.chunk_elements,
+            wall_ms=round(median, 4),
+            times_as_fast=_ratio(alone, median),
+        )
+
+
+def extent_ms(spans: Sequence[Span]) -> float:
+    """ms from the first start to the last end; 0 without spans."""
+    return max((it.end for it in spans), default=0.0) - min((it.start for it in spans), default=0.0)
+
+
+def most_at_once(spans: Sequence[Span]) -> int:
+    """The largest number of spans with a moment in common. A span that ends when another starts does not count."""
+    edges = sorted([(it.start, 1) for it in spans] + [(it.end, -1) for it in spans])
+    now = most = 0
+    for _, change in edges:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _ratio(before: float, after: float) -> float | None:
+    return round(before / after, 2) if after else None
