@@ -1,6 +1,6 @@
 """What the operator needs to know a fleet: memory, CPU to settle, and CPU while the fleet changes.
 
-    python -m tests.scale.operator_watch --nodes 1000 --repeats 3 --before ce6b93a --out docs/results/scale/operator-watch.json
+    python -m tests.scale.operator_watch --before ce6b93a --watchers --out docs/results/scale/operator-watch.json
 
 Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: Nodes of about 18 kB (25
 images, 30 labels), a GpuNode with 8 GPUs for each, and one GpuShare that matches all of them. Every measurement begins
@@ -21,6 +21,7 @@ import asyncio
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -287,7 +288,7 @@ async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: i
             async def settled() -> bool:
                 if process.poll() is not None:
                     raise RuntimeError(f"the process ended with {process.returncode}: see {log}")
-                return "operator" not in command or await _assigned(kube, nodes)
+                return await _assigned(kube, nodes) if "operator" in command else COMPLETE in log.read_text()
 
             return await measure(kube, process.pid, nodes, settled, seconds)
         finally:
@@ -317,12 +318,16 @@ async def _assigned(kube: Kube, nodes: int) -> bool:
 # The watchers that are compared
 
 
-async def watch(kind: str) -> None:
-    """Follows Nodes and GpuNodes until the process is ended, and keeps of each what the operator keeps."""
+COMPLETE = "complete"
+"""What a watcher prints once it knows everything."""
+
+
+async def watch(kind: str, nodes: int) -> None:
+    """Follows Nodes and GpuNodes until the process is ended, and keeps of each what a plan reads."""
     if kind == "reflector":
         await _watch_by_reflector()
     else:
-        await _watch_by_kopf(copies=kind == "kopf")
+        await _watch_by_kopf(nodes, copies=kind == "kopf")
 
 
 def _kept(obj: Object) -> Object:
@@ -339,10 +344,15 @@ async def _watch_by_reflector() -> None:
 
     kube = await connect("gpushare-scale")
     reflectors = [Reflector(kube, resource, lambda: None, prune=_kept) for resource in (NODES, GPU_NODES)]
-    await asyncio.gather(*(reflector.run() for reflector in reflectors))
+    async with asyncio.TaskGroup() as tasks:
+        for reflector in reflectors:
+            tasks.create_task(reflector.run())
+        for reflector in reflectors:
+            await reflector.synced.wait()
+        print(COMPLETE, flush=True)
 
 
-async def _watch_by_kopf(*, copies: bool) -> None:
+async def _watch_by_kopf(nodes: int, *, copies: bool) -> None:
     import kopf
 
     class NoDiffBase(kopf.DiffBaseStorage):
@@ -367,7 +377,10 @@ async def _watch_by_kopf(*, copies: bool) -> None:
     def follow(resource: Resource) -> None:
         @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)
         async def changed(event: Any, name: str, **_: Any) -> None:
+            new = name not in known[resource.plural]
             known[resource.plural][name] = _kept(event["object"])
+            if new and all(len(objects) == nodes for objects in known.values()):
+                print(COMPLETE, flush=True)
 
     follow(NODES)
     follow(GPU_NODES)
@@ -405,7 +418,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         subjects["before"] = operator_command(), before_tree(args.before, scratch / "before")
     subjects["after"] = operator_command(), ROOT
     for kind in WATCHERS if args.watchers else ():
-        subjects[kind] = ["-m", "tests.scale.operator_watch", "--watch", kind], ROOT
+        subjects[kind] = ["-m", "tests.scale.operator_watch", "--watch", kind, "--nodes", str(args.nodes)], ROOT
     found: dict[str, list[Object]] = {subject: [] for subject in subjects}
     for repeat in range(args.repeats):
         for subject, (command, tree) in subjects.items():
@@ -428,7 +441,6 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
 
 def environment(args: argparse.Namespace) -> Object:
     model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    head = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "nodes": args.nodes,
         "gpusPerNode": GPUS,
@@ -436,7 +448,6 @@ def environment(args: argparse.Namespace) -> Object:
         "seconds": args.seconds,
         "repeats": args.repeats,
         "before": args.before,
-        "after": head.stdout.strip(),
         "cpu": model.partition(":")[2].strip(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
@@ -444,6 +455,12 @@ def environment(args: argparse.Namespace) -> Object:
         "kopf": version("kopf"),
         "kubernetes": "1.37.0",
     }
+
+
+def _text(found: Object) -> str:
+    """JSON, with the runs of one figure on one line."""
+    text = json.dumps(found, indent=2)
+    return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text) + "\n"
 
 
 def main() -> None:
@@ -457,11 +474,11 @@ def main() -> None:
     parser.add_argument("--watch", choices=WATCHERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.watch:
-        asyncio.run(watch(args.watch))
+        asyncio.run(watch(args.watch, args.nodes))
         return
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            text = json.dumps(asyncio.run(run(args, Path(scratch))), indent=2) + "\n"
+            text = _text(asyncio.run(run(args, Path(scratch))))
         finally:
             if args.before:
                 subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller import gather
+from gpushare.controller.daemonset import mps_pod, template_of
 from gpushare.controller.metrics import OperatorMeters
-from gpushare.controller.mps_pods import mps_pod, template_of
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import Template
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, PODS
+from tests.unit.controller.listing import relist
 
 CREATED = "2026-01-01T00:00:00Z"
 DAEMON_SET = "gpushare-mps-a-uid-a"
@@ -108,7 +108,7 @@ class Rolling:
         await self.again()
 
     async def again(self) -> float | None:
-        await gather.relist(self.kube, self.reconciler.world, self.settings)
+        await relist(self.kube, self.reconciler)
         return await self.reconciler.once()
 
     def condition(self) -> tuple[str, str]:

@@ -7,11 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
-from gpushare.controller import gather
+from gpushare.controller import resync
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from tests.unit.controller.listing import relist
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -21,13 +22,13 @@ LABEL = "share.gpushare.dev/a"
 @pytest.fixture
 async def reconciler(kube: Any, settings: OperatorSettings) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-    await gather.relist(kube, reconciler.world, settings)
+    await relist(kube, reconciler)
     return reconciler
 
 
 async def restarted(kube: Any, settings: OperatorSettings) -> Reconciler:
     fresh = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-    await gather.relist(kube, fresh.world, settings)
+    await relist(kube, fresh)
     return fresh
 
 
@@ -48,7 +49,7 @@ async def tell(kube: Any, reconciler: Reconciler, **status: Any) -> None:
     node = kube.live(GPU_NODES, "n1")
     observed = {"observedGeneration": node["metadata"]["generation"]}
     kube.put(GPU_NODES, {**node, "status": node["status"] | observed | status})
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
 
 
 async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
@@ -82,7 +83,7 @@ async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
     kube: Any, version: str, served: bool, words: str
 ) -> None:
     kube.kubernetes, kube.serves_claims = version, served
-    told = await gather.no_claims(kube)
+    told = await resync.no_claims(kube)
     assert (words in told) if words else told == ""
 
 
@@ -167,7 +168,7 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
 async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
     del kube.objects[NODES.plural, "n1"], kube.objects[GPU_NODES.plural, "n1"]
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     assert kube.live(GPU_SHARES, "a")["status"]["conditions"][0]["reason"] == "NoMatchingNodes"
     assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects

@@ -19,7 +19,7 @@ from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
 from gpushare.cli.kubectl.answer import Report, Row, Section
 from gpushare.controller.fleet_cache import FleetCache
-from gpushare.controller.gather import no_claims, nvidia_dra_nodes
+from gpushare.controller.resync import read_once
 from gpushare.fleet import Snapshot
 from gpushare.fleet.assign import fleet_places
 from gpushare.fleet.conditions import verdicts
@@ -28,6 +28,7 @@ from gpushare.fleet.plan import standing_of
 from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
 from gpushare.fleet.share_summary import ShareSummary
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
+from gpushare.kube.reflector import ListWatch
 
 MANAGER = "kubectl-gpushare"
 
@@ -65,13 +66,11 @@ async def run(kube: Kube, args: argparse.Namespace) -> Report:
         accepted = await _dry_run(kube, wanted)
     except KubeError as error:
         raise PlanError(f"the API server refuses it: {error}") from None
-    world = FleetCache(lambda: None)
-    for resource in (GPU_SHARES, GPU_NODES, NODES):
-        answer = await kube.list_all(resource)
-        world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
-    world.slices_listed(await nvidia_dra_nodes(kube))
-    world.claims_served(await no_claims(kube))
-    return plan(world.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
+    cache = FleetCache(lambda: None)
+    await ListWatch(kube, GPU_NODES, cache.gpu_nodes).list_once()
+    await ListWatch(kube, NODES, cache.nodes).list_once()
+    await read_once(kube, cache)
+    return plan(cache.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
 
 
 async def _dry_run(kube: Kube, wanted: Object) -> Object:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.writes import MANAGER
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, Object
 from gpushare.kube.reflector import Reflector
 
 LOG = logging.getLogger(__name__)
-MANAGER = "gpushare-operator"
 RECHECK_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 DEBOUNCE_SECONDS = 0.2

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_cache import ClaimCache
-from gpushare.controller.claim_objects import RENDERED, claim_templates, device_classes, may_have_templates
+from gpushare.controller.claims.cache import ClaimCache
+from gpushare.controller.claims.objects import RENDERED, claim_templates, device_classes, may_have_templates
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import Write, WriteStage
+from gpushare.controller.writes import MANAGER, Write, WriteStage
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-from gpushare.kube.reflector import Key
+from gpushare.kube.store import Key
 
-MANAGER = "gpushare-operator"
 AT_ONCE = 200
 """Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller import certificates
-from gpushare.controller.certificates import bundle_patch, reconcile
+from gpushare.controller.webhook_certificates import keep as certificates
+from gpushare.controller.webhook_certificates.keep import bundle_patch, reconcile
 from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, KubeError, Object, Resource
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

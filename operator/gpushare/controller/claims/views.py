@@ -14,7 +14,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.api import names
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.controller.claim_cache import ClaimCache, allocation_results, requests_of
+from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
 from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object

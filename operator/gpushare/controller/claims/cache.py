@@ -18,7 +18,8 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
-from gpushare.kube.reflector import Key, Reflector
+from gpushare.kube.reflector import Reflector
+from gpushare.kube.store import Key
 
 _OURS = {"labelSelector": names.LABEL_SHARE}
 _SELECTORS: dict[Resource, dict[str, str]] = {
