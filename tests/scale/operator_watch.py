@@ -288,7 +288,7 @@ async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: i
             async def settled() -> bool:
                 if process.poll() is not None:
                     raise RuntimeError(f"the process ended with {process.returncode}: see {log}")
-                return await _assigned(kube, nodes) if "operator" in command else COMPLETE in log.read_text()
+                return await _assigned(kube, nodes) if "operator" in command else _is_complete(log)
 
             return await measure(kube, process.pid, nodes, settled, seconds)
         finally:
@@ -300,6 +300,10 @@ async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: i
                 process.wait()
     finally:
         await kube.close()
+
+
+def _is_complete(log: Path) -> bool:
+    return COMPLETE in log.read_text()
 
 
 async def _connected(plane: ControlPlane) -> Kube:

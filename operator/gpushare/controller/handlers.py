@@ -16,11 +16,12 @@ import kopf
 from gpushare.api import names
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
-from gpushare.kube.client import GPU_SHARES, connect
+from gpushare.kube.client import API_ERRORS, GPU_SHARES, connect
 from gpushare.metrics.endpoint import exposed
 
 STUCK_SECONDS = 300.0
 """A round of writes that takes longer hangs: each request in it has a limit of its own of 15 s."""
+RETRY_SECONDS = 5.0
 
 registry = kopf.OperatorRegistry()
 
@@ -41,6 +42,17 @@ async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.persistence.finalizer = f"{names.GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{names.GROUP}")
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{names.GROUP}")
+
+
+@kopf.on.startup(registry=registry)
+async def wait_for_crds(memo: kopf.Memo, **_: Any) -> None:
+    """kopf looks for the resources that it watches once, at its start."""
+    try:
+        served = await operator_of(memo).kube.served(GPU_SHARES)
+    except API_ERRORS as error:
+        raise kopf.TemporaryError(f"the API server does not answer: {error}", delay=RETRY_SECONDS) from None
+    if not served:
+        raise kopf.TemporaryError("the API server does not serve GpuShares (yet)", delay=RETRY_SECONDS)
 
 
 @kopf.on.startup(registry=registry)

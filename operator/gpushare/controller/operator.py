@@ -28,12 +28,12 @@ class Operator:
         self.leads = False
         """Whether the Lease is ours; a process that loses it ends."""
         self.ended = asyncio.Event()
-        self._kube = kube
+        self.kube = kube
         self._settings = settings
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        elector = Elector(self._kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
+        elector = Elector(self.kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
         self._task = asyncio.create_task(lead(elector, self._work), name="leader")
         self._task.add_done_callback(lambda _: self.ended.set())
 
@@ -52,7 +52,7 @@ class Operator:
         """Runs until cancelled; an error in any part ends all."""
         self.leads = True
         cache = self.reconciler.cache
-        watches = cache.watches(self._kube, self._settings.namespace)
+        watches = cache.watches(self.kube, self._settings.namespace)
         async with asyncio.TaskGroup() as tasks:
 
             def start(work: Coroutine[Any, Any, None], name: str) -> None:
@@ -60,13 +60,13 @@ class Operator:
 
             for watch in watches:
                 start(watch.run(), str(watch))
-            await resync.resync(self._kube, cache)
+            await resync.resync(self.kube, cache)
             for watch in watches:
                 await watch.synced.wait()
             LOG.info("the fleet is known; planning starts")
             start(self.reconciler.run(), "reconcile")
-            start(resync.keep_resyncing(self._kube, cache), "resync")
+            start(resync.keep_resyncing(self.kube, cache), "resync")
             if self._settings.certificates == "SelfSigned":
                 from gpushare.controller.webhook_certificates import keep
 
-                start(keep.run(self._kube, self._settings), "certificates")
+                start(keep.run(self.kube, self._settings), "certificates")

@@ -32,8 +32,12 @@ class Reconciler:
         settings: OperatorSettings,
         meters: OperatorMeters,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now`: the time of day; periods counted by it begin at times kept in the API, so restarts do not matter."""
+        """`now`: the time of day; periods counted by it begin at times kept in the API, so restarts do not matter.
+
+        `monotonic`: seconds, which back-off is counted by.
+        """
         self._wake = asyncio.Event()
         self.cache = FleetCache(self._wake.set)
         self.reports: Mapping[str, ShareReport] = {}
@@ -42,7 +46,7 @@ class Reconciler:
         self._meters = meters
         self._now = now
         self._kube = kube
-        self._applier = Applier(kube, self.cache, settings.pod_name, time.monotonic, meters)
+        self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters)
         self._since: float | None = None
 
     async def run(self) -> None:

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import aiohttp
-
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
+from gpushare.kube.client import CONNECTION_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
@@ -33,7 +31,12 @@ class Leftover:
 
 
 async def prepare(
-    kube: Kube, *, delete: bool, seconds: float, clock: Callable[[], float] = time.monotonic
+    kube: Kube,
+    *,
+    delete: bool,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    poll_seconds: float = POLL_SECONDS,
 ) -> str | None:
     """None: nothing is left and gpushare may go; else why not, and what to do.
 
@@ -54,12 +57,12 @@ async def prepare(
                 await kube.delete(GPU_SHARES, name)
                 deleted.add(name)
             why = _waits(left)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except CONNECTION_ERRORS as error:
             why = f"the API server cannot be asked: {error}"
-        if clock() + POLL_SECONDS > end:
+        if clock() + poll_seconds > end:
             return f"not uninstalled, since after {seconds:.0f} s there is still something to wait for. {why}"
         LOG.info("waiting: %s", why)
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll_seconds)
 
 
 async def _left(kube: Kube) -> Leftover:

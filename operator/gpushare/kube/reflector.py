@@ -22,19 +22,27 @@ LAST_BACKOFF = 15.0
 class _Following:
     """Watches one kind from some version on, and begins again whenever that breaks off."""
 
-    def __init__(self, kube: Kube, resource: Resource, namespace: str | None, selectors: dict[str, str]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        namespace: str | None,
+        selectors: dict[str, str],
+        first_backoff: float = FIRST_BACKOFF,
+    ) -> None:
         self._kube = kube
         self._resource = resource
         self._namespace = namespace
         self._selectors = selectors
+        self._first_backoff = first_backoff
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        backoff = FIRST_BACKOFF
+        backoff = self._first_backoff
         while True:
             try:
                 version = await self._begin()
-                backoff = FIRST_BACKOFF
+                backoff = self._first_backoff
                 while True:
                     version = await self._watch(version)
             except (*API_ERRORS, ValueError) as error:
@@ -133,16 +141,23 @@ def _whole(obj: Object) -> Object | None:
 
 
 class Follower(_Following):
-    """Tells what is made or changed from its start on, and keeps nothing: for a kind that may be many, such as events.
+    """Reports what is made or changed from its start on, and keeps nothing: for a kind that may be many, such as events.
 
-    Goes on where it was after a lost connection; what happened before an expired version is lost.
+    It resumes after a lost connection where it was; what happened before an expired version is lost.
     """
 
     def __init__(
-        self, kube: Kube, resource: Resource, seen: Callable[[Object], None], namespace: str, **selectors: str
+        self,
+        kube: Kube,
+        resource: Resource,
+        seen: Callable[[Object], None],
+        namespace: str,
+        *,
+        first_backoff: float = FIRST_BACKOFF,
+        **selectors: str,
     ) -> None:
-        """`seen` is called in the event loop and must not block."""
-        super().__init__(kube, resource, namespace, selectors)
+        """`seen` is called in the event loop and must not block. `first_backoff`: seconds after a broken watch."""
+        super().__init__(kube, resource, namespace, selectors, first_backoff)
         self._seen = seen
         self._last = ""
 

@@ -19,9 +19,24 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LABEL = "share.gpushare.dev/a"
 
 
+class Clock:
+    """Seconds that pass only when a test lets them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-async def reconciler(kube: Any, settings: OperatorSettings) -> Reconciler:
-    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def reconciler(kube: Any, settings: OperatorSettings, clock: Clock) -> Reconciler:
+    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW, clock)
     await relist(kube, reconciler)
     return reconciler
 
@@ -44,7 +59,7 @@ def daemon(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-async def tell(kube: Any, reconciler: Reconciler, **status: Any) -> None:
+async def report(kube: Any, reconciler: Reconciler, **status: Any) -> None:
     """The agent of n1 writes its status, having seen the latest assignments."""
     node = kube.live(GPU_NODES, "n1")
     observed = {"observedGeneration": node["metadata"]["generation"]}
@@ -108,7 +123,7 @@ async def test_a_restarted_operator_writes_nothing_that_differs(
 
 
 async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again(
-    kube: Any, reconciler: Reconciler
+    kube: Any, reconciler: Reconciler, clock: Clock
 ) -> None:
     kube.refused = {"patch nodes/n1"}
     again = await reconciler.once()
@@ -119,7 +134,7 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     await reconciler.once()
     assert kube.writes == [], "not before its back-off is over"
     kube.refused = set()
-    reconciler._applier._clock = lambda: 1e12
+    clock.now += 1.1
     assert await reconciler.once() is None
     assert kube.writes == ["patch nodes/n1"]
 
@@ -128,17 +143,17 @@ async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: Any, reconc
     await reconciler.once()
     edited = kube.live(DAEMON_SETS, DAEMON_SET)
     kube.put(DAEMON_SETS, edited | {"spec": edited["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     assert kube.live(DAEMON_SETS, DAEMON_SET)["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
-    await tell(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
+    await report(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
 
     await reconciler.once()
     leaving = {"uuid": "GPU-1", "share": "a", "draining": True, "waitingSince": "2026-03-01T00:00:00Z"}
@@ -147,18 +162,18 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     assert ready["reason"] == "Draining"
     assert ready["message"] == "1 slot on 1 GPU of node n1 is held; waiting for its container to end"
 
-    await tell(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
+    await report(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
     await reconciler.once()
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == []
     assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
 
     kube.writes.clear()
-    await tell(kube, reconciler, daemons=[])
+    await report(kube, reconciler, daemons=[])
     await reconciler.once()
     assert kube.writes == [f"delete daemonsets/{DAEMON_SET}", "patch nodes/n1"]
 
     kube.writes.clear()
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     assert kube.writes == ["apply gpushares/a"]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
@@ -178,12 +193,12 @@ async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(kube: A
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     kube.refused = {f"delete daemonsets/{DAEMON_SET}"}
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     assert await reconciler.once() is not None
     assert (GPU_SHARES.plural, "a") in kube.objects
 
@@ -193,7 +208,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
     status = kube.live(GPU_SHARES, "a")["status"]
     old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
     kube.put(GPU_SHARES, kube.live(GPU_SHARES, "a") | {"status": status | {"conditions": old}})
-    await tell(kube, reconciler, daemons=[daemon(inForce=None)])
+    await report(kube, reconciler, daemons=[daemon(inForce=None)])
     await reconciler.once()
     times = {item["type"]: item["lastTransitionTime"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert times["Ready"] == "2020-01-01T00:00:00Z", "still False, though for another reason"
@@ -202,7 +217,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
 
 async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
-    await tell(kube, reconciler, daemons=[daemon()])
+    await report(kube, reconciler, daemons=[daemon()])
     await reconciler.once()
     await reconciler.once()
     told = [(event["type"], event["reason"], event["regarding"]["name"]) for event in kube.events]
@@ -219,7 +234,7 @@ async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconcil
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, share | {"spec": share["spec"] | {"enforcement": "FromTheFuture"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     kube.writes.clear()
     assert await reconciler.once() is not None
     assert kube.writes == []

@@ -46,8 +46,8 @@ class CertificateSettings(Protocol):
         ...
 
 
-async def run(kube: Kube, settings: CertificateSettings) -> None:
-    """Until cancelled. Run it in the active operator only."""
+async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
+    """Runs until cancelled, in the active replica only."""
     wake = asyncio.Event()
     named = f"metadata.name={settings.webhook_configuration}"
     watches = [
@@ -71,7 +71,7 @@ async def run(kube: Kube, settings: CertificateSettings) -> None:
                 await asyncio.wait_for(wake.wait(), pause)
             except TimeoutError:
                 continue
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(debounce_seconds)
 
 
 async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
