@@ -44,7 +44,7 @@ class KubeError(Exception):
 CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 """The API server did not answer."""
 API_ERRORS = (KubeError, *CONNECTION_ERRORS)
-"""Everything that a request raises: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
+"""What a request raises: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
 
 
 @dataclass(frozen=True, slots=True)

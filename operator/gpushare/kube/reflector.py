@@ -141,7 +141,7 @@ def _whole(obj: Object) -> Object | None:
 
 
 class Follower(_Following):
-    """Reports what is made or changed from its start on, and keeps nothing: for a kind that may be many, such as events.
+    """Reports what is made or changed from its start on, and keeps nothing: for kinds of many objects, such as events.
 
     It resumes after a lost connection where it was; what happened before an expired version is lost.
     """

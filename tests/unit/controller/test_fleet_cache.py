@@ -62,7 +62,7 @@ def test_only_resources_of_which_there_are_some_count_as_offered(cache: Counted)
 def test_a_gpu_node_that_cannot_be_read_is_no_news(cache: Counted) -> None:
     cache.nodes.put(node(1))
     cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "2"}, "status": {"gpus": "none"}})
-    assert not cache.snapshot(EPOCH).nodes[0].has_news
+    assert not cache.snapshot(EPOCH).nodes[0].has_report
 
 
 def test_a_gpu_node_without_its_node_is_left_out(cache: Counted) -> None:
