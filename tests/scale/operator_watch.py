@@ -411,7 +411,8 @@ def operator_command() -> list[str]:
     return ["-m", "gpushare.cli.main", "operator", "--probe-port", "18080", "--simulation"]
 
 
-async def run(args: argparse.Namespace, scratch: Path) -> Object:
+async def run(args: argparse.Namespace, scratch: Path) -> None:
+    """The result is written after each repeat, so that a run that is broken off leaves those before."""
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await _connected(original)
@@ -432,14 +433,16 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
                 one = await measured(copy, command, tree, args.nodes, args.seconds, log)
             found[subject].append(one)
             print(f"{subject} {repeat + 1}/{args.repeats}: {json.dumps(one)}", file=sys.stderr, flush=True)
-    operators = {subject: summary(found[subject]) for subject in ("before", "after") if subject in found}
-    watchers = {subject: summary(found[subject]) for subject in WATCHERS if subject in found}
+        _write(args.out, result(found, sizes, environment(args)))
+
+
+def result(found: dict[str, list[Object]], sizes: Object, measured_on: Object) -> Object:
     return {
         "what": "python -m tests.scale.operator_watch; MiB and CPU seconds of one process, see its documentation",
-        "environment": environment(args),
+        "environment": measured_on,
         "objectBytes": sizes,
-        "operator": operators,
-        "watch": watchers,
+        "operator": {subject: summary(found[subject]) for subject in ("before", "after") if subject in found},
+        "watch": {subject: summary(found[subject]) for subject in WATCHERS if subject in found},
     }
 
 
@@ -450,7 +453,6 @@ def environment(args: argparse.Namespace) -> Object:
         "gpusPerNode": GPUS,
         "changesPerSecond": CHANGES_PER_SECOND,
         "seconds": args.seconds,
-        "repeats": args.repeats,
         "before": args.before,
         "cpu": model.partition(":")[2].strip(),
         "cores": os.cpu_count(),
@@ -461,10 +463,14 @@ def environment(args: argparse.Namespace) -> Object:
     }
 
 
-def _text(found: Object) -> str:
+def _write(out: Path | None, found: Object) -> None:
     """JSON, with the runs of one figure on one line."""
     text = json.dumps(found, indent=2)
-    return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text) + "\n"
+    text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text) + "\n"
+    if out is None:
+        print(text, end="", flush=True)
+    else:
+        out.write_text(text)
 
 
 def main() -> None:
@@ -482,15 +488,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            text = _text(asyncio.run(run(args, Path(scratch))))
+            asyncio.run(run(args, Path(scratch)))
         finally:
             if args.before:
                 subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text)
-    else:
-        print(text, end="")
 
 
 if __name__ == "__main__":

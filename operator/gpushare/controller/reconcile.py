@@ -22,6 +22,8 @@ from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.2
+PAUSE_PER_PLAN = 2.0
+"""A plan for a large fleet takes longer than DEBOUNCE_SECONDS: we plan during a third of the time at most."""
 UNREADABLE_SECONDS = 30.0
 
 
@@ -48,6 +50,8 @@ class Reconciler:
         self._kube = kube
         self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters)
         self._since: float | None = None
+        self._plan_seconds = 0.0
+        """How long the last plan took to make."""
 
     async def run(self) -> None:
         """Runs until cancelled. The cache must be complete."""
@@ -64,7 +68,7 @@ class Reconciler:
             except TimeoutError:
                 pass
             else:
-                await asyncio.sleep(DEBOUNCE_SECONDS)
+                await asyncio.sleep(max(DEBOUNCE_SECONDS, PAUSE_PER_PLAN * self._plan_seconds))
             self._wake.clear()
             retry = await self.once()
 
@@ -86,7 +90,9 @@ class Reconciler:
             self.cache.claims.follow(self._kube)
             self.cache.claims.check()
             snapshot = self.cache.snapshot(snapshot.now)
+        began = time.monotonic()
         planned = await asyncio.to_thread(plan, snapshot)
+        self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
         writes = differences(planned, snapshot, self.cache, self._settings, format_timestamp(snapshot.now))
         retry = await self._applier.run(writes)

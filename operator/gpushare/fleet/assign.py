@@ -76,7 +76,7 @@ def fleet_records(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
     def claimed(node: str, uuid: str, holder: str | None) -> bool:
         if snapshot.allocated is None:
             return holder in by_claims
-        return (node, device_name(uuid)) in snapshot.allocated
+        return bool(snapshot.allocated) and (node, device_name(uuid)) in snapshot.allocated
 
     return {
         node.name: gpu_records(node, partial(claimed, node.name))

@@ -10,7 +10,7 @@ changes again. A pod that cannot have clients is replaced first, so that a templ
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -84,11 +84,8 @@ class Rollout:
     paused: frozenset[str] = frozenset()
     expired: frozenset[str] = frozenset()
     replaced: tuple[MpsPod, ...] = ()
-
-    @property
-    def waiting(self) -> Mapping[str, datetime]:
-        """Nodes whose pod is outdated, and since when it waits."""
-        return {entry.node.name: entry.since for entry in self.entries if entry.outdated}
+    waiting: Mapping[str, datetime] = field(default_factory=dict)
+    """Nodes whose pod is outdated, and since when it waits."""
 
 
 def rollouts(
@@ -122,10 +119,11 @@ def _entries(
 ) -> Iterable[NodeRollout]:
     pods = {pod.node: pod for pod in sorted(snapshot.pods, key=_latest_last) if pod.share == share.name}
     for node in sorted(snapshot.nodes, key=lambda node: node.name):
-        kept = tuple(record for record in fleet[node.name] if owner_of.get(record.key) == share.name)
+        found = [(record, owner_of.get(record.key) == share.name) for record in fleet[node.name]]
+        kept = tuple(record for record, stays in found if stays)
         if kept:
-            others = (record for record in fleet[node.name] if record.holder == share.name and record not in kept)
-            yield _entry(share, template, node, pods.get(node.name), kept, tuple(others), snapshot.now)
+            others = tuple(record for record, stays in found if not stays and record.holder == share.name)
+            yield _entry(share, template, node, pods.get(node.name), kept, others, snapshot.now)
 
 
 def _latest_last(pod: MpsPod) -> tuple[bool, datetime, str]:
@@ -201,6 +199,7 @@ def _decide(entries: tuple[NodeRollout, ...], template: Template, now: datetime)
         frozenset(entry.node.name for entry in paused),
         frozenset(entry.node.name for entry in paused if not entry.idle and _over(entry, now)),
         tuple(entry.pod for entry in replaced if entry.pod is not None),
+        {entry.node.name: entry.since for entry in entries if entry.outdated},
     )
 
 
