@@ -1,4 +1,4 @@
-"""Sends writes, stage by stage. One that fails holds up only what depends on it, and is tried again with back-off.
+"""Sends writes, stage by stage. A write that fails delays only those that depend on it; it is retried with back-off.
 
 Guarantees: every answer goes into the cache at once, so that the next plan does not repeat the write before its watch
 event arrives.

@@ -1,4 +1,4 @@
-"""The DaemonSet of a share, which is one MPS pod on each node that has a GPU of it; and both read back. Pure.
+"""The DaemonSet of a share, which makes one MPS pod on each node with a GPU of the share; and both as read back. Pure.
 
 It depends on nothing of the share but its name: a change of the share's limits must never change a pod template. And
 it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `fleet.rollout` decides when.
@@ -21,7 +21,7 @@ from gpushare.fleet import MpsPod, Template
 from gpushare.kube.client import Object
 
 RENDERED = f"{names.GROUP}/rendered"
-"""Annotation with the hash of what we applied: tells apart an upgrade of ours, which may also remove fields."""
+"""Annotation with the hash of what we applied: a new release may change it, and may also remove fields."""
 
 TMP_SIZE = "64Mi"
 MPS_LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "mps"}
@@ -63,7 +63,7 @@ def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
 
 
 def _template(share: str, labels: Object, settings: OperatorSettings) -> Object:
-    """A pod tells by its annotation what it was made from, so that one that is outdated is known without a history."""
+    """A pod's annotation names the template it was made from, so an outdated pod is recognized without a history."""
     annotations = {names.ANNOTATION_DRIVER_ROOT: settings.driver_root}
     template: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(share, settings)}
     annotations[names.ANNOTATION_TEMPLATE] = _digest(template)
@@ -165,7 +165,7 @@ def mps_pod(pod: Object) -> tuple[str, MpsPod] | None:
 
 
 def _intended_node(spec: Object) -> str:
-    """The DaemonSet controller names a pod's node in its affinity; the scheduler binds it later, or cannot."""
+    """The DaemonSet controller names a pod's node in its affinity; the scheduler may bind the pod later, or never."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     for term in required.get("nodeSelectorTerms") or ():

@@ -1,6 +1,6 @@
-"""ResourceSlices and ResourceClaims as the API server shows them, read into what the fleet decides on. Pure.
+"""ResourceSlices and ResourceClaims, read from the API's objects into the fleet's input. Pure.
 
-What cannot be read is left out: it was made by another release, or is not for us.
+Objects that cannot be read are left out: they were made by another release, or are not for us.
 """
 
 import math
@@ -21,7 +21,7 @@ from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 
 
 def demand(claims: ClaimCache) -> Demand:
-    """Empty while it is not known."""
+    """Empty until everything has been listed."""
     if not claims.known:
         return Demand()
     slices, objects = claims.all(RESOURCE_SLICES).values(), claims.all(RESOURCE_CLAIMS).values()
