@@ -1,13 +1,12 @@
 """The operator's copy of the cluster, from which a snapshot for a plan is taken.
 
-GpuShares come from kopf (`handlers`); of Nodes, GpuNodes, DaemonSets and MPS pods there may be thousands, so `follow`
-watches them only while this replica leads, and only what a plan reads is kept of each (docs/decisions/0001-kopf.md).
+GpuShares come from kopf (`handlers`). Of Nodes, GpuNodes and MPS pods there may be thousands, so they are watched only
+while this replica leads (`operator`), and only what a plan reads is kept of each (docs/decisions/0001-kopf.md).
 
 Guarantees: those of kube.store. `changed` is called when something that matters to a plan changed, and only then: the
 heartbeats of Nodes and the counts of DaemonSets do not count.
 """
 
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable
@@ -110,12 +109,6 @@ class FleetCache:
             ListWatch(kube, DAEMON_SETS, self.daemon_sets, namespace),
             ListWatch(kube, PODS, self.mps_pods, namespace, labelSelector=MPS_SELECTOR),
         ]
-
-    async def follow(self, kube: Kube, namespace: str) -> None:
-        """Watches until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for watch in self.watches(kube, namespace):
-                tasks.create_task(watch.run())
 
     def observe(self, resource: Resource, answer: Object) -> None:
         """The answer to a write of ours."""

@@ -20,7 +20,7 @@ REQUEST = "gpu"
 
 
 def device_classes(share: GpuShare) -> list[Object]:
-    """Apply configurations, the share's own class first; empty while it is being deleted or if not delivered by claims."""
+    """Apply configurations, the share's own class first; empty if it is being deleted or not delivered by claims."""
     if not share.by_claims or share.deleting:
         return []
     own = _class(share, names.device_class(share.name))
