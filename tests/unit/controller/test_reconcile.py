@@ -7,7 +7,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
-from gpushare.controller import resync
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
@@ -81,25 +80,6 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
     assert kube.live(GPU_SHARES, "a")["metadata"]["finalizers"] == [FINALIZER]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu", LABEL: "true"}
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
-
-
-@pytest.mark.parametrize(
-    ("version", "served", "words"),
-    [
-        ("v1.37.0", True, ""),
-        ("v1.36.0-gke.100", True, ""),
-        ("v2.0.1", True, ""),
-        ("v1.35.9", True, "needs Kubernetes 1.36 or newer, and this cluster has v1.35.9"),
-        ("v1.37.0", False, "does not serve resource.k8s.io/v1"),
-        ("of its own kind", True, ""),
-    ],
-)
-async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
-    kube: Any, version: str, served: bool, words: str
-) -> None:
-    kube.kubernetes, kube.serves_claims = version, served
-    told = await resync.no_claims(kube)
-    assert (words in told) if words else told == ""
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Reconciler) -> None:
