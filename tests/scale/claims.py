@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_objects import device_classes
-from gpushare.controller.claim_views import claim as read_claim
-from gpushare.controller.claim_views import devices as read_devices
+from gpushare.controller.claims.objects import device_classes
+from gpushare.controller.claims.views import claim as read_claim
+from gpushare.controller.claims.views import devices as read_devices
 from gpushare.fleet.pending import consumption
 from gpushare.kube.client import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kube, Object, connect
 

@@ -6,6 +6,7 @@ defines them. `16GB` is no Kubernetes quantity and is refused with the suggestio
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 MIB = 1024 * 1024
 
@@ -28,6 +29,7 @@ _MISTAKES = {
 }
 
 
+@lru_cache(maxsize=1024)
 def parse_memory(text: str) -> int:
     """Bytes of a quantity such as `16Gi`, `1536Mi`, `1.5Gi`, `2G` or `1073741824`.
 

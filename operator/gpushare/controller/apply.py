@@ -1,7 +1,7 @@
-"""Sends writes, stage by stage. One that fails holds up only what depends on it, and is tried again with back-off.
+"""Sends writes, stage by stage. A write that fails delays only those that depend on it; it is retried with back-off.
 
-Guarantees: every answer goes into the world at once, so that the next plan does not repeat the write while its watch
-event is still on the way.
+Guarantees: every answer goes into the cache at once, so that the next plan does not repeat the write before its watch
+event arrives.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ from itertools import groupby
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
-from gpushare.controller.differences import MANAGER
 from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
-from gpushare.controller.writes import Note, Write, WriteStage
+from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
 from gpushare.fleet.pending import Pending
-from gpushare.kube.client import API_ERRORS, GPU_SHARES, Kube, Object
+from gpushare.kube.client import API_ERRORS, Kube, Object
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.events import Event, reference
 
@@ -29,24 +28,24 @@ LAST_BACKOFF = 300.0
 
 class Applier:
     def __init__(
-        self, kube: Kube, world: FleetCache, instance: str, clock: Callable[[], float], meters: OperatorMeters
+        self, kube: Kube, cache: FleetCache, instance: str, clock: Callable[[], float], meters: OperatorMeters
     ) -> None:
         """`instance`: who reports the events. `clock`: seconds, monotonic."""
         self._kube = kube
-        self._world = world
+        self._cache = cache
         self._clock = clock
         self._meters = meters
-        self._announcer = EventRecorder(kube, MANAGER, instance, clock)
-        self._told: dict[str, Object] = {}
-        """Claims told of, by uid."""
+        self._recorder = EventRecorder(kube, MANAGER, instance, clock)
+        self._pending: dict[str, Object] = {}
+        """References to the claims that an event was recorded about, by uid."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._retries: dict[tuple[str, str, str], tuple[float, float]] = {}
         """By write: (when it may be tried again, the back-off that this was)."""
 
     async def run(self, writes: list[Write]) -> float | None:
         """Seconds until a write that failed should be tried again, or None when nothing is left to do."""
-        wanted = {write.key for write in writes}
-        self._retries = {key: value for key, value in self._retries.items() if key in wanted}
+        current = {write.key for write in writes}
+        self._retries = {key: value for key, value in self._retries.items() if key in current}
         stuck: set[str] = set()
         for _, group in groupby(writes, key=lambda write: write.stage):
             due = [write for write in group if not self._held_up(write, stuck)]
@@ -58,7 +57,7 @@ class Applier:
         return max(0.0, min(when for when, _ in self._retries.values()) - self._clock())
 
     def _held_up(self, write: Write, stuck: set[str]) -> bool:
-        """Waiting for its back-off, or the release of a share of which something is still there."""
+        """It waits for its back-off, or it would release a share some of whose objects still exist."""
         when, _ = self._retries.get(write.key, (0.0, 0.0))
         if when > self._clock():
             stuck |= write.shares
@@ -77,7 +76,7 @@ class Applier:
             self._retries.pop(write.key, None)
             LOG.info("%s", write)
             for note in write.notes:
-                self._tell(note)
+                self._record(note)
             return True
 
     def _failed(self, write: Write, error: Exception) -> None:
@@ -97,32 +96,33 @@ class Applier:
                     namespace=write.namespace,
                     subresource=write.subresource,
                 )
-                self._world.applied(write.resource, answer)
+                self._cache.applied(write.resource, answer)
             case "merge":
                 answer = await self._kube.patch(
                     write.resource, write.name, write.body, manager=write.manager, namespace=write.namespace
                 )
-                self._world.observe(write.resource, answer)
+                self._cache.observe(write.resource, answer)
             case "delete":
                 await self._kube.delete(write.resource, write.name, namespace=write.namespace, uid=write.uid)
 
-    def tell(self, pending: Sequence[Pending]) -> None:
-        """An event on each claim that fits nowhere, once for each capacity that lacks."""
-        about = {item.claim.uid: _reference(item) for item in pending}
-        for uid in self._told.keys() - about.keys():
-            self._announcer.resolve(self._told[uid], EventReason.CLAIM_PENDING)
-        self._told = about
+    def report(self, pending: Sequence[Pending]) -> None:
+        """An event on each claim that fits nowhere, once for each capacity that is short."""
+        references = {item.claim.uid: _reference(item) for item in pending}
+        for uid in self._pending.keys() - references.keys():
+            self._recorder.resolve(self._pending[uid], EventReason.CLAIM_PENDING)
+        self._pending = references
         for item in pending:
-            regarding = about[item.claim.uid]
-            news = Event(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
-            self._announcer.record(news)
+            regarding = references[item.claim.uid]
+            event = Event(regarding, "Warning", EventReason.CLAIM_PENDING, "Schedule", item.message, key=item.key)
+            self._recorder.record(event)
 
-    def _tell(self, note: Note) -> None:
-        share = self._world.get(GPU_SHARES, note.share)
-        if share is None:
+    def _record(self, note: Note) -> None:
+        known = self._cache.shares.get(note.share)
+        if known is None:
             return
+        share = {"metadata": {"name": known.name, "uid": known.uid}}
         regarding = reference(share, names.API_VERSION, "GpuShare")
-        self._announcer.record(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+        self._recorder.record(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
 
 
 def _reference(item: Pending) -> Object:

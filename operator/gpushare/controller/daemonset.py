@@ -1,4 +1,4 @@
-"""The DaemonSet of a share: one MPS pod on each node that has a GPU of it.
+"""The DaemonSet of a share, which makes one MPS pod on each node with a GPU of the share; and both as read back. Pure.
 
 It depends on nothing of the share but its name: a change of the share's limits must never change a pod template. And
 it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `fleet.rollout` decides when.
@@ -11,18 +11,31 @@ It has no ownerReference: deleting a share in the foreground would end its daemo
 
 import hashlib
 import json
-from typing import Any
+from datetime import UTC, datetime
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
-
-Object = dict[str, Any]
+from gpushare.fleet import MpsPod, Template
+from gpushare.kube.client import Object
 
 RENDERED = f"{names.GROUP}/rendered"
-"""Annotation with the hash of what we applied: tells apart an upgrade of ours, which may also remove fields."""
+"""Annotation with the hash of what we applied: a new release may change it, and may also remove fields."""
 
 TMP_SIZE = "64Mi"
+MPS_LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "mps"}
+MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
+STUCK = (
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+"""Reasons of the kubelet that a pod shows only after it has tried."""
 
 
 def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
@@ -50,7 +63,7 @@ def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
 
 
 def _template(share: str, labels: Object, settings: OperatorSettings) -> Object:
-    """A pod tells by its annotation what it was made from, so that one that is outdated is known without a history."""
+    """A pod's annotation names the template it was made from, so an outdated pod is recognized without a history."""
     annotations = {names.ANNOTATION_DRIVER_ROOT: settings.driver_root}
     template: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(share, settings)}
     annotations[names.ANNOTATION_TEMPLATE] = _digest(template)
@@ -113,3 +126,68 @@ def _container(share: str, settings: OperatorSettings) -> Object:
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private tmpfs of bounded size
         ],
     }
+
+
+def template_of(daemon_set: Object) -> Template | None:
+    """None for a DaemonSet of a release without the annotation, or for one that is being deleted."""
+    metadata = daemon_set["metadata"]
+    annotations = daemon_set.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}
+    digest = annotations.get(names.ANNOTATION_TEMPLATE)
+    if digest is None or metadata.get("deletionTimestamp"):
+        return None
+    seen = (daemon_set.get("status") or {}).get("observedGeneration", 0)
+    return Template(digest, observed=seen >= metadata.get("generation", 0))
+
+
+def mps_pod(pod: Object) -> tuple[str, MpsPod] | None:
+    """(its DaemonSet's name, the pod); None where it is on no node yet."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    owner = next((item["name"] for item in metadata.get("ownerReferences") or () if item.get("controller")), "")
+    node = spec.get("nodeName") or _intended_node(spec)
+    if not node:
+        return None
+    state = next((item.get("state") or {} for item in status.get("containerStatuses") or ()), {})
+    running = state.get("running")
+    trouble, stuck = ("", False) if running is not None else _trouble(state, status)
+    began = running.get("startedAt") if running else None
+    return owner, MpsPod(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        share=(metadata.get("labels") or {}).get(f"{names.GROUP}/share", ""),
+        node=node,
+        template=(metadata.get("annotations") or {}).get(names.ANNOTATION_TEMPLATE, ""),
+        since=_moment(began or metadata.get("creationTimestamp")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        running=running is not None,
+        trouble=trouble,
+        stuck=stuck,
+    )
+
+
+def _intended_node(spec: Object) -> str:
+    """The DaemonSet controller names a pod's node in its affinity; the scheduler may bind the pod later, or never."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
+    return ""
+
+
+def _trouble(state: Object, status: Object) -> tuple[str, bool]:
+    waiting = state.get("waiting") or state.get("terminated") or {}
+    if waiting.get("reason") in STUCK:
+        return _sentence(waiting), True
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _sentence(condition), False
+    return _sentence(waiting), False
+
+
+def _sentence(reported: Object) -> str:
+    return ": ".join(part for part in (reported.get("reason"), reported.get("message")) if part)
+
+
+def _moment(text: str | None) -> datetime:
+    return parse_timestamp(text) if text else datetime.fromtimestamp(0, UTC)

@@ -1,25 +1,25 @@
-"""What differs between the fleet as planned and as it is: the writes that close the gap, and no others.
+"""The writes that turn the current fleet into the planned one, and no others. Pure.
 
-Pure: the live objects are compared, never asked for. A fleet that is as planned gives no writes.
+Guarantees: only the cache is compared, nothing is requested; a fleet that matches its plan gives no writes. A
+condition keeps its time as long as its status stays the same.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from gpushare.api import names
-from gpushare.api.conditions import EventReason
+from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_differences import claim_writes, shares_with_objects
+from gpushare.api.meta import Condition
+from gpushare.controller.claims.differences import claim_writes, shares_with_objects
 from gpushare.controller.daemonset import RENDERED, daemon_set
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.fleet_cache import FleetCache, KnownShare
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.statuses import status_write
-from gpushare.controller.writes import Note, Write, WriteStage
-from gpushare.fleet import FleetPlan, Snapshot
+from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
+from gpushare.fleet import FleetPlan, RefusalVerdict, ShareReport, Snapshot
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object
 
-MANAGER = "gpushare-operator"
 FINALIZER_MANAGER = "gpushare-operator-finalizer"
 """A manager of its own: applying without the finalizer removes it, and must remove nothing else."""
 
@@ -30,47 +30,53 @@ MOVES = {
     EventReason.GPU_RELEASED: "this share has given back",
     EventReason.MAX_WAIT_EXPIRED: "maxWait is over; for the change that waits, clients are ended on",
 }
-"""Reasons of events about a GPU, and how they are told."""
+"""Reasons of events about a GPU, and their texts."""
+NOT_A_PROBLEM = (
+    ShareReason.DRAINING,
+    ShareReason.RELEASING,
+    ShareReason.WAITING_FOR_CLIENTS,
+    ShareReason.ROLLING_OUT,
+)
+"""Reasons for a condition that is not True though nothing is wrong."""
 
 
 def differences(
-    plan: FleetPlan, snapshot: Snapshot, world: FleetCache, settings: OperatorSettings, now: str
+    plan: FleetPlan, snapshot: Snapshot, cache: FleetCache, settings: OperatorSettings, now: str
 ) -> list[Write]:
     """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
     shares = {share.name: share for share in snapshot.shares}
     writes = [
-        *_finalizers(plan, shares, world),
-        *claim_writes(() if snapshot.no_claims else snapshot.shares, world.claims, settings),
-        *_daemon_sets(plan, shares, world, settings),
-        *_labels(plan, world),
-        *_assignments(plan, world),
+        *_finalizers(plan, shares, cache),
+        *claim_writes(() if snapshot.no_claims else snapshot.shares, cache.claims, settings),
+        *_daemon_sets(plan, shares, cache, settings),
+        *_labels(plan, cache),
+        *_assignments(plan, cache),
         *_replacements(plan, settings),
-        *_statuses(plan, world, now),
+        *_statuses(plan, cache, now),
     ]
     return sorted(writes, key=lambda write: (write.stage, write.name))
 
 
-def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], world: FleetCache) -> Iterable[Write]:
+def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
-    for name in plan.released - _with_daemon_set(world) - _with_label(world) - shares_with_objects(world.claims):
-        if shares[name].by_claims and world.claims.followed and not world.claims.known:
+    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_objects(cache.claims):
+        if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _finalizer(shares[name], WriteStage.RELEASE, [])
 
 
-def _with_daemon_set(world: FleetCache) -> set[str]:
-    labels = (known["metadata"].get("labels") or {} for known in world.all(DAEMON_SETS).values())
-    return {item[names.LABEL_SHARE] for item in labels if names.LABEL_SHARE in item}
+def _with_daemon_set(cache: FleetCache) -> set[str]:
+    return {known.share for known in cache.daemon_sets.objects.values() if known.share}
 
 
-def _with_label(world: FleetCache) -> set[str]:
-    labels = (key for node in world.all(NODES).values() for key in node["metadata"].get("labels") or {})
+def _with_label(cache: FleetCache) -> set[str]:
+    labels = (key for node in cache.nodes.objects.values() for key in node.labels)
     return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
 def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Write:
-    """With the uid, so that an apply that comes late cannot create the share again."""
+    """With the uid, so that an apply that arrives late cannot create the share again."""
     body: Object = {
         "apiVersion": names.API_VERSION,
         "kind": "GpuShare",
@@ -82,23 +88,22 @@ def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Wri
 
 
 def _daemon_sets(
-    plan: FleetPlan, shares: Mapping[str, GpuShare], world: FleetCache, settings: OperatorSettings
+    plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, settings: OperatorSettings
 ) -> Iterable[Write]:
     """A live share keeps its DaemonSet: one made again by that name gets no pod while an old one still ends."""
-    live = world.all(DAEMON_SETS)
-    rendered = {share: daemon_set(shares[share], settings) for share in plan.daemon_sets & shares.keys()}
+    current = {name: known for (_, name), known in cache.daemon_sets.objects.items()}
+    desired = {share: daemon_set(shares[share], settings) for share in plan.daemon_sets & shares.keys()}
     kept = {
         names.daemonset_name(name, share.metadata.uid) for name, share in shares.items() if name not in plan.released
     }
-    for share, body in rendered.items():
-        name = body["metadata"]["name"]
-        present = live.get(name)
-        if present is None or _rendered(present) != _rendered(body) or world.touched(DAEMON_SETS, present):
+    for share, body in desired.items():
+        name, rendered = body["metadata"]["name"], body["metadata"]["annotations"][RENDERED]
+        known = current.get(name)
+        if known is None or known.rendered != rendered or not cache.is_as_applied(name, known):
             yield _daemon_set_write(WriteStage.RUN, "apply", name, body, share, settings)
-    for name, known in live.items():
-        owner = (known["metadata"].get("labels") or {}).get(names.LABEL_SHARE)
-        if owner and name not in kept and not known["metadata"].get("deletionTimestamp"):
-            yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, owner, settings)
+    for name, known in current.items():
+        if known.share and name not in kept and not known.deleting:
+            yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, known.share, settings)
 
 
 def _daemon_set_write(
@@ -116,20 +121,15 @@ def _daemon_set_write(
     )
 
 
-def _rendered(obj: Object) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
-
-
-def _labels(plan: FleetPlan, world: FleetCache) -> Iterable[Write]:
+def _labels(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
     for node, shares in plan.labels.items():
-        known = world.get(NODES, node)
+        known = cache.nodes.get(node)
         if known is None:
             continue
-        labels = known["metadata"].get("labels") or {}
-        present = {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
-        wanted = {names.node_label(share) for share in shares}
-        patch: dict[str, str | None] = {key: "true" for key in wanted if labels.get(key) != "true"}
-        patch |= dict.fromkeys(present - wanted)
+        current = {key for key in known.labels if key.startswith(names.NODE_LABEL_PREFIX)}
+        desired = {names.node_label(share) for share in shares}
+        patch: dict[str, str | None] = {key: "true" for key in desired if known.labels.get(key) != "true"}
+        patch |= dict.fromkeys(current - desired)
         if patch:
             concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
             # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.
@@ -138,17 +138,17 @@ def _labels(plan: FleetPlan, world: FleetCache) -> Iterable[Write]:
             yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
 
 
-def _assignments(plan: FleetPlan, world: FleetCache) -> Iterable[Write]:
-    for node, wanted in plan.assignments.items():
-        known = world.get(GPU_NODES, node)
+def _assignments(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
+    for node, desired in plan.assignments.items():
+        known = cache.gpu_nodes.get(node)
         if known is None:
             continue
-        listed = (known.get("spec") or {}).get("assignments")
-        before = None if listed is None else {item["uuid"]: Assignment.model_validate(item) for item in listed}
-        after = {item.uuid: item for item in wanted}
+        current = known.spec.assignments
+        before = None if current is None else {item.uuid: item for item in current}
+        after = {item.uuid: item for item in desired}
         if before == after:
             continue
-        body = {"spec": {"assignments": [_assignment(item) for item in wanted]}}
+        body = {"spec": {"assignments": [_assignment(item) for item in desired]}}
         notes = tuple(_moves(node, before or {}, after))
         yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
 
@@ -158,7 +158,7 @@ def _assignment(item: Assignment) -> Object:
 
 
 def _replacements(plan: FleetPlan, settings: OperatorSettings) -> Iterable[Write]:
-    """Deleted rather than evicted: an eviction would ask budgets that know nothing of the clients that we wait for."""
+    """Deleted rather than evicted: disruption budgets know nothing of the clients that we wait for."""
     for pod in plan.replaced:
         text = f"node {pod.node}: MPS pod {pod.name} makes way for one of the present image and settings"
         yield Write(
@@ -191,10 +191,66 @@ def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assi
         yield Note(share, kind, reason, "Assign", f"node {node}: {MOVES[reason]} {', '.join(uuids)}")
 
 
-def _statuses(plan: FleetPlan, world: FleetCache, now: str) -> Iterable[Write]:
+def _statuses(plan: FleetPlan, cache: FleetCache, now: str) -> Iterable[Write]:
     for name, report in plan.reports.items():
-        known = world.get(GPU_SHARES, name)
+        known = cache.shares.get(name)
         if known is not None and name not in plan.released:
-            write = status_write(known, report, now, MANAGER)
+            write = _status_write(known, report, now)
             if write is not None:
                 yield write
+
+
+def _status_write(known: KnownShare, report: ShareReport, now: str) -> Write | None:
+    """None where the status is as reported already."""
+    before = {item["type"]: item for item in known.status.get("conditions") or []}
+    conditions = [_condition(verdict, before, report.counts.observed_generation, now) for verdict in report.verdicts]
+    status = report.counts.model_copy(update={"conditions": conditions}).wire()
+    if status == known.status:
+        return None
+    # Without the uid an apply that arrives late would change another share of the same name.
+    metadata = {"name": known.name, "uid": known.uid}
+    body = {"apiVersion": names.API_VERSION, "kind": "GpuShare", "metadata": metadata, "status": status}
+    return Write(
+        WriteStage.REPORT,
+        "apply",
+        GPU_SHARES,
+        known.name,
+        body,
+        subresource="status",
+        manager=MANAGER,
+        shares=frozenset([known.name]),
+        notes=_notes(known.name, report.verdicts, before),
+    )
+
+
+def _condition(verdict: RefusalVerdict, before: Mapping[str, Object], generation: int, now: str) -> Condition:
+    old = before.get(verdict.type, {})
+    since = old.get("lastTransitionTime") if old.get("status") == verdict.status else None
+    return Condition(
+        type=verdict.type,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message,
+        last_transition_time=since or now,
+        observed_generation=generation,
+    )
+
+
+def _notes(share: str, verdicts: tuple[RefusalVerdict, ...], before: Mapping[str, Object]) -> tuple[Note, ...]:
+    """One event whenever the reason of Ready changes, or that of DaemonsCurrent while the share lives."""
+    return tuple(
+        Note(share, "Normal" if _is_normal(verdict) else "Warning", verdict.reason, "Reconcile", verdict.message)
+        for verdict in verdicts
+        if before.get(verdict.type, {}).get("reason") != verdict.reason and _is_announced(verdict, before)
+    )
+
+
+def _is_announced(verdict: RefusalVerdict, before: Mapping[str, Object]) -> bool:
+    if verdict.type is ConditionType.DAEMONS_CURRENT:
+        began_well = verdict.type not in before and verdict.status == "True"
+        return verdict.reason is not ShareReason.RELEASING and not began_well
+    return verdict.type is ConditionType.READY
+
+
+def _is_normal(verdict: RefusalVerdict) -> bool:
+    return verdict.status == "True" or verdict.reason in NOT_A_PROBLEM

@@ -1,12 +1,16 @@
-"""What the operator knows of the cluster: a cache that watches fill and from which a snapshot is taken.
+"""The operator's copy of the cluster, from which a snapshot for a plan is taken.
 
-Guarantees: an object only ever gets newer (an event that comes late changes nothing); `relisted` also drops what was
-deleted while no watch ran. `changed` is called when something that matters to a plan changed, and only then: the
+GpuShares come from kopf (`handlers`). Of Nodes, GpuNodes and MPS pods there may be thousands, so they are watched only
+while this replica leads (`operator`), and only what a plan reads is kept of each (docs/decisions/0001-kopf.md).
+
+Guarantees: those of kube.store. `changed` is called when something that matters to a plan changed, and only then: the
 heartbeats of Nodes and the counts of DaemonSets do not count.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,118 +19,132 @@ from pydantic import ValidationError
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_cache import ClaimCache
-from gpushare.controller.claim_views import demand
-from gpushare.controller.mps_pods import mps_pod, template_of
+from gpushare.controller.claims.cache import ClaimCache
+from gpushare.controller.claims.views import demand
+from gpushare.controller.daemonset import MPS_SELECTOR, RENDERED, mps_pod, template_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
-from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
+from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object, Resource
+from gpushare.kube.reflector import ListWatch
+from gpushare.kube.store import Store
 
 LOG = logging.getLogger(__name__)
-WATCHED = (GPU_SHARES, GPU_NODES, NODES, DAEMON_SETS, PODS)
-"""DaemonSets and pods: those of our namespace, of pods the MPS ones alone."""
+GPU_NODE_STATUS = (
+    "observedGeneration",
+    "simulated",
+    "clientCeiling",
+    "computeModes",
+    "gpus",
+    "daemons",
+    "holders",
+    "foreignHolders",
+    "findings",
+)
+"""What a plan reads of a GpuNode's status."""
 
 
 class UnreadableError(Exception):
-    """A GpuShare that we cannot read: planning without it would take its GPUs away."""
+    """A GpuShare that cannot be read: planning without it would take its GPUs away."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownShare:
+    """`share` is None where the object cannot be read; `error` says why. `status`: as it is in the API."""
+
+    name: str
+    uid: str
+    share: GpuShare | None
+    error: str = ""
+    status: Object = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """`allocatable`: the names of the resources of which the node offers more than zero."""
+
+    labels: dict[str, str]
+    ready: bool
+    allocatable: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDaemonSet:
+    """`share`: of its label. `rendered`: the hash of what we applied. `template`: None while it cannot make pods."""
+
+    generation: int
+    share: str
+    rendered: str
+    deleting: bool
+    template: Template | None
 
 
 class FleetCache:
     def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed` is called in the event loop and must not block."""
         self.changed = changed
+        self.shares = Store(known_share, changed)
+        self.nodes = Store(known_node, changed)
+        self.gpu_nodes = Store(known_gpu_node, changed)
+        self.daemon_sets = Store(known_daemon_set, changed)
+        self.mps_pods = Store(mps_pod, changed)
         self.claims = ClaimCache(changed)
         self.nvidia_dra_nodes: frozenset[str] = frozenset()
+        """Nodes on which NVIDIA's DRA driver offers GPUs."""
         self.no_claims = ""
         """Why the cluster cannot deliver by ResourceClaim; empty where it can."""
-        self._objects: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
-        self._views: dict[tuple[str, str], Any] = {}
-        """Parsed once per version: (plural, name) -> what a snapshot takes of it."""
-        self._tombstones: dict[tuple[str, str], int] = {}
-        """Versions of deletions since the last list: an answer that comes after its object's end changes nothing."""
-        self._applied: dict[tuple[str, str], int] = {}
-        """Generations that our own applies led to."""
+        self._stores: dict[Resource, Store[Any]] = {
+            GPU_SHARES: self.shares,
+            NODES: self.nodes,
+            GPU_NODES: self.gpu_nodes,
+            DAEMON_SETS: self.daemon_sets,
+            PODS: self.mps_pods,
+        }
+        self._applied: dict[str, int] = {}
+        """The generation that our last apply of a DaemonSet led to, by name."""
 
-    def get(self, resource: Resource, name: str) -> Object | None:
-        return self._objects[resource.plural].get(name)
+    def watches(self, kube: Kube, namespace: str) -> list[ListWatch]:
+        """Of everything but GpuShares. `namespace`: where our DaemonSets and MPS pods are."""
+        return [
+            ListWatch(kube, NODES, self.nodes),
+            ListWatch(kube, GPU_NODES, self.gpu_nodes),
+            ListWatch(kube, DAEMON_SETS, self.daemon_sets, namespace),
+            ListWatch(kube, PODS, self.mps_pods, namespace, labelSelector=MPS_SELECTOR),
+        ]
 
-    def all(self, resource: Resource) -> dict[str, Object]:
-        return self._objects[resource.plural]
-
-    def observe(self, resource: Resource, obj: Object) -> None:
-        """An object as a watch, a list or the answer to a write shows it."""
-        name = obj["metadata"]["name"]
-        known = self._objects[resource.plural].get(name)
-        if known is not None and not _newer(obj, known):
-            return
-        if _version_of(obj) <= self._tombstones.get((resource.plural, name), -1):
-            return
-        before = self._views.get((resource.plural, name))
-        after = _view(resource, obj)
-        self._objects[resource.plural][name] = obj
-        self._views[resource.plural, name] = after
-        if known is None or before != after:
-            self.changed()
-
-    def deleted(self, resource: Resource, obj: Object) -> None:
-        """The last state of an object that is gone; one that was created again since stays."""
-        name = obj["metadata"]["name"]
-        self._tombstones[resource.plural, name] = _version_of(obj)
-        known = self._objects[resource.plural].get(name)
-        if known is not None and not _newer(known, obj):
-            self._forget(resource, name)
-
-    def _forget(self, resource: Resource, name: str) -> None:
-        del self._objects[resource.plural][name]
-        del self._views[resource.plural, name]
-        self.changed()
-
-    def relisted(self, resource: Resource, items: Iterable[Object], version: str) -> None:
-        """A complete list, taken at `version`: what it lacks is gone, unless it was seen later than that."""
-        listed = {item["metadata"]["name"]: item for item in items}
-        self._tombstones = {key: gone for key, gone in self._tombstones.items() if key[0] != resource.plural}
-        for name, known in list(self._objects[resource.plural].items()):
-            if name not in listed and _version_of(known) <= _version(version):
-                self._forget(resource, name)
-        for item in listed.values():
-            self.observe(resource, item)
+    def observe(self, resource: Resource, answer: Object) -> None:
+        """The answer to a write of ours."""
+        store = self._stores.get(resource)
+        if store is not None:
+            store.observe(answer)
+        else:
+            self.claims.observe(resource, answer)
 
     def applied(self, resource: Resource, answer: Object) -> None:
-        """The answer to an apply of ours: its generation is the one that is as we want it."""
-        if resource not in WATCHED:
-            self.claims.observe(resource, answer)
-            return
+        """The answer to an apply of ours: this generation is as desired."""
         metadata = answer["metadata"]
-        self._applied[resource.plural, metadata["name"]] = metadata.get("generation", 0)
-        self.observe(resource, answer)
+        if resource == DAEMON_SETS:
+            self._applied[metadata["name"]] = metadata.get("generation", 0)
+        if resource == GPU_SHARES and metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+            self.shares.remove(answer)  # it went with its last finalizer
+        else:
+            self.observe(resource, answer)
 
-    def touched(self, resource: Resource, obj: Object) -> bool:
-        """Its spec was changed since our last apply, or we have not applied it since we started."""
-        metadata = obj["metadata"]
-        generation: int = metadata.get("generation", 0)
-        return self._applied.get((resource.plural, metadata["name"])) != generation
+    def is_as_applied(self, name: str, daemon_set: KnownDaemonSet) -> bool:
+        """False: its spec was changed since our last apply, or we have not applied it since we started."""
+        return self._applied.get(name) == daemon_set.generation
 
-    def slices_listed(self, nodes: frozenset[str]) -> None:
-        if nodes != self.nvidia_dra_nodes:
-            self.nvidia_dra_nodes = nodes
-            self.changed()
-
-    def claims_served(self, no_claims: str) -> None:
-        if no_claims != self.no_claims:
-            self.no_claims = no_claims
+    def set_cluster(self, nvidia_dra_nodes: frozenset[str], no_claims: str) -> None:
+        """What is polled (`resync`)."""
+        if (nvidia_dra_nodes, no_claims) != (self.nvidia_dra_nodes, self.no_claims):
+            self.nvidia_dra_nodes, self.no_claims = nvidia_dra_nodes, no_claims
             self.changed()
 
     def snapshot(self, now: datetime) -> Snapshot:
         """Raises UnreadableError. A GpuNode that cannot be read counts as one without news."""
-        shares, nodes = [], []
-        for name in self._objects[GPU_SHARES.plural]:
-            share = self._views[GPU_SHARES.plural, name]
-            if isinstance(share, str):
-                raise UnreadableError(f'GpuShare "{name}" cannot be read, so nothing is changed: {share}')
-            shares.append(share)
-        for name in self._objects[NODES.plural]:
-            labels, ready, allocatable = self._views[NODES.plural, name]
-            gpu_node = self._views.get((GPU_NODES.plural, name))
-            known = gpu_node if isinstance(gpu_node, GpuNode) else None
-            nodes.append(NodeView(name, labels, ready, allocatable, known))
+        shares = [_readable(known) for known in self.shares.objects.values()]
+        nodes = [
+            NodeView(name, known.labels, known.ready, known.allocatable, self.gpu_nodes.get(name))
+            for (_, name), known in self.nodes.objects.items()
+        ]
         templates, pods = self._mps(shares)
         return Snapshot(
             tuple(shares),
@@ -143,54 +161,70 @@ class FleetCache:
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
         """By share: one that was made again has a DaemonSet of another name, and its own pods only."""
         owners = {names.daemonset_name(share.name, share.metadata.uid): share.name for share in shares}
-        templates = {}
-        for name, obj in self._objects[DAEMON_SETS.plural].items():
-            template = template_of(obj)
-            if name in owners and template is not None:
-                templates[owners[name]] = template
-        views = (self._views[PODS.plural, name] for name in self._objects[PODS.plural])
-        return templates, tuple(pod for owner, pod in views if pod is not None and owner in owners)
+        templates = {
+            owners[name]: known.template
+            for (_, name), known in self.daemon_sets.objects.items()
+            if name in owners and known.template is not None
+        }
+        return templates, tuple(pod for owner, pod in self.mps_pods.objects.values() if owner in owners)
 
 
-def _view(resource: Resource, obj: Object) -> Any:
-    """What of an object matters to a plan; for one of ours that cannot be read, the error as text."""
-    if resource == NODES:
-        return _node_view(obj)
-    if resource == DAEMON_SETS:
-        metadata = obj["metadata"]
-        return (
-            metadata.get("generation"),
-            metadata.get("annotations"),
-            metadata.get("deletionTimestamp"),
-            template_of(obj),
-        )
-    if resource == PODS:
-        return mps_pod(obj)
-    model = GpuShare if resource == GPU_SHARES else GpuNode
+def _readable(known: KnownShare) -> GpuShare:
+    if known.share is None:
+        raise UnreadableError(f'GpuShare "{known.name}" cannot be read, so nothing is changed: {known.error}')
+    return known.share
+
+
+def known_share(obj: Object) -> KnownShare:
+    metadata = obj["metadata"]
+    name, uid, status = metadata["name"], metadata.get("uid", ""), obj.get("status") or {}
     try:
-        parsed = model.model_validate(obj)
+        share = GpuShare.model_validate({**obj, "metadata": _without_version(metadata)})
     except ValidationError as error:
-        LOG.error("%s %s cannot be read: %s", model.__name__, obj["metadata"]["name"], error)
-        return str(error)
-    return parsed.model_copy(update={"metadata": parsed.metadata.model_copy(update={"resource_version": ""})})
+        LOG.error("GpuShare %s cannot be read: %s", name, error)
+        return KnownShare(name, uid, None, str(error), status)
+    return KnownShare(name, uid, share, status=status)
 
 
-def _node_view(node: Object) -> tuple[dict[str, str], bool, frozenset[str]]:
+def known_gpu_node(obj: Object) -> GpuNode | None:
+    """None for one that cannot be read: it counts as one without news."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    pruned = {
+        "metadata": {"name": metadata["name"], "generation": metadata.get("generation", 0)},
+        "spec": obj.get("spec") or {},
+        "status": {key: status[key] for key in GPU_NODE_STATUS if key in status},
+    }
+    try:
+        return GpuNode.model_validate(pruned)
+    except ValidationError as error:
+        LOG.error("GpuNode %s cannot be read: %s", metadata["name"], error)
+        return None
+
+
+def known_node(node: Object) -> KnownNode:
+    """Labels and resources repeat from node to node, so their texts are shared."""
     status = node.get("status") or {}
     conditions = status.get("conditions") or []
-    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
-    allocatable = frozenset(name for name, amount in (status.get("allocatable") or {}).items() if str(amount) != "0")
-    return node["metadata"].get("labels") or {}, ready, allocatable
+    labels = node["metadata"].get("labels") or {}
+    return KnownNode(
+        labels={sys.intern(key): sys.intern(value) for key, value in labels.items()},
+        ready=any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions),
+        allocatable=frozenset(
+            sys.intern(name) for name, amount in (status.get("allocatable") or {}).items() if str(amount) != "0"
+        ),
+    )
 
 
-def _newer(obj: Object, known: Object) -> bool:
-    return _version_of(obj) > _version_of(known)
+def known_daemon_set(obj: Object) -> KnownDaemonSet:
+    metadata = obj["metadata"]
+    return KnownDaemonSet(
+        generation=metadata.get("generation", 0),
+        share=(metadata.get("labels") or {}).get(names.LABEL_SHARE, ""),
+        rendered=str((metadata.get("annotations") or {}).get(RENDERED, "")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        template=template_of(obj),
+    )
 
 
-def _version_of(obj: Object) -> int:
-    return _version(obj["metadata"].get("resourceVersion", ""))
-
-
-def _version(text: str) -> int:
-    """Resource versions of one kind are comparable as integers (Kubernetes API concepts, since 1.35 by promise)."""
-    return int(text) if text.isdigit() else 0
+def _without_version(metadata: Object) -> Object:
+    return {key: value for key, value in metadata.items() if key not in ("resourceVersion", "managedFields")}

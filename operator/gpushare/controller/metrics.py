@@ -1,6 +1,6 @@
-"""What the operator tells Prometheus: each share as it was planned last, who leads, how the rounds and writes go.
+"""The operator's metrics: each share by the last plan, which replica leads, and the rounds and writes.
 
-Only the active replica knows the fleet; another one tells that it does not lead, and nothing of shares. `share` is a
+Only the active replica knows the fleet; any other exports that it does not lead, and nothing about shares. `share` is a
 GpuShare's name, so there are as many series as shares, times the reasons that hold.
 """
 
@@ -74,7 +74,7 @@ def samples(taken: FleetSnapshot) -> Iterator[Sample]:
 
 
 def export(take: Callable[[], FleetSnapshot]) -> tuple[Exported, "OperatorMeters"]:
-    """Everything that an operator exports. `take` is called in the event loop."""
+    """All metrics of an operator. `take` is called in the event loop."""
     exported = Exported("operator")
     exported.snapshot(FAMILIES, take, samples)
     return exported, OperatorMeters(exported.registry)

@@ -1,7 +1,8 @@
-"""One reconcile for the whole fleet: take a snapshot, plan, write what differs; again when something changed.
+"""One reconcile for the whole fleet: take a snapshot, plan, write what differs; again after every change.
 
-Guarantees: changes that come together lead to one plan; a write that the API refuses never ends the loop; with nothing
-to do, nothing is written. `stuck_seconds` tells a liveness probe how long the present round has taken.
+Guarantees: changes that arrive together lead to one plan; a write that the API refuses never ends the loop; a fleet
+that matches its plan is not written. The plan is made in a thread, so that the Lease is renewed and probes are
+answered meanwhile.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.2
+PAUSE_PER_PLAN = 2.0
+"""A plan for a large fleet takes longer than DEBOUNCE_SECONDS: we plan during a third of the time at most."""
 UNREADABLE_SECONDS = 30.0
 
 
@@ -31,27 +34,31 @@ class Reconciler:
         settings: OperatorSettings,
         meters: OperatorMeters,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now`: the time of day; whatever is counted by it is kept in the API, so that restarts do not matter."""
+        """`now`: the time of day; periods counted by it begin at times kept in the API, so restarts do not matter.
+
+        `monotonic`: seconds, which back-off is counted by.
+        """
         self._wake = asyncio.Event()
-        self.world = FleetCache(self._wake.set)
-        self.leads = False
-        """Whether the Lease is ours; a process that loses it ends."""
+        self.cache = FleetCache(self._wake.set)
         self.reports: Mapping[str, ShareReport] = {}
-        """Of each share, by the plan that was made last."""
+        """Of each share, by the last plan."""
         self._settings = settings
         self._meters = meters
         self._now = now
         self._kube = kube
-        self._applier = Applier(kube, self.world, settings.pod_name, time.monotonic, meters)
+        self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters)
         self._since: float | None = None
+        self._plan_seconds = 0.0
+        """How long the last plan took to make."""
 
     async def run(self) -> None:
-        """Runs until cancelled. The world must have been loaded."""
+        """Runs until cancelled. The cache must be complete."""
         try:
             await self._rounds()
         finally:
-            await self.world.claims.close()
+            await self.cache.claims.close()
 
     async def _rounds(self) -> None:
         retry: float | None = 0.0
@@ -61,12 +68,12 @@ class Reconciler:
             except TimeoutError:
                 pass
             else:
-                await asyncio.sleep(DEBOUNCE_SECONDS)
+                await asyncio.sleep(max(DEBOUNCE_SECONDS, PAUSE_PER_PLAN * self._plan_seconds))
             self._wake.clear()
             retry = await self.once()
 
     async def once(self) -> float | None:
-        """Seconds until it should be tried again though nothing changes, or None."""
+        """One round. Returns the seconds until the next one is due without any change, or None."""
         self._since = time.monotonic()
         try:
             with self._meters.round():
@@ -78,18 +85,21 @@ class Reconciler:
             self._since = None
 
     async def _round(self) -> float | None:
-        snapshot = self.world.snapshot(self._now())
+        snapshot = self.cache.snapshot(self._now())
         if not snapshot.no_claims and any(share.by_claims for share in snapshot.shares):
-            self.world.claims.follow(self._kube)
-            self.world.claims.check()
-            snapshot = self.world.snapshot(snapshot.now)
-        planned = plan(snapshot)
+            self.cache.claims.follow(self._kube)
+            self.cache.claims.check()
+            snapshot = self.cache.snapshot(snapshot.now)
+        began = time.monotonic()
+        planned = await asyncio.to_thread(plan, snapshot)
+        self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
-        writes = differences(planned, snapshot, self.world, self._settings, format_timestamp(snapshot.now))
+        writes = differences(planned, snapshot, self.cache, self._settings, format_timestamp(snapshot.now))
         retry = await self._applier.run(writes)
-        self._applier.tell(planned.pending)
+        self._applier.report(planned.pending)
         due = None if planned.again_at is None else (planned.again_at - self._now()).total_seconds()
         return min((max(0.0, seconds) for seconds in (retry, due) if seconds is not None), default=None)
 
-    def stuck_seconds(self) -> float:
+    def round_seconds(self) -> float:
+        """How long the present round has taken; 0 between rounds."""
         return 0.0 if self._since is None else time.monotonic() - self._since

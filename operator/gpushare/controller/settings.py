@@ -1,4 +1,4 @@
-"""What the chart tells the operator, through its environment and flags."""
+"""The operator's settings, which the chart sets in its environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +13,16 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """`drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients.
+    """`pod_ip`: where the liveness endpoint listens, IPv4 or IPv6.
 
-    `driver_root`: where nodes have the driver. It reaches MPS pods through the agent; another one needs new pods.
+    `drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients. `driver_root`:
+    where nodes have the driver; it reaches MPS pods through the agent, and another one needs new pods.
     """
 
     namespace: str
     pod_name: str
     image: str
+    pod_ip: str = "0.0.0.0"  # noqa: S104 - outside of a pod: all addresses
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     mps_cpu: str = "250m"
@@ -37,6 +39,7 @@ class OperatorSettings:
 
 
 OPTIONAL = {
+    "pod_ip": "GPUSHARE_POD_IP",
     "image_pull_policy": "GPUSHARE_IMAGE_PULL_POLICY",
     "mps_cpu": "GPUSHARE_MPS_CPU",
     "mps_memory": "GPUSHARE_MPS_MEMORY",

@@ -1,9 +1,9 @@
-"""Before gpushare is uninstalled: nothing may be left that only its own parts can undo.
+"""The check before gpushare is uninstalled: nothing may be left that only gpushare itself can undo.
 
 A GpuShare that is left behind keeps its finalizer for ever, its GPUs their compute mode and its MPS pods their GPUs. So
-the uninstallation is refused while there are shares, or, where its owner chose that, they are deleted and their clients
-waited for, within bounds. Clients are never ended: a share goes when the last container that holds a slot has ended, or
-by its own maxWait.
+the uninstallation is refused while there are shares; or, if its owner chose that, they are deleted, and their clients
+are waited for, within a time limit. Clients are never ended: a share goes when the last container that holds a slot
+has ended, or by its own maxWait.
 """
 
 import asyncio
@@ -12,18 +12,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import aiohttp
-
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
+from gpushare.kube.client import CONNECTION_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
-NAMES_TOLD = 8
+NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What is still there: shares as objects by name, and nodes on which a daemon still runs."""
+    """Shares as objects by name, and nodes on which a daemon still runs."""
 
     shares: dict[str, Object]
     nodes: tuple[str, ...]
@@ -33,7 +31,12 @@ class Leftover:
 
 
 async def prepare(
-    kube: Kube, *, delete: bool, seconds: float, clock: Callable[[], float] = time.monotonic
+    kube: Kube,
+    *,
+    delete: bool,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    poll_seconds: float = POLL_SECONDS,
 ) -> str | None:
     """None: nothing is left and gpushare may go; else why not, and what to do.
 
@@ -54,12 +57,12 @@ async def prepare(
                 await kube.delete(GPU_SHARES, name)
                 deleted.add(name)
             why = _waits(left)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except CONNECTION_ERRORS as error:
             why = f"the API server cannot be asked: {error}"
-        if clock() + POLL_SECONDS > end:
+        if clock() + poll_seconds > end:
             return f"not uninstalled, since after {seconds:.0f} s there is still something to wait for. {why}"
         LOG.info("waiting: %s", why)
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(poll_seconds)
 
 
 async def _left(kube: Kube) -> Leftover:
@@ -71,7 +74,7 @@ async def _left(kube: Kube) -> Leftover:
 
 
 async def _items(kube: Kube, resource: Resource) -> list[Object]:
-    """None of a kind that the cluster does not know (any more)."""
+    """Empty for a kind that the cluster does not know (any more)."""
     try:
         items: list[Object] = (await kube.list_all(resource)).get("items") or []
     except KubeError as error:
@@ -90,10 +93,10 @@ def _refusal(shares: list[str]) -> str:
 
 
 def _waits(left: Leftover) -> str:
-    told = [f"GpuShare {name}: {_ready_message(share)}" for name, share in sorted(left.shares.items())]
-    if not told:
-        told = [f"MPS daemons still run on {_listed(list(left.nodes))}: look at the agents there"]
-    return "; ".join(told[:NAMES_TOLD])
+    lines = [f"GpuShare {name}: {_ready_message(share)}" for name, share in sorted(left.shares.items())]
+    if not lines:
+        lines = [f"MPS daemons still run on {_listed(list(left.nodes))}: look at the agents there"]
+    return "; ".join(lines[:NAMES_SHOWN])
 
 
 def _ready_message(share: Object) -> str:
@@ -102,5 +105,5 @@ def _ready_message(share: Object) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
-    return ", ".join(names[:NAMES_TOLD]) + more
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more

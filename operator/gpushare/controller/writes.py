@@ -1,4 +1,4 @@
-"""One write to the API, as a value: what a plan amounts to, before anything is sent."""
+"""One write to the API as a value, before anything is sent."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,12 +7,15 @@ from typing import Literal
 from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube.client import CLAIM_TEMPLATES, Object, Resource
 
+MANAGER = "gpushare-operator"
+"""Field manager of our writes, and the reporting controller of our events."""
+
 
 class WriteStage(IntEnum):
     """Writes of one stage go out together; the next stage follows once they are answered.
 
     A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
-    everything of it is gone. What makes it reachable from namespaces comes last, since there may be much of it.
+    all its objects are gone. What makes it reachable from namespaces comes last, since that may be many writes.
     """
 
     HOLD = 0
@@ -22,7 +25,7 @@ class WriteStage(IntEnum):
     REPLACE = 4
     STOP = 5
     RELEASE = 6
-    TELL = 7
+    REPORT = 7
     REACH = 8
 
 
@@ -55,7 +58,7 @@ class Write:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What back-off is counted by."""
+        """Writes of the same key share their back-off."""
         return (
             self.resource.plural,
             f"{self.namespace or ''}/{self.name}",

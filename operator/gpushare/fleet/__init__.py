@@ -1,4 +1,4 @@
-"""Which GPU belongs to which share, and what to tell of it: pure decisions on a snapshot of shares and nodes."""
+"""Which GPU belongs to which share, and each share's status: pure decisions on a snapshot of shares and nodes."""
 
 from gpushare.fleet.model import FleetPlan, MpsPod, NodeView, RefusalVerdict, ShareReport, Snapshot, Template
 from gpushare.fleet.plan import plan

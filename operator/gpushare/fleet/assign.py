@@ -1,8 +1,8 @@
 """Which GPU belongs to which share from now on.
 
-Guarantees: a GPU has one owner. A share keeps what it holds (sticky) unless its own spec no longer wants it; free GPUs
-go to the oldest share that wants them. A GPU leaves a share in steps: draining, then, once its node tells that no
-container holds a slot, unassigned; nobody else gets it before its node has let go of it.
+Guarantees: a GPU has one owner. A share keeps what it holds (sticky) unless its own spec no longer selects it; free
+GPUs go to the oldest share that selects them. A GPU leaves a share in steps: it drains, and is unassigned once its node
+reports that no container holds a slot; no other share gets it before its node has released it.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import device_name
 from gpushare.api.timestamps import format_timestamp
-from gpushare.fleet.gpu_record import GpuRecord, places
+from gpushare.fleet.gpu_record import GpuRecord, gpu_records
 from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import WISH, Candidate, first_refusal
+from gpushare.fleet.refusals import SPEC_RULES, Candidate, first_refusal
 from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.waiting import deadline, since
 
@@ -28,7 +28,7 @@ def deliverable(share: GpuShare, snapshot: Snapshot) -> bool:
     return not (share.by_claims and snapshot.no_claims)
 
 
-def wanting(snapshot: Snapshot) -> list[GpuShare]:
+def competing(snapshot: Snapshot) -> list[GpuShare]:
     """The shares that take GPUs, oldest first; ties by name."""
     live = [share for share in snapshot.shares if not share.deleting and deliverable(share, snapshot)]
     return sorted(live, key=lambda share: (share.metadata.creation_timestamp, share.name))
@@ -39,80 +39,80 @@ def selects(share: GpuShare, node: NodeView) -> bool:
 
 
 def owners(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]]) -> Owners:
-    """The owner of each GPU that has one; `fleet` holds the places of each node."""
-    given: dict[tuple[str, str], str] = {}
-    for share in wanting(snapshot):
+    """The owner of each GPU that has one; `fleet` holds the records of each node."""
+    owner_of: dict[tuple[str, str], str] = {}
+    for share in competing(snapshot):
         for node in snapshot.nodes:
             if not selects(share, node):
                 continue
-            for place in _choose(share, fleet[node.name], given, node.name in snapshot.nvidia_dra_nodes):
-                given[place.key] = share.name
-    return given
+            for record in _choose(share, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes):
+                owner_of[record.key] = share.name
+    return owner_of
 
 
 def assignments(
-    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], given: Owners, rollouts: Mapping[str, Rollout]
+    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], owner_of: Owners, rollouts: Mapping[str, Rollout]
 ) -> dict[str, tuple[Assignment, ...]]:
-    """What each node's spec.assignments should be. A node of which nothing is known is left out."""
+    """What each node's spec.assignments should be. A node without a GpuNode that names GPUs is left out."""
     shares = {share.name: share for share in snapshot.shares}
     result = {}
     for name, found in fleet.items():
-        wanted: list[Assignment | None] = []
-        for place in found:
-            owner = given.get(place.key)
+        desired: list[Assignment | None] = []
+        for record in found:
+            owner = owner_of.get(record.key)
             if owner is not None:
-                wanted.append(_kept(place, owner, rollouts.get(owner, Rollout())))
+                desired.append(_kept(record, owner, rollouts.get(owner, Rollout())))
             else:
-                wanted.append(_leaving(place, shares.get(place.holder or ""), snapshot.now))
-        kept = sorted((item for item in wanted if item is not None), key=lambda item: item.uuid)
+                desired.append(_leaving(record, shares.get(record.holder or ""), snapshot.now))
+        kept = sorted((item for item in desired if item is not None), key=lambda item: item.uuid)
         if found:
             result[name] = tuple(kept)
     return result
 
 
-def fleet_places(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
+def fleet_records(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
     by_claims = {share.name for share in snapshot.shares if share.by_claims}
 
     def claimed(node: str, uuid: str, holder: str | None) -> bool:
         if snapshot.allocated is None:
             return holder in by_claims
-        return (node, device_name(uuid)) in snapshot.allocated
+        return bool(snapshot.allocated) and (node, device_name(uuid)) in snapshot.allocated
 
     return {
-        node.name: places(node, partial(claimed, node.name))
+        node.name: gpu_records(node, partial(claimed, node.name))
         for node in sorted(snapshot.nodes, key=lambda node: node.name)
     }
 
 
-def _choose(share: GpuShare, found: list[GpuRecord], given: Owners, nvidia_dra: bool) -> list[GpuRecord]:
+def _choose(share: GpuShare, found: list[GpuRecord], owner_of: Owners, nvidia_dra: bool) -> list[GpuRecord]:
     """The GPUs of one node that `share` gets: what it holds first, then free ones by index, up to perNode."""
-    mine = [place for place in found if place.holder == share.name and _still_wanted(share, place)]
+    mine = [record for record in found if record.holder == share.name and _still_selected(share, record)]
     chosen = sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
-    for place in found:
-        if place.holder is None and place.gpu is not None:
-            candidate = Candidate(share, place.node, place.gpu, given.get(place.key), nvidia_dra, len(chosen))
+    for record in found:
+        if record.holder is None and record.gpu is not None:
+            candidate = Candidate(share, record.node, record.gpu, owner_of.get(record.key), nvidia_dra, len(chosen))
             if first_refusal(candidate) is None:
-                chosen.append(place)
+                chosen.append(record)
     return chosen
 
 
-def _keep_first(place: GpuRecord) -> tuple[bool, bool, int, str]:
-    """Shrinking gives up what is on its way out already, then what nobody holds, then the highest index."""
-    return place.draining, not (place.slots or place.claimed), place.index, place.uuid
+def _keep_first(record: GpuRecord) -> tuple[bool, bool, int, str]:
+    """A share that shrinks gives up draining GPUs first, then those without a holder, then the highest index."""
+    return record.draining, not (record.slots or record.claimed), record.index, record.uuid
 
 
-def _still_wanted(share: GpuShare, place: GpuRecord) -> bool:
-    if place.gpu is None:
-        return not place.node.has_news or place.daemon is not None or bool(place.slots)
-    candidate = Candidate(share, place.node, place.gpu, share.name, False, 0)
-    return first_refusal(candidate, WISH) is None
+def _still_selected(share: GpuShare, record: GpuRecord) -> bool:
+    if record.gpu is None:
+        return not record.node.has_report or record.daemon is not None or bool(record.slots)
+    candidate = Candidate(share, record.node, record.gpu, share.name, False, 0)
+    return first_refusal(candidate, SPEC_RULES) is None
 
 
-def _kept(place: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
-    node = place.node.name
+def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
+    node = record.node.name
     begun = rollout.waiting.get(node)
     return Assignment(
-        uuid=place.uuid,
+        uuid=record.uuid,
         share=owner,
         paused=node in rollout.paused,
         end_clients=node in rollout.expired,
@@ -120,24 +120,24 @@ def _kept(place: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
     )
 
 
-def _leaving(place: GpuRecord, holder: GpuShare | None, now: datetime) -> Assignment | None:
-    if place.holder is None or _may_leave(place):
+def _leaving(record: GpuRecord, holder: GpuShare | None, now: datetime) -> Assignment | None:
+    if record.holder is None or _may_leave(record):
         return None
-    begun = since(place.assignment, draining=True, now=now)
+    begun = since(record.assignment, draining=True, now=now)
     end = deadline(holder, begun)
     return Assignment(
-        uuid=place.uuid,
-        share=place.holder,
+        uuid=record.uuid,
+        share=record.holder,
         draining=True,
-        end_clients=bool(place.slots) and end is not None and end <= now,
+        end_clients=bool(record.slots) and end is not None and end <= now,
         waiting_since=format_timestamp(begun),
     )
 
 
-def _may_leave(place: GpuRecord) -> bool:
-    """No container can hold a slot any more, as the node itself tells."""
-    if place.slots or place.claimed:
+def _may_leave(record: GpuRecord) -> bool:
+    """The node reports that no container can hold a slot any more."""
+    if record.slots or record.claimed:
         return False
-    if place.daemon is not None:
-        return place.daemon.drained
-    return place.assignment is None or (place.assignment.draining and place.node.observed)
+    if record.daemon is not None:
+        return record.daemon.drained
+    return record.assignment is None or (record.assignment.draining and record.node.observed)

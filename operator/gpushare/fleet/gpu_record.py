@@ -1,7 +1,7 @@
-"""One GPU as the fleet sees it: what its agent tells, whom it was assigned to, and who holds it.
+"""One GPU as the fleet sees it: its agent's report, its assignment, and the share that holds it.
 
-A share holds a GPU as long as the node lists its daemon or a container with a slot; only where neither is told, the
-assignment decides. What is told outranks what was written, since it is what runs.
+A share holds a GPU as long as the node reports its daemon or a container with a slot; the assignment decides only if
+the node reports neither. The report outranks the assignment, since it says what runs.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from gpushare.fleet.model import NodeView
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """`gpu` is None where the agent does not describe it: no news of the node, or the GPU is gone."""
+    """`gpu` is None where the agent does not list it: the node has no report, or the GPU is gone."""
 
     node: NodeView
     uuid: str
@@ -25,7 +25,7 @@ class GpuRecord:
     pods: frozenset[str] = frozenset()
     """Some of the holder's pods that hold these slots, as namespace/name."""
     claimed: bool = False
-    """Some ResourceClaim has it, or may have, by the API; its node tells the same as slots once it knows the pod."""
+    """By the API, a ResourceClaim has it or may have it; its node reports the same as slots once it knows the pod."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -43,7 +43,7 @@ class GpuRecord:
         return f"GPU {self.uuid} of node {self.node.name}"
 
 
-def places(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _, __: False) -> list[GpuRecord]:
+def gpu_records(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _, __: False) -> list[GpuRecord]:
     """Every GPU that the node's GpuNode names anywhere, by NVML index, then uuid.
 
     `claimed`: whether some claim has a GPU, by its uuid and its holder.
@@ -56,10 +56,10 @@ def places(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _
     daemons = {daemon.uuid: daemon for daemon in gpu_node.status.daemons}
     held: dict[str, dict[str, set[int]]] = {}
     pods: dict[tuple[str, str], set[str]] = {}
-    for entry in gpu_node.status.holders:
-        if entry.slots:
-            held.setdefault(entry.uuid, {}).setdefault(entry.share, set()).update(entry.slots)
-            pods.setdefault((entry.uuid, entry.share), set()).update(entry.pods)
+    for holding in gpu_node.status.holders:
+        if holding.slots:
+            held.setdefault(holding.uuid, {}).setdefault(holding.share, set()).update(holding.slots)
+            pods.setdefault((holding.uuid, holding.share), set()).update(holding.pods)
 
     found = []
     for uuid in {*gpus, *assignments, *daemons, *held}:
@@ -69,7 +69,7 @@ def places(node: NodeView, claimed: Callable[[str, str | None], bool] = lambda _
         named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
         gpu = gpus.get(uuid)
         found.append(GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
-    return sorted(found, key=lambda place: (place.index, place.uuid))
+    return sorted(found, key=lambda record: (record.index, record.uuid))
 
 
 def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment: Assignment | None) -> str | None:

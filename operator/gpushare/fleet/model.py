@@ -1,4 +1,4 @@
-"""What goes into a decision about the fleet and what comes out of it: plain values, no clock, no I/O."""
+"""The input and the result of a decision about the fleet: plain values, no clock, no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ class NodeView:
     gpu_node: GpuNode | None
 
     @property
-    def has_news(self) -> bool:
-        """False: the agent has not told of any GPU (yet), so nothing that runs there may be changed."""
+    def has_report(self) -> bool:
+        """False: the agent has not reported any GPU (yet), so nothing that runs there may be changed."""
         return self.gpu_node is not None and bool(self.gpu_node.status.gpus)
 
     @property
@@ -68,7 +68,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
+    """The cluster at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
     ResourceClaim; empty where it can. `allocated`: (pool, device) of every claim's devices of ours, None while that is
@@ -106,14 +106,14 @@ class ShareReport:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """How the fleet should be. What is not named here is left as it is.
+    """How the fleet should be. What is not named here is not changed.
 
-    `assignments`: by node, sorted by uuid; a node that is missing has no news and is not to be written.
+    `assignments`: by node, sorted by uuid; a node that is missing has no report and must not be written.
     `labels`: by node, the shares whose node label it should carry.
     `daemon_sets`: shares that need their DaemonSet; one of a share that no longer exists is only kept.
     `finalizers`: shares that must carry our finalizer; `released`: deleted shares that may go.
-    `replaced`: MPS pods to be deleted, so that one of the present template takes their place.
-    `again_at`: when the same world may be planned differently. `pending`: claims that fit on no GPU now.
+    `replaced`: MPS pods to be deleted, so that the DaemonSet makes new ones from the present template.
+    `again_at`: when the same snapshot may be planned differently. `pending`: claims that fit on no GPU now.
     """
 
     assignments: Mapping[str, tuple[Assignment, ...]]

@@ -1,9 +1,9 @@
-"""Why a ResourceClaim is not allocated: which capacity lacks, by how much, and where it nearly fits. Pure.
+"""Why a ResourceClaim is not allocated: which capacity is short, by how much, and where it nearly fits. Pure.
 
-The scheduler only says that it cannot allocate all claims. What it decides on stands in the API, so the same sums are
-made here: of each GPU what claims have consumed, what is left, and what this claim needs, rounded up as the GPU's own
-policy says. A claim that would fit is not explained: the scheduler is about to take it, or waits for something else of
-its pod.
+The scheduler only says that it cannot allocate all claims. It decides on objects in the API, so the same sums are made
+here: for each GPU what claims have consumed, what is left, and what this claim needs, rounded up by the GPU's own
+policy. A claim that would fit is not explained: the scheduler is about to allocate it, or its pod waits for something
+else.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from gpushare.api.gpushare import ClaimCounts, GpuShare, PendingClaim
 from gpushare.api.quantity import MIB, format_mib
 
 GRACE = timedelta(seconds=10)
-"""So long a claim may wait before that is worth a word: the scheduler is at work, or a client just leaves."""
-TOLD = 5
+"""How long a claim may wait before we explain it: the scheduler may be at work, or a client may be ending."""
+SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ClaimDevice:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one result of an allocation takes of a device."""
+    """What one result of an allocation consumes of a device."""
 
     device: tuple[str, str]
     consumed: Mapping[str, int]
@@ -65,7 +65,7 @@ class Held:
 class Claim:
     """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending.
 
-    `share`: empty where it came by a DeviceClass of somebody else's that selects our devices.
+    `share`: empty where the claim names a DeviceClass that is not ours but selects our devices.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What there is to have of shares delivered by claims, and who has or wants it."""
+    """The devices of shares that are delivered by claims, and the claims for them."""
 
     devices: tuple[ClaimDevice, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -86,7 +86,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A claim that fits nowhere. `key`: what of it is news; the amounts in `message` move with every other claim."""
+    """A claim that fits nowhere. A new `key` means a new event; `message` changes with every other claim."""
 
     claim: Claim
     key: str
@@ -111,11 +111,11 @@ def pending(demand: Demand, now: datetime) -> list[Pending]:
     used = consumption(demand.claims)
     waiting = [claim for claim in demand.claims if not claim.held and now - claim.created >= GRACE]
     found = [explain(claim, demand.devices, used) for claim in sorted(waiting, key=lambda claim: claim.name)]
-    return [told for told in found if told is not None]
+    return [item for item in found if item is not None]
 
 
 def due(demand: Demand) -> Iterable[datetime]:
-    """When a claim that waits becomes worth a word."""
+    """When each claim that waits is to be explained."""
     return (claim.created + GRACE for claim in demand.claims if not claim.held)
 
 
@@ -156,20 +156,20 @@ def explain(
     return Pending(claim, " ".join(sorted(nearest.lacking)), text)
 
 
-def claim_counts(share: GpuShare, demand: Demand, told: Iterable[Pending]) -> ClaimCounts | None:
+def claim_counts(share: GpuShare, demand: Demand, unplaced: Iterable[Pending]) -> ClaimCounts | None:
     """For the share's status; None where it is not delivered by claims."""
     if not share.by_claims:
         return None
     devices = {device.key: device for device in demand.devices if device.share == share.name}
     allocated = [claim for claim in demand.claims if any(held.device in devices for held in claim.held)]
     used = {key: taken for key, taken in consumption(allocated).items() if key in devices}
-    waiting = [item for item in told if item.claim.share == share.name]
+    waiting = [item for item in unplaced if item.claim.share == share.name]
     return ClaimCounts(
         allocated=len(allocated),
         pending=sum(1 for claim in demand.claims if claim.share == share.name and not claim.held),
         threads=_total(names.CAPACITY_THREADS, devices.values(), used),
         memory=_total(names.CAPACITY_MEMORY, devices.values(), used),
-        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in waiting[:TOLD]],
+        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in waiting[:SHOWN]],
     )
 
 

@@ -1,7 +1,7 @@
-"""The whole decision: from a snapshot of shares and nodes to how the fleet should be.
+"""The whole decision: from a snapshot of shares and nodes to the fleet as it should be.
 
-Guarantees: the same snapshot gives the same plan in whatever order it lists things; a plan that was carried out is
-planned again unchanged as long as the nodes tell nothing new, but that a GPU which it freed may be given to a share.
+Guarantees: the order of objects in a snapshot does not change the plan. After a plan was carried out, the next one is
+the same as long as the nodes report nothing new, except that a GPU which it freed may be given to a share.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,20 +10,20 @@ from datetime import datetime
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
-from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_places, owners
+from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_records, owners
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
 from gpushare.fleet.pending import Pending, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
-from gpushare.fleet.share_summary import ShareSummary, counts, standings
+from gpushare.fleet.share_summary import ShareSummary, counts, summaries
 from gpushare.fleet.waiting import deadline, since
 
 Planned = Mapping[str, tuple[Assignment, ...]]
 
 
 def plan(snapshot: Snapshot) -> FleetPlan:
-    fleet, given, rolling, planned = _decide(snapshot)
+    fleet, owner_of, rolling, planned = _decide(snapshot)
     labels = _labels(snapshot, fleet, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
     unplaced = pending(snapshot.demand, snapshot.now)
@@ -37,22 +37,22 @@ def plan(snapshot: Snapshot) -> FleetPlan:
         again_at=min(
             (moment for moment in _moments(snapshot, planned, rolling) if moment > snapshot.now), default=None
         ),
-        reports=_reports(snapshot, fleet, given, planned, rolling, unplaced),
+        reports=_reports(snapshot, fleet, owner_of, planned, rolling, unplaced),
         pending=tuple(unplaced),
     )
 
 
-def standing_of(snapshot: Snapshot, share: str) -> ShareSummary:
-    """GPU by GPU, how a share would stand by the plan of this snapshot, which must hold it."""
-    fleet, given, rolling, planned = _decide(snapshot)
-    return standings(snapshot, fleet, given, planned, rolling)[share]
+def summary_of(snapshot: Snapshot, share: str) -> ShareSummary:
+    """One share's GPUs by the plan of this snapshot, which must hold the share."""
+    fleet, owner_of, rolling, planned = _decide(snapshot)
+    return summaries(snapshot, fleet, owner_of, planned, rolling)[share]
 
 
 def _decide(snapshot: Snapshot) -> tuple[dict[str, list[GpuRecord]], Owners, Mapping[str, Rollout], Planned]:
-    fleet = fleet_places(snapshot)
-    given = owners(snapshot, fleet)
-    rolling = rollouts(snapshot, fleet, given)
-    return fleet, given, rolling, assignments(snapshot, fleet, given, rolling)
+    fleet = fleet_records(snapshot)
+    owner_of = owners(snapshot, fleet)
+    rolling = rollouts(snapshot, fleet, owner_of)
+    return fleet, owner_of, rolling, assignments(snapshot, fleet, owner_of, rolling)
 
 
 def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout]) -> Iterable[datetime]:
@@ -69,13 +69,13 @@ def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout
 
 
 def _labels(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], planned: Planned) -> dict[str, frozenset[str]]:
-    """A node carries a share's label, and so its MPS pod, until it has let go of the last GPU of that share."""
+    """A node carries a share's label, and so its MPS pod, until it has released the last GPU of that share."""
     existing = {share.name for share in snapshot.shares}
     result = {}
     for node in snapshot.nodes:
         shares = {assignment.share for assignment in planned.get(node.name, ())}
-        shares |= {place.daemon.share for place in fleet[node.name] if place.daemon is not None}
-        if not node.has_news:
+        shares |= {record.daemon.share for record in fleet[node.name] if record.daemon is not None}
+        if not node.has_report:
             shares |= _labelled(node) & existing
         result[node.name] = frozenset(shares)
     return result
@@ -96,15 +96,15 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 def _reports(
     snapshot: Snapshot,
     fleet: Mapping[str, list[GpuRecord]],
-    given: Owners,
+    owner_of: Owners,
     planned: Planned,
     rolling: Mapping[str, Rollout],
     unplaced: list[Pending],
 ) -> dict[str, ShareReport]:
-    def counted(standing: ShareSummary) -> GpuShareStatus:
-        return counts(standing, claim_counts(standing.share, snapshot.demand, unplaced))
+    def counted(summary: ShareSummary) -> GpuShareStatus:
+        return counts(summary, claim_counts(summary.share, snapshot.demand, unplaced))
 
     return {
-        name: ShareReport(counts=counted(standing), verdicts=verdicts(standing))
-        for name, standing in standings(snapshot, fleet, given, planned, rolling).items()
+        name: ShareReport(counts=counted(summary), verdicts=verdicts(summary))
+        for name, summary in summaries(snapshot, fleet, owner_of, planned, rolling).items()
     }

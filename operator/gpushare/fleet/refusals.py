@@ -1,10 +1,10 @@
-"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is told.
+"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is reported.
 
 Each rule gets the same input and answers with a sentence that names what holds the GPU and what to do, or with None.
 A new rule is a new function in one of the lists.
 
-WISH: what follows from the share's own spec; it also makes a share give up a GPU that it holds, once idle.
-WORLD: what others do on the node; it never takes a GPU away from the share that holds it.
+SPEC_RULES follow from the share's own spec; they also make a share give up a GPU that it holds, once idle. All others
+are about the node; they never take a GPU away from the share that holds it.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A GPU and the share that wants it.
+    """A GPU and a share that may take it.
 
-    `holder`: the share that holds it, or was given it before. `taken`: GPUs of this node that the share has already.
+    `holder`: the share that holds it, or got it earlier in this plan. `taken`: GPUs that the share has on this node.
     """
 
     share: GpuShare
@@ -178,7 +178,7 @@ def claimable_mib(share: GpuShare, gpu_mib: int) -> int:
 
 
 def _no_room_for_a_claim(candidate: Candidate) -> str | None:
-    """The scheduler adds claims up, so a GPU needs room for the default claim only; larger ones go elsewhere."""
+    """The scheduler adds claims up, so a GPU needs memory for the default claim only; larger claims go elsewhere."""
     share, gpu = candidate.share, candidate.gpu
     need = share.memory_default_mib + CONTEXT_RESERVE_MIB
     if share.spec.clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
@@ -219,14 +219,14 @@ CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.HELD_BY_SHARE, held_by_share),
     (GpuReason.OVER_PER_NODE, over_per_node),
 )
-"""All rules, in the order in which they are told."""
+"""All rules, in the order in which they are reported."""
 
-WISH: tuple[tuple[GpuReason, Rule], ...] = (
+SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.PRODUCT_MISMATCH, product_mismatch),
     (GpuReason.CLIENT_CEILING, client_ceiling),
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
 )
-"""The rules that a share's own spec breaks; over_per_node is left to the choice among the GPUs."""
+"""over_per_node is not among them: it decides between GPUs, not about one."""
 
 
 def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""How a share stands once a plan is made: its GPUs, those on their way out, those that it could not have."""
+"""A share under a plan: its GPUs, those that leave it, and those that it cannot have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from gpushare.api.gpushare import (
 from gpushare.fleet.assign import Owners, deliverable, selects
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import WISH, Candidate, Refusal, first_refusal, over_per_node
+from gpushare.fleet.refusals import SPEC_RULES, Candidate, Refusal, first_refusal, over_per_node
 from gpushare.fleet.rollout import Rollout
 
 MESSAGE_LENGTH = 1024
@@ -27,9 +27,9 @@ MESSAGE_LENGTH = 1024
 class ShareSummary:
     """`kept`: the share's GPUs. `draining`: assigned, but leaving. `releasing`: unassigned, its node still lists them.
 
-    `matching` counts the GPUs that the selectors match; `refused` tells why each of those that the share does not
-    keep is not its own; `silent` are the selected nodes without news of any GPU. `undeliverable`: what the cluster
-    lacks for the share's delivery, if anything.
+    `matching` counts the GPUs that the selectors match; `refused` says of each that the share does not have why.
+    `silent` are the selected nodes that report no GPU. `undeliverable`: what the cluster lacks for the share's
+    delivery, if anything.
     """
 
     share: GpuShare
@@ -48,25 +48,25 @@ class ShareSummary:
         return [*self.kept, *self.draining, *self.releasing]
 
 
-def standings(
+def summaries(
     snapshot: Snapshot,
     fleet: Mapping[str, list[GpuRecord]],
-    given: Owners,
+    owner_of: Owners,
     planned: Mapping[str, tuple[Assignment, ...]],
     rolling: Mapping[str, Rollout],
 ) -> dict[str, ShareSummary]:
     result = {share.name: ShareSummary(share, rolling.get(share.name, Rollout())) for share in snapshot.shares}
     _sort_held(result, fleet, planned)
-    for standing in result.values():
-        share = standing.share
+    for summary in result.values():
+        share = summary.share
         if share.deleting:
             continue
         if not deliverable(share, snapshot):
-            standing.undeliverable = snapshot.no_claims
+            summary.undeliverable = snapshot.no_claims
             continue
         for node in sorted(snapshot.nodes, key=lambda node: node.name):
             if selects(share, node):
-                _look_at(standing, node, fleet[node.name], given, node.name in snapshot.nvidia_dra_nodes)
+                _add_node(summary, node, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes)
     return result
 
 
@@ -75,65 +75,67 @@ def _sort_held(
 ) -> None:
     for name, found in fleet.items():
         wanted = {assignment.uuid: assignment for assignment in planned.get(name, ())}
-        for place in found:
-            assignment = wanted.get(place.uuid)
-            owner = assignment.share if assignment else (place.daemon.share if place.daemon else None)
-            standing = result.get(owner or "")
-            if standing is None:
+        for record in found:
+            assignment = wanted.get(record.uuid)
+            owner = assignment.share if assignment else (record.daemon.share if record.daemon else None)
+            summary = result.get(owner or "")
+            if summary is None:
                 continue
             if assignment is None:
-                standing.releasing.append(place)
+                summary.releasing.append(record)
             else:
-                (standing.draining if assignment.draining else standing.kept).append(place)
+                (summary.draining if assignment.draining else summary.kept).append(record)
 
 
-def _look_at(standing: ShareSummary, node: NodeView, found: list[GpuRecord], given: Owners, nvidia_dra: bool) -> None:
-    share = standing.share
-    if not node.has_news:
-        standing.silent.append(node)
-    taken = sum(given.get(place.key) == share.name for place in found)
-    for place in found:
-        if given.get(place.key) == share.name:
-            standing.matching += 1
-        elif place.gpu is not None:
-            holder = given.get(place.key) or place.holder
-            _refuse(standing, Candidate(share, node, place.gpu, holder, nvidia_dra, taken))
+def _add_node(
+    summary: ShareSummary, node: NodeView, found: list[GpuRecord], owner_of: Owners, nvidia_dra: bool
+) -> None:
+    share = summary.share
+    if not node.has_report:
+        summary.silent.append(node)
+    taken = sum(owner_of.get(record.key) == share.name for record in found)
+    for record in found:
+        if owner_of.get(record.key) == share.name:
+            summary.matching += 1
+        elif record.gpu is not None:
+            holder = owner_of.get(record.key) or record.holder
+            _refuse(summary, Candidate(share, node, record.gpu, holder, nvidia_dra, taken))
 
 
-def _refuse(standing: ShareSummary, candidate: Candidate) -> None:
-    """A GPU on its way out is told by what the spec says of it; any other by the whole chain."""
-    if candidate.holder == standing.share.name:
-        refusal = first_refusal(candidate, (*WISH, (GpuReason.OVER_PER_NODE, over_per_node)))
+def _refuse(summary: ShareSummary, candidate: Candidate) -> None:
+    """A GPU that leaves the share is judged by the share's spec alone; any other by the whole chain."""
+    if candidate.holder == summary.share.name:
+        refusal = first_refusal(candidate, (*SPEC_RULES, (GpuReason.OVER_PER_NODE, over_per_node)))
     else:
         refusal = first_refusal(candidate)
     if refusal is None:
         return
     if refusal.reason is GpuReason.PRODUCT_MISMATCH:
-        standing.mismatched.append(refusal)
+        summary.mismatched.append(refusal)
     else:
-        standing.matching += 1
-        standing.refused.append(refusal)
+        summary.matching += 1
+        summary.refused.append(refusal)
 
 
-def counts(standing: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
+def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
     """The status without its conditions. `claims`: of a share that is delivered by them."""
-    share, clients = standing.share, standing.share.spec.clients
-    ready = [place for place in standing.kept if place.daemon is not None and place.daemon.ready]
-    assigned = [*standing.kept, *standing.draining]
+    share, clients = summary.share, summary.share.spec.clients
+    ready = [record for record in summary.kept if record.daemon is not None and record.daemon.ready]
+    assigned = [*summary.kept, *summary.draining]
     memory = clients.memory
     return GpuShareStatus(
         observed_generation=share.metadata.generation,
         gpus=GpuCounts(
-            matching=standing.matching, assigned=len(assigned), ready=len(ready), draining=len(standing.draining)
+            matching=summary.matching, assigned=len(assigned), ready=len(ready), draining=len(summary.draining)
         ),
-        slots=SlotCounts(total=len(ready) * clients.per_gpu, used=sum(len(place.slots) for place in standing.held)),
-        nodes=len({place.node.name for place in assigned}),
+        slots=SlotCounts(total=len(ready) * clients.per_gpu, used=sum(len(record.slots) for record in summary.held)),
+        nodes=len({record.node.name for record in assigned}),
         summary=f"{len(ready)}/{len(assigned)}",
         threads=f"{clients.threads.default}/{clients.threads.max}%",
         memory=f"{memory.default}/{memory.max or memory.default}",
-        gpu_memory_mib=max((place.gpu.memory_mib for place in assigned if place.gpu), default=0),
+        gpu_memory_mib=max((record.gpu.memory_mib for record in assigned if record.gpu), default=0),
         claims=claims,
-        unavailable=_grouped(standing.refused),
+        unavailable=_grouped(summary.refused),
     )
 
 

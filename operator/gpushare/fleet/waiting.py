@@ -1,7 +1,7 @@
 """Changes that wait for a GPU's clients: since when, until when, and for whom. Pure.
 
-The clock is in the API: an assignment carries since when it waits, so neither a restart of the operator nor that of an
-agent begins it anew.
+The start is in the API: an assignment carries since when it waits, so a restart of the operator or of an agent does not
+begin the wait anew.
 """
 
 from collections.abc import Collection
@@ -12,11 +12,11 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.gpu_record import GpuRecord
 
-NAMES_TOLD = 8
+NAMES_SHOWN = 8
 
 
 def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> datetime:
-    """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where that begins only now."""
+    """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where the wait begins now."""
     if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
         return now
     try:
@@ -31,10 +31,10 @@ def deadline(share: GpuShare | None, begun: datetime) -> datetime | None:
     return None if seconds is None else begun + timedelta(seconds=seconds)
 
 
-def for_whom(places: Collection[GpuRecord]) -> str:
+def awaited(records: Collection[GpuRecord]) -> str:
     """Such as `pods ml/a, ml/b`; `its container` where no pod is known by name."""
-    pods = sorted({pod for place in places for pod in place.pods})
+    pods = sorted({pod for record in records for pod in record.pods})
     if not pods:
-        return "its container" if sum(len(place.slots) for place in places) == 1 else "their containers"
-    more = f" and {len(pods) - NAMES_TOLD} more" if len(pods) > NAMES_TOLD else ""
-    return f"pod{'' if len(pods) == 1 else 's'} {', '.join(pods[:NAMES_TOLD])}{more}"
+        return "its container" if sum(len(record.slots) for record in records) == 1 else "their containers"
+    more = f" and {len(pods) - NAMES_SHOWN} more" if len(pods) > NAMES_SHOWN else ""
+    return f"pod{'' if len(pods) == 1 else 's'} {', '.join(pods[:NAMES_SHOWN])}{more}"

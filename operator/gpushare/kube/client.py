@@ -41,8 +41,10 @@ class KubeError(Exception):
         return self.status == HTTPStatus.GONE
 
 
-API_ERRORS = (KubeError, aiohttp.ClientError, TimeoutError, OSError)
-"""What a request can raise: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
+CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+"""The API server did not answer."""
+API_ERRORS = (KubeError, *CONNECTION_ERRORS)
+"""What a request raises: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
 
 
 @dataclass(frozen=True, slots=True)

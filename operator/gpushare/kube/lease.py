@@ -1,176 +1,240 @@
-"""One active replica: work that runs only while a Lease is held.
+"""One active replica: work that runs only while a Lease is held, elected as client-go does it.
 
-Guarantees: `lead` starts the work once the Lease is ours, and raises LeaderElectionLostError as soon as it could not
-be renewed for RENEW_SECONDS: 10 seconds before another replica may take it. When the work ends by itself the Lease is
-given back, so that the next replica need not wait for it to expire. Failures of the API server while waiting are
-retried for ever.
+Guarantees: `lead` starts the work once the Lease is ours. It cancels the work and raises LeaseLostError as soon as
+another replica holds the Lease, or after `renew_seconds` without a renewal, counted from the start of the last request
+that succeeded: `lease_seconds - renew_seconds` before another replica may take it, provided that the event loop runs.
+When the work ends by itself the Lease is given back, so that the next replica need not wait for it to expire. While
+waiting for the Lease, failures of the API server are retried for ever. Whether another replica's Lease has expired is
+decided by our own monotonic clock alone, so the clocks of nodes may differ.
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Literal
 
-from kubernetes.aio.client.exceptions import ApiException
-from kubernetes.aio.leaderelection.electionconfig import Config
-from kubernetes.aio.leaderelection.leaderelection import LeaderElection
-from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
-from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
-
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
-# Renewing is one write each RETRY_SECONDS for as long as we live, so it is rarer than the usual 2 s; the price is that
-# a replica that dies without giving the Lease back is followed after LEASE_SECONDS + RETRY_SECONDS at most.
-LEASE_SECONDS = 30
-RENEW_SECONDS = 20
-RETRY_SECONDS = 5
-CALL_SECONDS = 3.0
-
-
 Work = Callable[[], Coroutine[Any, Any, None]]
+Outcome = Literal["held", "taken", "failed"]
+"""Of one attempt: the Lease is ours, somebody else's, or nobody knows."""
 
 
-class LeaderElectionLostError(Exception):
+class LeaseLostError(Exception):
     """Another replica may hold the Lease by now: stop writing at once."""
 
 
-async def lead(kube: Kube, *, namespace: str, name: str, identity: str, work: Work) -> None:
-    """Waits for the Lease, then runs `work` to its end. Raises LeaderElectionLostError, or what `work` raises."""
-    leading = asyncio.Event()
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """client-go's leaseDuration, renewDeadline and retryPeriod, and a time limit for each attempt.
 
-    async def started() -> None:
-        leading.set()
-
-    lock = _Lock(kube, namespace, name, identity)
-    election = LeaderElection(Config(lock, LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS, started, None))
-    elector = asyncio.create_task(election.run(), name="lease")
-    tasks: list[asyncio.Task[Any]] = [elector]
-    try:
-        waiter = asyncio.create_task(leading.wait(), name="lease wait")
-        tasks.append(waiter)
-        await _first(waiter, elector)
-        worker = asyncio.create_task(work(), name="leader's work")
-        tasks.append(worker)
-        watchdog = asyncio.create_task(lock.expired(), name="lease watchdog")
-        tasks.append(watchdog)
-        if await _first(worker, elector, watchdog) is not worker:
-            raise LeaderElectionLostError(f"lease {namespace}/{name} could not be renewed for {RENEW_SECONDS} s")
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    await _give_back(kube, namespace, name, identity)
-
-
-async def _first(*tasks: asyncio.Task[Any]) -> asyncio.Task[Any]:
-    """The one that ends first, by order where several did; its exception is raised."""
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    ended = next(task for task in tasks if task in done)
-    ended.result()
-    return ended
-
-
-async def _give_back(kube: Kube, namespace: str, name: str, identity: str) -> None:
-    """Best effort: without it the next replica waits for the Lease to expire."""
-    try:
-        lease = await kube.get(LEASES, name, namespace)
-        if lease.get("spec", {}).get("holderIdentity") != identity:
-            return
-        body = {
-            "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
-            "spec": {"holderIdentity": None},
-        }
-        await kube.patch(LEASES, name, body, manager=identity, namespace=namespace)
-    except API_ERRORS as error:
-        LOG.warning("lease %s/%s not given back: %s", namespace, name, error)
-
-
-class _Lock(BaseLock):  # type: ignore[misc]
-    """The Lease as the library's election sees it. A call that fails in whatever way counts as refused, not as the end.
-
-    The library's own LeaseLock is not used: its create is refused by its own client (37.0: `pretty=True` is no string)
-    and neither time limits nor broken connections are its concern.
+    Renewing is one write each `retry_seconds` for as long as we live, so it is rarer than client-go's 2 s; the price
+    is that a replica that dies without giving the Lease back is followed after lease_seconds + retry_seconds at most.
     """
 
-    def __init__(self, kube: Kube, namespace: str, name: str, identity: str) -> None:
-        super().__init__(name, namespace, identity)
-        self._kube = kube
-        self._version = ""
-        self._written = time.monotonic()
+    lease_seconds: float = 30.0
+    renew_seconds: float = 20.0
+    retry_seconds: float = 5.0
+    attempt_seconds: float = 5.0
 
-    async def expired(self) -> None:
-        """Returns once RENEW_SECONDS have passed since the last success.
 
-        The election itself counts from the beginning of an attempt and looks only after its pauses: too late.
-        """
-        while (left := self._written + RENEW_SECONDS - time.monotonic()) > 0:  # noqa: ASYNC110 - it waits for time
-            await asyncio.sleep(left)
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A Lease's spec. `holder` is empty when it was given back; times are the API's MicroTime."""
 
-    async def get(self, name: str, namespace: str) -> tuple[bool, LeaderElectionRecord | ApiException]:
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                lease = await self._kube.get(LEASES, name, namespace)
-        except KubeError as error:
-            # The election creates the Lease only where the body of the exception says 404.
-            refused = ApiException(status=error.status, reason=str(error))
-            refused.body = json.dumps({"code": error.status})
-            return False, refused
-        except API_ERRORS as error:
-            return False, ApiException(status=0, reason=f"{type(error).__name__}: {error}")
-        self._version = lease["metadata"]["resourceVersion"]
-        return True, _record(lease.get("spec") or {})
+    holder: str
+    lease_seconds: float
+    acquired: str
+    renewed: str
+    transitions: int
 
-    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": name},
-            "spec": _spec(election_record),
+    @classmethod
+    def of(cls, lease: Object) -> "Record":
+        spec = lease.get("spec") or {}
+        return cls(
+            holder=spec.get("holderIdentity") or "",
+            lease_seconds=float(spec.get("leaseDurationSeconds") or 0),
+            acquired=spec.get("acquireTime") or "",
+            renewed=spec.get("renewTime") or "",
+            transitions=int(spec.get("leaseTransitions") or 0),
+        )
+
+    @property
+    def spec(self) -> Object:
+        return {
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": max(1, round(self.lease_seconds)),
+            "acquireTime": self.acquired,
+            "renewTime": self.renewed,
+            "leaseTransitions": self.transitions,
         }
-        return await self._write(self._kube.create(LEASES, lease, namespace=namespace))
 
-    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Refused when somebody else has written since the last `get`."""
-        body = {"metadata": {"resourceVersion": self._version}, "spec": _spec(updated_record)}
-        return await self._write(self._kube.patch(LEASES, name, body, manager=self.identity, namespace=namespace))
 
-    async def _write(self, call: Awaitable[Object]) -> bool:
-        asked = time.monotonic()
+class Elector:
+    """One replica's part in the election for one Lease. `identity` must differ between replicas."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`monotonic` in seconds; `sleep` as asyncio.sleep, by the same clock."""
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._timing = timing or Timing()
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._version = ""
+        """The resourceVersion that our next update must meet; empty: read the Lease first."""
+        self._observed: Record | None = None
+        self._observed_at = 0.0
+        """When `_observed` was first seen: its holder renewed it no later than that."""
+        self._renewed_at = 0.0
+        self._problems = LogOnChange(LOG)
+
+    def __str__(self) -> str:
+        return f"lease {self._namespace}/{self._name}"
+
+    async def acquire(self) -> None:
+        """Returns once the Lease is ours."""
+        while await self._attempt(self._timing.attempt_seconds) != "held":
+            await self._sleep(self._timing.retry_seconds)
+        LOG.info("%s is held by %s", self, self._identity)
+
+    async def keep(self) -> None:
+        """Renews the Lease until cancelled. Raises LeaseLostError."""
+        while True:
+            await self._sleep(max(0.0, min(self._timing.retry_seconds, self._seconds_left())))
+            left = self._seconds_left()
+            if left <= 0:
+                raise LeaseLostError(f"{self} could not be renewed for {self._timing.renew_seconds:g} s")
+            if await self._attempt(min(left, self._timing.attempt_seconds)) == "taken":
+                raise LeaseLostError(f"{self} was taken by {self._observed.holder if self._observed else 'nobody'}")
+
+    async def release(self) -> None:
+        """Best effort: without it the next replica waits for the Lease to expire."""
+        if not self._version or self._observed is None or self._observed.holder != self._identity:
+            return
+        body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": None}}
+        self._version = ""
         try:
-            async with asyncio.timeout(CALL_SECONDS):
-                await call
+            async with asyncio.timeout(self._timing.attempt_seconds):
+                await self._patch(body)
         except API_ERRORS as error:
-            LOG.warning("lease %s/%s not written: %s", self.namespace, self.name, error or type(error).__name__)
+            LOG.warning("%s not given back: %s", self, error or type(error).__name__)
+
+    def _seconds_left(self) -> float:
+        return self._renewed_at + self._timing.renew_seconds - self._monotonic()
+
+    async def _attempt(self, seconds: float) -> Outcome:
+        began = self._monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                held = await self._acquire_or_renew()
+        except API_ERRORS as error:
+            self._version = ""  # a request that timed out may have been carried out all the same
+            if not (isinstance(error, KubeError) and error.status == HTTPStatus.CONFLICT):
+                self._problems.log("%s can be neither read nor written: %s", self, error or type(error).__name__)
+            return "failed"
+        self._problems.clear()
+        if held:
+            self._renewed_at = began
+        return "held" if held else "taken"
+
+    async def _acquire_or_renew(self) -> bool:
+        """False: another replica holds it. Raises API_ERRORS; a conflict means that somebody else wrote first."""
+        if self._version:
+            try:
+                return await self._update()
+            except KubeError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+        lease = await self._kube.find(LEASES, self._name, self._namespace)
+        if lease is None:
+            self._observe(await self._kube.create(LEASES, self._new_lease(), namespace=self._namespace))
+            return True
+        self._observe(lease)
+        if self._is_held_by_another():
+            self._version = ""
             return False
-        self._written = asked
+        return await self._update()
+
+    async def _update(self) -> bool:
+        body = {"metadata": {"resourceVersion": self._version}, "spec": self._next_record().spec}
+        self._observe(await self._patch(body))
         return True
 
+    def _observe(self, lease: Object) -> None:
+        self._version = lease["metadata"]["resourceVersion"]
+        record = Record.of(lease)
+        if record != self._observed:
+            self._observed, self._observed_at = record, self._monotonic()
 
-def _record(spec: Object) -> LeaderElectionRecord:
-    seconds = spec.get("leaseDurationSeconds")
-    return LeaderElectionRecord(
-        spec.get("holderIdentity") or None,
-        str(seconds) if seconds else None,
-        spec.get("acquireTime"),
-        spec.get("renewTime"),
-    )
+    def _is_held_by_another(self) -> bool:
+        record = self._observed
+        if record is None or record.holder in ("", self._identity):
+            return False
+        return self._monotonic() < self._observed_at + record.lease_seconds
+
+    def _next_record(self) -> Record:
+        now, last = _micro_time(), self._observed
+        ours = last is not None and last.holder == self._identity
+        return Record(
+            holder=self._identity,
+            lease_seconds=self._timing.lease_seconds,
+            acquired=last.acquired if last is not None and ours else now,
+            renewed=now,
+            transitions=0 if last is None else last.transitions + (not ours),
+        )
+
+    def _new_lease(self) -> Object:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": self._next_record().spec,
+        }
+
+    async def _patch(self, body: Object) -> Object:
+        return await self._kube.patch(LEASES, self._name, body, manager=self._identity, namespace=self._namespace)
 
 
-def _spec(record: LeaderElectionRecord) -> Object:
-    return {
-        "holderIdentity": record.holder_identity,
-        "leaseDurationSeconds": int(record.lease_duration),
-        "acquireTime": _micro_time(record.acquire_time),
-        "renewTime": _micro_time(record.renew_time),
-    }
+async def lead(elector: Elector, work: Work) -> None:
+    """Waits for the Lease, then runs `work` to its end. Raises LeaseLostError, or what `work` raises."""
+    try:
+        await elector.acquire()
+        worker = asyncio.create_task(work(), name="leader's work")
+        keeper = asyncio.create_task(elector.keep(), name="lease")
+        try:
+            done, _ = await asyncio.wait((worker, keeper), return_when=asyncio.FIRST_COMPLETED)
+            (keeper if keeper in done else worker).result()
+        finally:
+            for task in (worker, keeper):
+                task.cancel()
+            await asyncio.gather(worker, keeper, return_exceptions=True)
+    except LeaseLostError:
+        raise
+    except BaseException:
+        await elector.release()
+        raise
+    await elector.release()
 
 
-def _micro_time(text: str) -> str:
-    """The API's MicroTime of what the election writes (local time, without a zone) or of what we read before."""
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

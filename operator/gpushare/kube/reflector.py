@@ -1,43 +1,48 @@
-"""Follow one kind for ever: all of it as a dict, or its changes alone.
+"""Follow one kind until cancelled: into a store, or its changes alone.
 
-Guarantees of a Reflector: `objects` is complete once `synced` is set; every later change calls `changed`. A lost
-connection or an expired version leads to a new list, with back-off; in between `objects` keeps what was known last.
+Guarantees of a ListWatch: the store is complete once `synced` is set. A lost connection or an expired version leads to
+a new list, with back-off; in between the store keeps what was known last.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
+from gpushare.kube.store import Key, Store
+
+__all__ = ["Follower", "Key", "ListWatch", "Reflector"]
 
 LOG = logging.getLogger(__name__)
 FIRST_BACKOFF = 0.5
 LAST_BACKOFF = 15.0
 
-Key = tuple[str, str]
-"""(namespace, name); the namespace is empty for cluster-scoped objects."""
-
-
-def key_of(obj: Object) -> Key:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-
 
 class _Following:
     """Watches one kind from some version on, and begins again whenever that breaks off."""
 
-    def __init__(self, kube: Kube, resource: Resource, namespace: str | None, selectors: dict[str, str]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        namespace: str | None,
+        selectors: dict[str, str],
+        first_backoff: float = FIRST_BACKOFF,
+    ) -> None:
         self._kube = kube
         self._resource = resource
         self._namespace = namespace
         self._selectors = selectors
+        self._first_backoff = first_backoff
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        backoff = FIRST_BACKOFF
+        backoff = self._first_backoff
         while True:
             try:
                 version = await self._begin()
-                backoff = FIRST_BACKOFF
+                backoff = self._first_backoff
                 while True:
                     version = await self._watch(version)
             except (*API_ERRORS, ValueError) as error:
@@ -71,7 +76,41 @@ class _Following:
         """It is about to begin again."""
 
 
-class Reflector(_Following):
+class ListWatch(_Following):
+    """Keeps a store like the API server's objects of one kind."""
+
+    def __init__(
+        self, kube: Kube, resource: Resource, store: Store[Any], namespace: str | None = None, **selectors: str
+    ) -> None:
+        """`selectors`: labelSelector, fieldSelector."""
+        super().__init__(kube, resource, namespace, selectors)
+        self.synced = asyncio.Event()
+        self._store = store
+
+    def __str__(self) -> str:
+        return f"watch {self._resource.plural}"
+
+    async def list_once(self) -> str:
+        """Lists into the store; returns the version to watch from. Raises API_ERRORS."""
+        answer = await self._kube.list_all(self._resource, self._namespace, **self._selectors)
+        version = str(answer["metadata"]["resourceVersion"])
+        self._store.replace(answer.get("items") or [], version)
+        self.synced.set()
+        return version
+
+    async def _begin(self) -> str:
+        return await self.list_once()
+
+    def _take(self, kind: str, obj: Object) -> None:
+        if kind == "DELETED":
+            self._store.remove(obj)
+        else:
+            self._store.put(obj)
+
+
+class Reflector(ListWatch):
+    """A ListWatch with a store of its own, of whole objects."""
+
     def __init__(
         self,
         kube: Kube,
@@ -81,63 +120,44 @@ class Reflector(_Following):
         prune: Callable[[Object], Object | None] | None = None,
         **selectors: str,
     ) -> None:
-        """`selectors`: labelSelector, fieldSelector. `changed` is called in the event loop and must not block.
+        """`changed` is called in the event loop and must not block.
 
         `prune`: what to keep of an object, of a kind of which there may be many; None: nothing.
         """
-        super().__init__(kube, resource, namespace, selectors)
-        self.objects: dict[Key, Object] = {}
-        self.synced = asyncio.Event()
-        self._changed = changed
-        self._prune = prune or _whole
+        self._objects = Store[Object](prune or _whole, changed)
+        super().__init__(kube, resource, self._objects, namespace, **selectors)
 
-    async def _begin(self) -> str:
-        answer = await self._kube.list_all(self._resource, self._namespace, **self._selectors)
-        self.objects = {key_of(item): kept for item in answer.get("items") or [] if (kept := self._prune(item))}
-        self.synced.set()
-        self._changed()
-        return str(answer["metadata"]["resourceVersion"])
+    @property
+    def objects(self) -> dict[Key, Object]:
+        return self._objects.objects
 
     def observe(self, obj: Object) -> None:
-        """An answer of the API server, known before its event comes."""
-        known = self.objects.get(key_of(obj))
-        if known is None or _version(known) < _version(obj):
-            self.objects[key_of(obj)] = obj
-            self._changed()
-
-    def _take(self, kind: str, obj: Object) -> None:
-        before = self.objects.get(key_of(obj))
-        after = None if kind == "DELETED" else self._prune(obj)
-        if after is None:
-            if before is not None and _version(before) <= _version(obj):
-                del self.objects[key_of(obj)]
-        elif before is None or _version(before) <= _version(after):
-            self.objects[key_of(obj)] = after
-        if before is not None or after is not None:
-            self._changed()
+        """An answer of the API server, known before its event arrives."""
+        self._objects.observe(obj)
 
 
 def _whole(obj: Object) -> Object | None:
     return obj
 
 
-def _version(obj: Object) -> int:
-    """Resource versions of one kind are comparable as integers (Kubernetes API concepts, since 1.35 by promise)."""
-    text = str(obj["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
-
-
 class Follower(_Following):
-    """Tells what is made or changed from its start on, and keeps nothing: for a kind that may be many, such as events.
+    """Reports what is made or changed from its start on, and keeps nothing: for kinds of many objects, such as events.
 
-    Goes on where it was after a lost connection; what happened before an expired version is lost.
+    It resumes after a lost connection where it was; what happened before an expired version is lost.
     """
 
     def __init__(
-        self, kube: Kube, resource: Resource, seen: Callable[[Object], None], namespace: str, **selectors: str
+        self,
+        kube: Kube,
+        resource: Resource,
+        seen: Callable[[Object], None],
+        namespace: str,
+        *,
+        first_backoff: float = FIRST_BACKOFF,
+        **selectors: str,
     ) -> None:
-        """`seen` is called in the event loop and must not block."""
-        super().__init__(kube, resource, namespace, selectors)
+        """`seen` is called in the event loop and must not block. `first_backoff`: seconds after a broken watch."""
+        super().__init__(kube, resource, namespace, selectors, first_backoff)
         self._seen = seen
         self._last = ""
 

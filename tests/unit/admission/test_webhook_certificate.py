@@ -14,7 +14,7 @@ from cryptography import x509
 from gpushare.admission.app import create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
 from gpushare.admission.server import https_server
-from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
 

@@ -24,6 +24,7 @@ class FakeKube:
         self.version = 100
         self.kubernetes = "v1.37.0"
         self.serves_claims = True
+        self._written = asyncio.Event()
 
     def put(self, resource: Resource, obj: Object) -> None:
         """As somebody else would write it."""
@@ -65,12 +66,22 @@ class FakeKube:
         self.version += 1
 
     async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
-        assert resource == EVENTS
-        self.events.append(body)
-        return body
+        if resource == EVENTS:
+            self.events.append(body)
+            return body
+        return self._store(resource, body["metadata"]["name"], body)
+
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        return copy.deepcopy(self.objects.get((resource.plural, name)))
+
+    async def written(self) -> None:
+        """Returns after the next write."""
+        self._written.clear()
+        await self._written.wait()
 
     def _ask(self, what: str) -> None:
         self.writes.append(what)
+        self._written.set()
         if what in self.refused:
             raise KubeError(403, "Forbidden", "a policy says no")
 

@@ -1,13 +1,17 @@
-"""The MPS pods: what they may and what they must never."""
+"""The MPS pods: what they may do and what they must never do, and how they are read back."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.daemonset import RENDERED, daemon_set
+from gpushare.controller.daemonset import RENDERED, daemon_set, mps_pod, template_of
 from gpushare.controller.settings import OperatorSettings
+from gpushare.fleet import Template
+from tests.unit.controller.mps_pods import DAEMON_SET, container
+from tests.unit.controller.mps_pods import pod as mps_pod_object
 
 
 def share(**clients: Any) -> GpuShare:
@@ -76,3 +80,48 @@ def test_simulation_is_passed_on_only_where_it_is_on(settings: OperatorSettings,
     command = rendered["spec"]["template"]["spec"]["containers"][0]["command"]
     assert ("--simulation" in command) is simulated
     assert command[:4] == ["gpushare", "mps-supervisor", "--share", "inference"]
+
+
+def test_a_running_pod_counts_from_the_start_of_its_container() -> None:
+    owner, read = mps_pod(mps_pod_object(status=container(running={"startedAt": "2026-01-02T00:00:00Z"})))
+    assert owner == DAEMON_SET
+    assert read is not None
+    assert (read.share, read.node, read.template, read.running) == ("a", "n1", "t1", True)
+    assert read.since == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}]
+TROUBLE: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "an image that cannot be pulled is stuck": (
+        container(waiting={"reason": "ImagePullBackOff", "message": "not found"}), "ImagePullBackOff: not found", True),
+    "the first failure to pull may pass": (container(waiting={"reason": "ErrImagePull"}), "ErrImagePull", False),
+    "a container that is being made is in no trouble yet": (
+        container(waiting={"reason": "ContainerCreating"}), "ContainerCreating", False),
+    "a crash loop is stuck": (container(waiting={"reason": "CrashLoopBackOff"}), "CrashLoopBackOff", True),
+    "the scheduler's words are told": (
+        {"conditions": UNSCHEDULABLE}, "Unschedulable: Insufficient cpu", False),
+    "nothing is known yet": ({}, "", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "words", "stuck"), TROUBLE.values(), ids=TROUBLE)
+def test_a_pod_that_does_not_run_tells_why(status: dict[str, Any], words: str, stuck: bool) -> None:
+    _, read = mps_pod(mps_pod_object(status=status))
+    assert read is not None
+    assert (read.running, read.trouble, read.stuck) == (False, words, stuck)
+
+
+def test_a_pod_that_the_scheduler_cannot_place_is_of_the_node_that_it_is_for() -> None:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    _, read = mps_pod(mps_pod_object(nodeName="", affinity=affinity))
+    assert read is not None
+    assert read.node == "n7"
+
+
+def test_a_template_counts_as_observed_once_the_controller_has_seen_its_generation() -> None:
+    annotations = {"metadata": {"annotations": {"gpushare.dev/template": "t1"}}}
+    live = {"metadata": {"generation": 2}, "spec": {"template": annotations}, "status": {"observedGeneration": 1}}
+    assert template_of(live) == Template("t1", observed=False)
+    assert template_of(live | {"status": {"observedGeneration": 2}}) == Template("t1", observed=True)
+    assert template_of({"metadata": {}, "spec": {}}) is None

@@ -7,27 +7,42 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
-from gpushare.controller import gather
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from tests.unit.controller.listing import relist
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LABEL = "share.gpushare.dev/a"
 
 
+class Clock:
+    """Seconds that pass only when a test lets them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-async def reconciler(kube: Any, settings: OperatorSettings) -> Reconciler:
-    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-    await gather.relist(kube, reconciler.world, settings)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def reconciler(kube: Any, settings: OperatorSettings, clock: Clock) -> Reconciler:
+    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW, clock)
+    await relist(kube, reconciler)
     return reconciler
 
 
 async def restarted(kube: Any, settings: OperatorSettings) -> Reconciler:
     fresh = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-    await gather.relist(kube, fresh.world, settings)
+    await relist(kube, fresh)
     return fresh
 
 
@@ -43,12 +58,12 @@ def daemon(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-async def tell(kube: Any, reconciler: Reconciler, **status: Any) -> None:
+async def report(kube: Any, reconciler: Reconciler, **status: Any) -> None:
     """The agent of n1 writes its status, having seen the latest assignments."""
     node = kube.live(GPU_NODES, "n1")
     observed = {"observedGeneration": node["metadata"]["generation"]}
     kube.put(GPU_NODES, {**node, "status": node["status"] | observed | status})
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
 
 
 async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
@@ -65,25 +80,6 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
     assert kube.live(GPU_SHARES, "a")["metadata"]["finalizers"] == [FINALIZER]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu", LABEL: "true"}
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
-
-
-@pytest.mark.parametrize(
-    ("version", "served", "words"),
-    [
-        ("v1.37.0", True, ""),
-        ("v1.36.0-gke.100", True, ""),
-        ("v2.0.1", True, ""),
-        ("v1.35.9", True, "needs Kubernetes 1.36 or newer, and this cluster has v1.35.9"),
-        ("v1.37.0", False, "does not serve resource.k8s.io/v1"),
-        ("of its own kind", True, ""),
-    ],
-)
-async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
-    kube: Any, version: str, served: bool, words: str
-) -> None:
-    kube.kubernetes, kube.serves_claims = version, served
-    told = await gather.no_claims(kube)
-    assert (words in told) if words else told == ""
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Reconciler) -> None:
@@ -107,7 +103,7 @@ async def test_a_restarted_operator_writes_nothing_that_differs(
 
 
 async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again(
-    kube: Any, reconciler: Reconciler
+    kube: Any, reconciler: Reconciler, clock: Clock
 ) -> None:
     kube.refused = {"patch nodes/n1"}
     again = await reconciler.once()
@@ -118,7 +114,7 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     await reconciler.once()
     assert kube.writes == [], "not before its back-off is over"
     kube.refused = set()
-    reconciler._applier._clock = lambda: 1e12
+    clock.now += 1.1
     assert await reconciler.once() is None
     assert kube.writes == ["patch nodes/n1"]
 
@@ -127,17 +123,17 @@ async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: Any, reconc
     await reconciler.once()
     edited = kube.live(DAEMON_SETS, DAEMON_SET)
     kube.put(DAEMON_SETS, edited | {"spec": edited["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     assert kube.live(DAEMON_SETS, DAEMON_SET)["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
-    await tell(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
+    await report(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
 
     await reconciler.once()
     leaving = {"uuid": "GPU-1", "share": "a", "draining": True, "waitingSince": "2026-03-01T00:00:00Z"}
@@ -146,18 +142,18 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     assert ready["reason"] == "Draining"
     assert ready["message"] == "1 slot on 1 GPU of node n1 is held; waiting for its container to end"
 
-    await tell(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
+    await report(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
     await reconciler.once()
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == []
     assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
 
     kube.writes.clear()
-    await tell(kube, reconciler, daemons=[])
+    await report(kube, reconciler, daemons=[])
     await reconciler.once()
     assert kube.writes == [f"delete daemonsets/{DAEMON_SET}", "patch nodes/n1"]
 
     kube.writes.clear()
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     assert kube.writes == ["apply gpushares/a"]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
@@ -167,7 +163,7 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
 async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
     del kube.objects[NODES.plural, "n1"], kube.objects[GPU_NODES.plural, "n1"]
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     assert kube.live(GPU_SHARES, "a")["status"]["conditions"][0]["reason"] == "NoMatchingNodes"
     assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
@@ -177,12 +173,12 @@ async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(kube: A
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
     kube.refused = {f"delete daemonsets/{DAEMON_SET}"}
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     await reconciler.once()
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     assert await reconciler.once() is not None
     assert (GPU_SHARES.plural, "a") in kube.objects
 
@@ -192,7 +188,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
     status = kube.live(GPU_SHARES, "a")["status"]
     old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
     kube.put(GPU_SHARES, kube.live(GPU_SHARES, "a") | {"status": status | {"conditions": old}})
-    await tell(kube, reconciler, daemons=[daemon(inForce=None)])
+    await report(kube, reconciler, daemons=[daemon(inForce=None)])
     await reconciler.once()
     times = {item["type"]: item["lastTransitionTime"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert times["Ready"] == "2020-01-01T00:00:00Z", "still False, though for another reason"
@@ -201,7 +197,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
 
 async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -> None:
     await reconciler.once()
-    await tell(kube, reconciler, daemons=[daemon()])
+    await report(kube, reconciler, daemons=[daemon()])
     await reconciler.once()
     await reconciler.once()
     told = [(event["type"], event["reason"], event["regarding"]["name"]) for event in kube.events]
@@ -218,7 +214,7 @@ async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconcil
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, share | {"spec": share["spec"] | {"enforcement": "FromTheFuture"}})
-    await tell(kube, reconciler)
+    await report(kube, reconciler)
     kube.writes.clear()
     assert await reconciler.once() is not None
     assert kube.writes == []

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller import gather
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
@@ -20,7 +19,8 @@ from gpushare.kube.client import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from tests.unit.controller.test_claim_views import CLAIM, SLICE
+from tests.unit.controller.claims.test_views import CLAIM, SLICE
+from tests.unit.controller.listing import relist
 
 NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
 SIZE = {"name": "small", "threads": 10, "memory": "8Gi"}
@@ -32,9 +32,9 @@ async def reconciler(kube: Any, settings: OperatorSettings) -> AsyncIterator[Rec
     kube.put(GPU_SHARES, {**live, "spec": {**live["spec"], "delivery": "ResourceClaim", "sizes": [SIZE]}})
     kube.put(NAMESPACES, {"metadata": {"name": "ml"}})
     reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-    await gather.relist(kube, reconciler.world, settings)
+    await relist(kube, reconciler)
     yield reconciler
-    await reconciler.world.claims.close()
+    await reconciler.cache.claims.close()
 
 
 async def settle(reconciler: Reconciler) -> None:
@@ -62,7 +62,7 @@ async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: Any, reco
     await settle(reconciler)
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     kube.writes.clear()
     await reconciler.once()
     assert set(kube.writes[:3]) == {

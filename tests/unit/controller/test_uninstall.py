@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from gpushare.controller import uninstall
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, KubeError, Object, Resource
 
@@ -44,14 +42,9 @@ def share(name: str) -> Object:
     return {"metadata": {"name": name}, "status": {"conditions": [ready]}}
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uninstall, "POLL_SECONDS", 0.001)
-
-
 async def prepare(cluster: Any, *, delete: bool = False, seconds: float = 0.2) -> str | None:
     async with asyncio.timeout(5):
-        return await uninstall.prepare(cluster, delete=delete, seconds=seconds)
+        return await uninstall.prepare(cluster, delete=delete, seconds=seconds, poll_seconds=0.001)
 
 
 async def test_without_shares_gpushare_may_go() -> None:

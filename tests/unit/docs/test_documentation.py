@@ -12,7 +12,7 @@ from gpushare.admission.shares import validate_share
 from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_objects import claim_templates, device_classes
+from gpushare.controller.claims.objects import claim_templates, device_classes
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 

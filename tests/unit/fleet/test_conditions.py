@@ -111,7 +111,7 @@ def test_a_share_without_nodes_says_what_selects_them(make: Any) -> None:
 def test_a_selected_node_without_an_agent_is_named(make: Any) -> None:
     ready = make.told(make.plan(make.share(), make.silent(make.node())))["Ready"]
     assert ready.reason == "NoMatchingNodes"
-    assert "node n1 selected, but no agent tells of a GPU there" in ready.message
+    assert "node n1 selected, but no agent reports a GPU there" in ready.message
 
 
 def test_a_wrong_product_is_told_with_what_is_there(make: Any) -> None:

@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
-from gpushare.kube import reflector
 from gpushare.kube.client import CORE_EVENTS, KubeError
 from gpushare.kube.reflector import Follower
 
@@ -44,14 +41,14 @@ def change(kind: str, name: str, version: str) -> Any:
     return {"type": kind, "object": obj(name, version)}
 
 
-async def follow(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(reflector, "FIRST_BACKOFF", 0.0)
+async def follow(server: Server) -> list[str]:
     seen: list[str] = []
     follower = Follower(
         server,  # type: ignore[arg-type]
         CORE_EVENTS,
         lambda it: seen.append(it["metadata"]["name"]),
         "team",
+        first_backoff=0.0,
         fieldSelector="reason=Killing",
     )
     running = asyncio.create_task(follower.run())
@@ -62,20 +59,20 @@ async def follow(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_what_was_there_before_is_neither_fetched_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_there_before_is_neither_fetched_nor_told() -> None:
     server = Server([change("ADDED", "new", "101"), change("MODIFIED", "new", "102"), change("DELETED", "new", "103")])
-    assert await follow(server, monkeypatch) == ["new", "new"]
+    assert await follow(server) == ["new", "new"]
     assert server.lists == [{"namespace": "team", "limit": "1"}]
     assert server.versions == ["100", "103"]
 
 
-async def test_a_lost_connection_is_taken_up_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_connection_is_taken_up_where_it_was() -> None:
     server = Server([change("ADDED", "a", "101"), OSError("reset")], [change("ADDED", "b", "102")])
-    assert await follow(server, monkeypatch) == ["a", "b"]
+    assert await follow(server) == ["a", "b"]
     assert server.versions == ["100", "101", "102"]
 
 
-async def test_after_an_expired_version_it_goes_on_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_an_expired_version_it_goes_on_from_now() -> None:
     server = Server([KubeError(410, "Expired", "too old")])
-    assert await follow(server, monkeypatch) == []
+    assert await follow(server) == []
     assert server.versions == ["100", "200"]

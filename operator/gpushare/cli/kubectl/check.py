@@ -13,7 +13,7 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu, GpuNode
 from gpushare.cli.kubectl.answer import Report, Section
-from gpushare.controller.gather import CLAIMS_SINCE
+from gpushare.controller.resync import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
 from gpushare.kube.client import (
     API_ERRORS,

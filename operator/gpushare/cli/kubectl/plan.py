@@ -19,15 +19,16 @@ from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
 from gpushare.cli.kubectl.answer import Report, Row, Section
 from gpushare.controller.fleet_cache import FleetCache
-from gpushare.controller.gather import no_claims, nvidia_dra_nodes
+from gpushare.controller.resync import read_once
 from gpushare.fleet import Snapshot
-from gpushare.fleet.assign import fleet_places
+from gpushare.fleet.assign import fleet_records
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.plan import standing_of
+from gpushare.fleet.plan import summary_of
 from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
 from gpushare.fleet.share_summary import ShareSummary
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
+from gpushare.kube.reflector import ListWatch
 
 MANAGER = "kubectl-gpushare"
 
@@ -65,13 +66,11 @@ async def run(kube: Kube, args: argparse.Namespace) -> Report:
         accepted = await _dry_run(kube, wanted)
     except KubeError as error:
         raise PlanError(f"the API server refuses it: {error}") from None
-    world = FleetCache(lambda: None)
-    for resource in (GPU_SHARES, GPU_NODES, NODES):
-        answer = await kube.list_all(resource)
-        world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
-    world.slices_listed(await nvidia_dra_nodes(kube))
-    world.claims_served(await no_claims(kube))
-    return plan(world.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
+    cache = FleetCache(lambda: None)
+    await ListWatch(kube, GPU_NODES, cache.gpu_nodes).list_once()
+    await ListWatch(kube, NODES, cache.nodes).list_once()
+    await read_once(kube, cache)
+    return plan(cache.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
 
 
 async def _dry_run(kube: Kube, wanted: Object) -> Object:
@@ -100,41 +99,41 @@ def read(text: str) -> Object:
 
 def plan(live: Snapshot, share: GpuShare) -> Report:
     """`share`: as the API server would store it."""
-    before = {place.key for found in fleet_places(live).values() for place in found if place.holder == share.name}
+    before = {record.key for found in fleet_records(live).values() for record in found if record.holder == share.name}
     others = tuple(other for other in live.shares if other.name != share.name)
-    standing = standing_of(replace(live, shares=(*others, share)), share.name)
+    summary = summary_of(replace(live, shares=(*others, share)), share.name)
     fates = [
-        *(_fate(place, "kept" if place.key in before else "taken", _part(share, place)) for place in standing.kept),
-        *(_fate(place, "given back once idle", "") for place in (*standing.draining, *standing.releasing)),
+        *(_fate(record, "kept" if record.key in before else "taken", _part(share, record)) for record in summary.kept),
+        *(_fate(record, "given back once idle", "") for record in (*summary.draining, *summary.releasing)),
     ]
-    slots = len(standing.kept) * share.spec.clients.per_gpu
+    slots = len(summary.kept) * share.spec.clients.per_gpu
     return Report(
         {
             "share": share.name,
             "gpus": [_data(fate) for fate in fates],
-            "refused": [{"reason": it.reason.value, "message": it.message} for it in standing.refused],
+            "refused": [{"reason": it.reason.value, "message": it.message} for it in summary.refused],
             "slots": slots,
             "memoryPerGpuMiB": _promised(share),
         },
         [
-            Section(f"GpuShare {share.name} would have", ("WHAT", "HOW MUCH"), _summary(share, standing, slots)),
+            Section(f"GpuShare {share.name} would have", ("WHAT", "HOW MUCH"), _summary(share, summary, slots)),
             Section("GPUs", ("NODE", "GPU", "PRODUCT", "WHAT", "MEMORY GRANTED"), [_row(fate) for fate in fates]),
-            Section("Refused", ("REASON", "WHY"), [(it.reason.value, it.message) for it in standing.refused]),
+            Section("Refused", ("REASON", "WHY"), [(it.reason.value, it.message) for it in summary.refused]),
         ],
-        code=0 if standing.kept else 1,
+        code=0 if summary.kept else 1,
     )
 
 
-def _fate(place: GpuRecord, what: str, note: str) -> ShareOutcome:
-    return ShareOutcome(place.node.name, place.uuid, place.gpu.product if place.gpu else "", what, note)
+def _fate(record: GpuRecord, what: str, note: str) -> ShareOutcome:
+    return ShareOutcome(record.node.name, record.uuid, record.gpu.product if record.gpu else "", what, note)
 
 
-def _part(share: GpuShare, place: GpuRecord) -> str:
+def _part(share: GpuShare, record: GpuRecord) -> str:
     """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit.
 
     Of a share delivered by claims, how much of it can be claimed.
     """
-    memory = place.gpu.memory_mib if place.gpu else 0
+    memory = record.gpu.memory_mib if record.gpu else 0
     if share.by_claims:
         return f"up to {format_mib(claimable_mib(share, memory))} of {format_mib(memory)}" if memory else ""
     return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}" if memory else ""
@@ -144,11 +143,11 @@ def _promised(share: GpuShare) -> int:
     return share.spec.clients.per_gpu * share.memory_default_mib
 
 
-def _summary(share: GpuShare, standing: ShareSummary, slots: int) -> list[Row]:
+def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[Row]:
     clients = share.spec.clients
     threads = clients.per_gpu * clients.threads.default
-    assigned = verdicts(standing)[1]
-    gpus = ("GPUs", f"{len(standing.kept)} of {standing.matching} that match: {assigned.message}")
+    assigned = verdicts(summary)[1]
+    gpus = ("GPUs", f"{len(summary.kept)} of {summary.matching} that match: {assigned.message}")
     if share.by_claims:
         return [
             gpus,

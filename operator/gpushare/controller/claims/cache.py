@@ -1,7 +1,7 @@
-"""What the operator knows of claims: classes and templates of ours, namespaces, and who was allocated which device.
+"""The operator's copy of namespaces, our DeviceClasses, templates and ResourceSlices, and the claims for our devices.
 
-Followed only once there is a share that is delivered by ResourceClaim. Of the cluster's claims those that concern our
-devices are kept, without what nobody here reads.
+Watched only once a share is delivered by ResourceClaim. Of each claim only what a plan reads is kept, and nothing of
+claims for other devices.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
-from gpushare.kube.reflector import Key, Reflector
+from gpushare.kube.reflector import Reflector
+from gpushare.kube.store import Key
 
 _OURS = {"labelSelector": names.LABEL_SHARE}
 _SELECTORS: dict[Resource, dict[str, str]] = {
@@ -32,7 +33,7 @@ _READ = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "de
 
 
 class ClaimCache:
-    """`changed` is called when anything followed changed."""
+    """`changed` is called in the event loop when anything that is kept changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -45,11 +46,11 @@ class ClaimCache:
 
     @property
     def known(self) -> bool:
-        """Everything has been listed; False: nothing may be concluded from what is missing."""
+        """Everything has been listed. If False, a missing object means nothing."""
         return self.followed and all(reflector.synced.is_set() for reflector in self._reflectors.values())
 
     def follow(self, kube: Kube) -> None:
-        """Begins to follow, once; ends with `close`."""
+        """Begins to watch at the first call; `close` ends it."""
         if self.followed:
             return
         for resource, selectors in _SELECTORS.items():
@@ -59,7 +60,7 @@ class ClaimCache:
             self._tasks.append(asyncio.create_task(reflector.run(), name=f"follow {resource.plural}"))
 
     def check(self) -> None:
-        """Raises what ended the following, if anything did: what is known would only grow old."""
+        """Raises what ended a watch, if anything did: its objects would only grow old."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -81,7 +82,7 @@ class ClaimCache:
             reflector.observe(obj)
 
     def allocated(self) -> frozenset[tuple[str, str]] | None:
-        """(pool, device) of everything of ours that a claim has; None while that is not known."""
+        """(pool, device) of each of our devices that a claim was allocated; None while that is not known."""
         if not self.followed:
             return frozenset()
         if not self.known:
@@ -94,7 +95,7 @@ class ClaimCache:
 
 
 def allocation_results(claim: Object) -> list[Object]:
-    """What of our driver a claim was allocated; empty while it is pending."""
+    """A claim's allocated devices of our driver; empty while it is pending."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or []
     return [result for result in results if result.get("driver") == names.DRA_DRIVER]
@@ -116,7 +117,7 @@ def _choices(request: Object) -> list[Object]:
 
 
 def _pruned_claim(claim: Object) -> Object | None:
-    """None: it is none of ours."""
+    """None for a claim that concerns none of our devices."""
     if not allocation_results(claim) and not any(map(names.parse_device_class, requested_classes(claim))):
         return None
     metadata = {key: claim["metadata"][key] for key in _READ if key in claim["metadata"]}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller import gather
 from gpushare.controller.metrics import FAMILIES, FleetSnapshot, OperatorMeters, samples
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import GPU_SHARES, RESOURCE_CLAIMS
-from tests.unit.controller.test_claim_views import CLAIM
+from tests.unit.controller.claims.test_views import CLAIM
+from tests.unit.controller.listing import relist
 
 
 def told(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
@@ -29,7 +29,7 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 async def reconciler(kube: Any, settings: OperatorSettings, registry: CollectorRegistry) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(registry))
-    await gather.relist(kube, reconciler.world, settings)
+    await relist(kube, reconciler)
     return reconciler
 
 
@@ -53,11 +53,11 @@ async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(kub
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "delivery": "ResourceClaim"}})
     kube.put(RESOURCE_CLAIMS, CLAIM)
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     await asyncio.sleep(0.01)
     await reconciler.once()
-    await reconciler.world.claims.close()
+    await reconciler.cache.claims.close()
     found = told(FleetSnapshot(True, reconciler.reports))
     assert (found["share_claims_allocated", "a"], found["share_claims_pending", "a"]) == (0, 1)
 
@@ -70,7 +70,7 @@ async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: Any, reconc
         GPU_SHARES,
         {"metadata": {"name": "b", "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"clients": clients}},
     )
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     found = told(FleetSnapshot(True, reconciler.reports))
     assert found["share_gpus_unavailable", "b", "ClientCeiling"] == 1
@@ -81,7 +81,7 @@ async def test_a_share_that_goes_takes_its_series_with_it(kube: Any, reconciler:
     await reconciler.once()
     del kube.objects["gpushares", "a"]
     kube.version += 1000
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     assert told(FleetSnapshot(True, reconciler.reports)) == {("operator_leader",): 1}
 
@@ -111,6 +111,6 @@ async def test_a_fleet_that_cannot_be_read_is_an_error(
 ) -> None:
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "enforcement": "FromTheFuture"}})
-    await gather.relist(kube, reconciler.world, reconciler._settings)
+    await relist(kube, reconciler)
     await reconciler.once()
     assert registry.get_sample_value("gpushare_reconcile_errors_total") == 1

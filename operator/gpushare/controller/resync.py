@@ -1,6 +1,7 @@
-"""Fills the world by listing: once before the first plan, and again now and then.
+"""What no watch reports, read every five minutes.
 
-kopf's watches do the rest. They tell nothing of an object that was deleted while a watch was broken; a list does.
+GpuShares that were deleted while kopf's watch was broken: kopf lists again then, and reports what it finds, but not
+what is missing. And facts of the cluster: its version, and the nodes on which NVIDIA's own DRA driver offers GPUs.
 """
 
 import asyncio
@@ -8,49 +9,43 @@ import logging
 import random
 import re
 
-from gpushare.controller.fleet_cache import WATCHED, FleetCache
-from gpushare.controller.mps_pods import MPS_LABELS
-from gpushare.controller.settings import OperatorSettings
-from gpushare.kube.client import API_ERRORS, DAEMON_SETS, DEVICE_CLASSES, PODS, RESOURCE_SLICES, Kube, KubeError
+from gpushare.controller.fleet_cache import FleetCache
+from gpushare.kube.client import API_ERRORS, DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
 """Also the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
-MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
 NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
 CLAIMS_SINCE = (1, 36)
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 
-async def load(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
-    """Returns once everything has been listed; waits for CRDs that are not there yet."""
+async def resync(kube: Kube, cache: FleetCache) -> None:
+    """Returns once everything has been read; waits for CRDs that are not there yet."""
     backoff = FIRST_BACKOFF
     while True:
         try:
-            return await relist(kube, world, settings)
+            return await read_once(kube, cache)
         except API_ERRORS as error:
-            LOG.warning("cannot list what to plan on, again in %.0f s: %s", backoff, error)
+            LOG.warning("cannot list GpuShares and what the cluster serves, again in %.0f s: %s", backoff, error)
         await asyncio.sleep(backoff)
         backoff = min(backoff * 2, LAST_BACKOFF)
 
 
-async def resync(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
+async def keep_resyncing(kube: Kube, cache: FleetCache) -> None:
     """Runs until cancelled."""
     while True:
         await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spread, no secret
-        await load(kube, world, settings)
+        await resync(kube, cache)
 
 
-async def relist(kube: Kube, world: FleetCache, settings: OperatorSettings) -> None:
-    for resource in WATCHED:
-        namespace = settings.namespace if resource in (DAEMON_SETS, PODS) else None
-        selectors = {"labelSelector": MPS_SELECTOR} if resource == PODS else {}
-        answer = await kube.list_all(resource, namespace, **selectors)
-        world.relisted(resource, answer.get("items") or [], answer["metadata"]["resourceVersion"])
-    world.slices_listed(await nvidia_dra_nodes(kube))
-    world.claims_served(await no_claims(kube))
+async def read_once(kube: Kube, cache: FleetCache) -> None:
+    """Raises API_ERRORS."""
+    answer = await kube.list_all(GPU_SHARES)
+    cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
+    cache.set_cluster(await nvidia_dra_nodes(kube), await no_claims(kube))
 
 
 async def no_claims(kube: Kube) -> str:

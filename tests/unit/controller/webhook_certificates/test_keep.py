@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller import certificates
-from gpushare.controller.certificates import bundle_patch, reconcile
+from gpushare.controller.webhook_certificates import keep as certificates
+from gpushare.controller.webhook_certificates.keep import bundle_patch, reconcile
 from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, KubeError, Object, Resource
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -190,10 +190,9 @@ def test_a_patch_is_guarded_by_the_webhooks_name() -> None:
     assert bundle_patch({}, b"CA") == []
 
 
-async def test_a_bundle_that_is_taken_away_is_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "DEBOUNCE_SECONDS", 0.01)
+async def test_a_bundle_that_is_taken_away_is_back_at_once() -> None:
     kube = FakeKube()
-    task = asyncio.create_task(certificates.run(kube, Settings()))  # type: ignore[arg-type]
+    task = asyncio.create_task(certificates.run(kube, Settings(), debounce_seconds=0.01))  # type: ignore[arg-type]
     try:
         await _until(lambda: None not in kube.bundles())
         kube.configurations[MUTATING_WEBHOOKS] = configuration("pods")

@@ -1,28 +1,27 @@
-"""What differs between the classes and templates that shares should have and those there are. Pure.
+"""The writes that give shares their DeviceClasses and claim templates, and delete those that are left over. Pure.
 
-Guarantees: a share that is being deleted loses them before anything else of it goes; objects of a share that is gone,
-or was made again by the same name, are taken away; a template that changed is deleted first, since its spec cannot
-change. Idle, nothing is written.
+Guarantees: a share that is being deleted loses them before any other object; those of a share that is gone, or that was
+made again by the same name, are deleted; a template that changed is deleted first, since its spec cannot change. If
+nothing differs, nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_cache import ClaimCache
-from gpushare.controller.claim_objects import RENDERED, claim_templates, device_classes, may_have_templates
+from gpushare.controller.claims.cache import ClaimCache
+from gpushare.controller.claims.objects import RENDERED, claim_templates, device_classes, may_have_templates
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import Write, WriteStage
+from gpushare.controller.writes import MANAGER, Write, WriteStage
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-from gpushare.kube.reflector import Key
+from gpushare.kube.store import Key
 
-MANAGER = "gpushare-operator"
 AT_ONCE = 200
 """Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""
 
 
 def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: OperatorSettings) -> list[Write]:
-    """Nothing while it is not known what there is."""
+    """Empty until everything has been listed."""
     if not claims.known:
         return []
     live = list(shares)
@@ -47,28 +46,28 @@ def shares_with_objects(claims: ClaimCache) -> set[str]:
 
 
 def _namespaces(claims: ClaimCache) -> Iterable[tuple[str, dict[str, str]]]:
-    """Name and labels of those in which something can be made."""
+    """Names and labels of the namespaces that are not being deleted."""
     for (_, name), obj in sorted(claims.all(NAMESPACES).items()):
         if not obj["metadata"].get("deletionTimestamp"):
             yield name, obj["metadata"].get("labels") or {}
 
 
 def _writes(
-    resource: Resource, wanted: Mapping[Key, Object], present: Mapping[Key, Object], stage: WriteStage
+    resource: Resource, desired: Mapping[Key, Object], current: Mapping[Key, Object], stage: WriteStage
 ) -> Iterable[Write]:
-    for key, obj in present.items():
-        body = wanted.get(key)
+    for key, obj in current.items():
+        body = desired.get(key)
         stays = body is not None and _same_owner(obj, body) and (resource == DEVICE_CLASSES or _same(obj, body))
         if not stays and not obj["metadata"].get("deletionTimestamp"):
             yield _write(WriteStage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
-    for key, body in wanted.items():
-        known = present.get(key)
+    for key, body in desired.items():
+        known = current.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
             yield _write(stage, "apply", resource, key, body, "")
 
 
 def _same(obj: Object, body: Object) -> bool:
-    """A class is compared as it is; a template, whose spec is fixed, by what it was made from."""
+    """A class is compared by its spec, a template by the hash of what we applied: quantities come back rewritten."""
     return obj.get("spec") == body["spec"] if body["kind"] == "DeviceClass" else _stamp(obj) == _stamp(body)
 
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from gpushare.controller.authority import (
+from gpushare.controller.webhook_certificates.authority import (
     AUTHORITY_KEY,
     AUTHORITY_LIFE,
     BUNDLE,

@@ -1,6 +1,6 @@
-"""ResourceSlices and ResourceClaims as the API server shows them, read into what the fleet decides on. Pure.
+"""ResourceSlices and ResourceClaims, read from the API's objects into the fleet's input. Pure.
 
-What cannot be read is left out: it was made by another release, or is not for us.
+Objects that cannot be read are left out: they were made by another release, or are not for us.
 """
 
 import math
@@ -14,14 +14,14 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.api import names
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.controller.claim_cache import ClaimCache, allocation_results, requests_of
+from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
 from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 
 
 def demand(claims: ClaimCache) -> Demand:
-    """Empty while it is not known."""
+    """Empty until everything has been listed."""
     if not claims.known:
         return Demand()
     slices, objects = claims.all(RESOURCE_SLICES).values(), claims.all(RESOURCE_CLAIMS).values()

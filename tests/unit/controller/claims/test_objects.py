@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claim_differences import claim_writes
-from gpushare.controller.claim_objects import claim_templates, device_classes
+from gpushare.controller.claims.differences import claim_writes
+from gpushare.controller.claims.objects import claim_templates, device_classes
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-from gpushare.kube.reflector import Key, key_of
+from gpushare.kube.store import Key, key_of
 
 SMALL = {"name": "small", "threads": 10, "memory": "8Gi"}
 

@@ -1,8 +1,8 @@
-"""What users reach a share delivered by ResourceClaim by: its DeviceClasses, and a template for each named size.
+"""The DeviceClasses of a share that is delivered by ResourceClaim, and a claim template for each of its sizes. Pure.
 
 A class selects the share's devices; a size's class does too, so that quota counts it by name, and admission holds its
-claims to the size's capacities. Templates stand in every namespace that may use the share. All of them belong to the
-share by label and by owner, and are the first to go when it is deleted: then nothing new can be claimed.
+claims to the size's capacities. Templates exist in every namespace that may use the share. All of them belong to the
+share by label and by owner, and are deleted first when the share is: then nothing new can be claimed.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ REQUEST = "gpu"
 
 
 def device_classes(share: GpuShare) -> list[Object]:
-    """Apply configurations, the share's own class first; none for one that is not delivered by claims or goes."""
+    """Apply configurations, the share's own class first; empty if it is being deleted or not delivered by claims."""
     if not share.by_claims or share.deleting:
         return []
     own = _class(share, names.device_class(share.name))

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from gpushare.controller.claim_views import claim, devices
+from gpushare.controller.claims.views import claim, devices
 from gpushare.fleet.pending import Capacity, Held
 
 SLICE: dict[str, Any] = {

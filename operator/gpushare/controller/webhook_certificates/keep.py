@@ -1,9 +1,9 @@
 """Keeps the webhook's two Secrets and the caBundle of both webhook configurations as they should be.
 
-Guarantees: writes nothing when nothing differs; a caBundle or a serving certificate that somebody takes away (an
-upgrade of the chart, say) is back within a second; a lost race over a Secret is read again, never overwritten; the
-authority's key never stands in the Secret that the webhook reads. The authority's Secret is not watched: what it lost
-shows at the next pass, within ten minutes, and nothing needs it before.
+Guarantees: nothing is written unless something differs; a caBundle or a serving certificate that somebody removes (an
+upgrade of the chart, say) is back within a second; after a conflict over a Secret it is read again, never overwritten;
+the authority's key is never in the Secret that the webhook reads. The authority's Secret is not watched: a loss is seen
+at the next pass, within ten minutes, and nothing needs it before.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.writes import MANAGER
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, Object
 from gpushare.kube.reflector import Reflector
 
 LOG = logging.getLogger(__name__)
-MANAGER = "gpushare-operator"
 RECHECK_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 DEBOUNCE_SECONDS = 0.2
 
 
 class CertificateSettings(Protocol):
-    """What this needs of the operator's settings."""
+    """The part of the operator's settings that is used here."""
 
     @property
     def namespace(self) -> str: ...
@@ -46,8 +46,8 @@ class CertificateSettings(Protocol):
         ...
 
 
-async def run(kube: Kube, settings: CertificateSettings) -> None:
-    """Until cancelled. Run it in the active operator only."""
+async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
+    """Runs until cancelled, in the active replica only."""
     wake = asyncio.Event()
     named = f"metadata.name={settings.webhook_configuration}"
     watches = [
@@ -71,7 +71,7 @@ async def run(kube: Kube, settings: CertificateSettings) -> None:
                 await asyncio.wait_for(wake.wait(), pause)
             except TimeoutError:
                 continue
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(debounce_seconds)
 
 
 async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
@@ -103,17 +103,17 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
 
     Each operation is guarded by a test, so that a configuration that changed meanwhile is not written by position.
     """
-    wanted = base64.b64encode(bundle).decode()
+    encoded = base64.b64encode(bundle).decode()
     patch: list[Object] = []
     for index, webhook in enumerate(configuration.get("webhooks") or []):
-        if webhook["clientConfig"].get("caBundle") != wanted:
+        if webhook["clientConfig"].get("caBundle") != encoded:
             patch.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook["name"]})
-            patch.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted})
+            patch.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded})
     return patch
 
 
 async def _try(kube: Kube, settings: CertificateSettings) -> float:
-    """One pass; returns the seconds until the next without an occasion."""
+    """One pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
     except API_ERRORS as error:
@@ -139,9 +139,9 @@ async def _read(kube: Kube, name: str, namespace: str) -> _Secret:
     return _Secret(name, namespace, secret["metadata"]["resourceVersion"], _decoded(name, secret.get("data") or {}))
 
 
-async def _write(kube: Kube, secret: _Secret, wanted: dict[str, bytes], kind: str) -> None:
-    """Exactly the entries wanted: any other goes."""
-    data = {key: base64.b64encode(value).decode() for key, value in wanted.items()}
+async def _write(kube: Kube, secret: _Secret, desired: dict[str, bytes], kind: str) -> None:
+    """Afterwards the Secret has exactly the desired entries."""
+    data = {key: base64.b64encode(value).decode() for key, value in desired.items()}
     if secret.version is None:
         labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "webhook"}
         body: Object = {

@@ -1,8 +1,8 @@
-"""The webhook's certificates: when they are due, and how they are made. Pure but for randomness: the clock is given.
+"""When the webhook's certificates are due, and how they are made. Pure except for random keys; the clock is given.
 
-An own authority of ten years signs a serving certificate of one year; both are replaced after two thirds of their
-life. A new authority is first only added to the bundle that clients trust; it signs once they had the time to learn
-of it, so that no handshake fails in between. Two Secrets hold them: the authority's has its key, and only the operator
+Our own authority, valid for ten years, signs a serving certificate for one year; both are replaced after two thirds of
+their life. A new authority is first only added to the bundle that clients trust; it signs once they had the time to
+read the bundle, so that no handshake fails. Two Secrets hold them: the authority's has its key, and only the operator
 reads it; the serving one has what the webhook serves, and a copy of the bundle.
 """
 
@@ -19,13 +19,13 @@ AUTHORITY_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=365)
 CLOCK_SKEW = timedelta(minutes=5)
 LEARNING_TIME = timedelta(minutes=10)
-"""Between adding an authority to the bundle and signing with it; API servers learn of a bundle within seconds."""
+"""Between adding an authority to the bundle and signing with it; API servers read a new bundle within seconds."""
 
 BUNDLE, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
 def dns_names(service: str, namespace: str) -> list[str]:
-    """What API servers call a Service; they use the first."""
+    """The names by which API servers reach a Service; they use the first."""
     return [f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"]
 
 
@@ -34,7 +34,7 @@ def renewed_authority(
 ) -> dict[str, bytes] | None:
     """The authority's data as it should be from `now` on; None where it is good. Anything may be in either Secret.
 
-    Where the authority's own bundle is lost, the serving Secret's copy tells which one to go on trusting.
+    If the authority's own bundle is lost, the serving Secret's copy says which one is still trusted.
     """
     if not _authority_is_due(authority, now):
         return None

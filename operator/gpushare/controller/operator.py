@@ -1,0 +1,72 @@
+"""One replica of the operator: it waits for the Lease, and follows the fleet and plans only while it holds it.
+
+Guarantees: without the Lease nothing is written, and nothing but GpuShares is kept, so that a replica that waits costs
+little. When the Lease is lost the writers are cancelled before anything else; `ended` is set then, or when any part
+failed, and `result` raises what it was, so that the process ends and a fresh one asks for the Lease again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from gpushare.controller import resync
+from gpushare.controller.metrics import FleetSnapshot, export
+from gpushare.controller.reconcile import Reconciler
+from gpushare.controller.settings import OperatorSettings
+from gpushare.kube.client import Kube
+from gpushare.kube.lease import Elector, lead
+
+LOG = logging.getLogger(__name__)
+LEASE = "gpushare-operator"
+
+
+class Operator:
+    def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
+        self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports))
+        self.reconciler = Reconciler(kube, settings, meters)
+        self.leads = False
+        """Whether the Lease is ours; a process that loses it ends."""
+        self.ended = asyncio.Event()
+        self.kube = kube
+        self._settings = settings
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        elector = Elector(self.kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
+        self._task = asyncio.create_task(lead(elector, self._work), name="leader")
+        self._task.add_done_callback(lambda _: self.ended.set())
+
+    async def stop(self) -> None:
+        """Ends all work and gives the Lease back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def result(self) -> None:
+        """Raises what ended the operator, LeaseLostError among it; nothing after `stop`."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def _work(self) -> None:
+        """Runs until cancelled; an error in any part ends all."""
+        self.leads = True
+        cache = self.reconciler.cache
+        watches = cache.watches(self.kube, self._settings.namespace)
+        async with asyncio.TaskGroup() as tasks:
+
+            def start(work: Coroutine[Any, Any, None], name: str) -> None:
+                tasks.create_task(work, name=name)
+
+            for watch in watches:
+                start(watch.run(), str(watch))
+            await resync.resync(self.kube, cache)
+            for watch in watches:
+                await watch.synced.wait()
+            LOG.info("the fleet is known; planning starts")
+            start(self.reconciler.run(), "reconcile")
+            start(resync.keep_resyncing(self.kube, cache), "resync")
+            if self._settings.certificates == "SelfSigned":
+                from gpushare.controller.webhook_certificates import keep
+
+                start(keep.run(self.kube, self._settings), "certificates")

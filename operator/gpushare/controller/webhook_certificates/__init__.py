@@ -1,0 +1,1 @@
+"""The TLS certificates of our webhooks, where cert-manager does not make them."""

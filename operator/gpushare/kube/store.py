@@ -1,0 +1,84 @@
+"""What is kept of the objects of one kind, as watches, lists and the answers to our own writes show them.
+
+Guarantees: an object only ever gets newer, so what arrives late changes nothing; in particular, the answer to a write
+that arrives after the object's deletion does not bring it back. `changed` is called when something that is kept
+changed, and only then: what `keep` leaves out, such as the heartbeats of Nodes, does not count.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from gpushare.kube.client import Object
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace is empty for cluster-scoped objects."""
+Kept = TypeVar("Kept")
+
+
+def key_of(obj: Object) -> Key:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def version_of(obj: Object) -> int:
+    """Resource versions of one kind are comparable as integers (Kubernetes API concepts, since 1.35 by promise)."""
+    return parsed_version(obj["metadata"].get("resourceVersion", ""))
+
+
+def parsed_version(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+class Store(Generic[Kept]):
+    def __init__(self, keep: Callable[[Object], Kept | None], changed: Callable[[], None]) -> None:
+        """`keep`: what to keep of an object; None: nothing. `changed` must not block."""
+        self.objects: dict[Key, Kept] = {}
+        """By (namespace, name)."""
+        self._versions: dict[Key, int] = {}
+        self._last_removal = 0
+        """The highest version of a removal: an answer no newer than that may be about an object that is gone."""
+        self._keep = keep
+        self._changed = changed
+
+    def get(self, name: str, namespace: str = "") -> Kept | None:
+        return self.objects.get((namespace, name))
+
+    def put(self, obj: Object) -> None:
+        """An object as a watch shows it."""
+        key, version = key_of(obj), version_of(obj)
+        if version >= self._versions.get(key, version) and self._set(key, version, self._keep(obj)):
+            self._changed()
+
+    def observe(self, obj: Object) -> None:
+        """An object as the answer to a write shows it, before its event arrives."""
+        key, version = key_of(obj), version_of(obj)
+        known = self._versions.get(key)
+        if version > (self._last_removal if known is None else known) and self._set(key, version, self._keep(obj)):
+            self._changed()
+
+    def remove(self, obj: Object) -> None:
+        """The last state of an object that is gone; one that was made again by that name since stays."""
+        key, version = key_of(obj), version_of(obj)
+        self._last_removal = max(self._last_removal, version)
+        if self._versions.get(key, version) <= version and self._set(key, version, None):
+            self._changed()
+
+    def replace(self, objects: Iterable[Object], version: str) -> None:
+        """A complete list, taken at `version`: what it lacks is gone, unless it was seen later than that."""
+        listed, reached = {key_of(obj): obj for obj in objects}, parsed_version(version)
+        for key in [key for key, seen in self._versions.items() if key not in listed and seen <= reached]:
+            self._set(key, reached, None)
+        for key, obj in listed.items():
+            if version_of(obj) >= self._versions.get(key, 0):
+                self._set(key, version_of(obj), self._keep(obj))
+        self._changed()
+
+    def _set(self, key: Key, version: int, kept: Kept | None) -> bool:
+        """Whether something changed."""
+        before = self.objects.get(key)
+        if kept is None:
+            self._versions.pop(key, None)
+            self.objects.pop(key, None)
+        else:
+            self._versions[key] = version
+            self.objects[key] = kept
+        return kept != before

@@ -1,0 +1,152 @@
+"""etcd and kube-apiserver as two processes on loopback ports, for measurements that need a real API server.
+
+No kubelet and no controllers: objects are what the measurement makes of them. The programs are those of the local
+cluster (`python3 -m localcluster up` builds them once); nothing outside of the scratch directory is written.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from localcluster.paths import cache_root
+
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+
+
+def programs() -> Path:
+    """The directory with etcd and kube-apiserver. FileNotFoundError where the local cluster was never built."""
+    found = sorted(path.parent for path in cache_root().glob("kube-*/kube-apiserver"))
+    if not found:
+        raise FileNotFoundError(f"no kube-apiserver in {cache_root()}: run `python3 -m localcluster up` once")
+    return found[-1]
+
+
+class ControlPlane:
+    """One cluster's state in `directory`. `running` may be entered again and again; `copy` gives an equal cluster."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kubeconfig = directory / "kubeconfig"
+        self._programs = programs()
+
+    def create(self) -> "ControlPlane":
+        """A service account key, a token of a member of system:masters, and a kubeconfig for it."""
+        self.directory.mkdir(parents=True)
+        _openssl("genrsa", "-out", str(self.directory / "sa.key"), "2048")
+        token = secrets.token_hex(16)
+        (self.directory / "tokens").write_text(f"{token},measurement,measurement,system:masters\n")
+        self._write_kubeconfig(token, 0)
+        return self
+
+    def copy(self, directory: Path) -> "ControlPlane":
+        """Of a cluster that does not run."""
+        shutil.copytree(self.directory, directory)
+        return ControlPlane(directory)
+
+    @contextmanager
+    def running(self) -> Iterator["ControlPlane"]:
+        """Ends both processes on the way out. TimeoutError when the API server does not become ready."""
+        client, peer, secure = _free_port(), _free_port(), _free_port()
+        token = (self.directory / "tokens").read_text().split(",")[0]
+        self._write_kubeconfig(token, secure)
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            processes.append(self._start("etcd", _etcd(self.directory, client, peer)))
+            processes.append(self._start("kube-apiserver", _apiserver(self.directory, client, secure)))
+            _wait_until_ready(secure, token)
+            yield self
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def _start(self, name: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen([str(self._programs / name), *arguments], stdout=log, stderr=log)
+
+    def _write_kubeconfig(self, token: str, port: int) -> None:
+        cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "local",
+            "clusters": [{"name": "local", "cluster": cluster}],
+            "users": [{"name": "local", "user": {"token": token}}],
+            "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local"}}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+        self.kubeconfig.chmod(0o600)
+
+
+def _etcd(directory: Path, client: int, peer: int) -> list[str]:
+    return [
+        f"--data-dir={directory}/etcd",
+        f"--listen-client-urls=http://127.0.0.1:{client}",
+        f"--advertise-client-urls=http://127.0.0.1:{client}",
+        f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-cluster=default=http://127.0.0.1:{peer}",
+        "--force-new-cluster",  # the ports are new each time
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+
+
+def _apiserver(directory: Path, etcd: int, port: int) -> list[str]:
+    key = directory / "sa.key"
+    return [
+        f"--etcd-servers=http://127.0.0.1:{etcd}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--secure-port={port}",
+        f"--cert-dir={directory}/certificates",
+        f"--token-auth-file={directory}/tokens",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-cluster-ip-range=10.250.0.0/24",
+        "--disable-admission-plugins=ServiceAccount",
+    ]
+
+
+def _wait_until_ready(port: int, token: str) -> None:
+    context = ssl._create_unverified_context()  # noqa: S323 - our own process on loopback
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    opener.addheaders = [("Authorization", f"Bearer {token}")]
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        try:
+            with opener.open(f"https://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise TimeoutError(f"the API server was not ready within {START_SECONDS:.0f} s")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, env=dict(os.environ))

@@ -1,0 +1,25 @@
+"""MPS pods as the API server shows them."""
+
+from typing import Any
+
+CREATED = "2026-01-01T00:00:00Z"
+DAEMON_SET = "gpushare-mps-a-uid-a"
+
+
+def pod(template: str = "t1", *, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "mps-x",
+            "uid": "u1",
+            "labels": {"gpushare.dev/share": "a", "app.kubernetes.io/component": "mps"},
+            "annotations": {"gpushare.dev/template": template},
+            "creationTimestamp": CREATED,
+            "ownerReferences": [{"kind": "DaemonSet", "name": DAEMON_SET, "controller": True}],
+        },
+        "spec": {"nodeName": "n1"} | spec,
+        "status": status or {},
+    }
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"state": state}]}

@@ -1,0 +1,61 @@
+"""What kopf calls, against a real Operator without an API server."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import kopf
+import pytest
+
+from gpushare.controller import handlers
+from gpushare.controller.operator import Operator
+from gpushare.controller.settings import OperatorSettings
+from gpushare.kube.lease import LEASES
+
+
+@pytest.fixture
+def operator(kube: Any, settings: OperatorSettings) -> Operator:
+    return Operator(kube, settings)
+
+
+@pytest.fixture
+def memo(operator: Operator) -> kopf.Memo:
+    return kopf.Memo(operator=operator)
+
+
+def event(kind: str | None, version: int) -> Any:
+    metadata = {"name": "a", "uid": "u", "resourceVersion": str(version)}
+    return {
+        "type": kind,
+        "object": {"metadata": metadata, "spec": {"clients": {"perGpu": 1, "memory": {"default": "1Gi"}}}},
+    }
+
+
+async def test_a_share_is_known_from_its_first_event_to_its_deletion(operator: Operator, memo: kopf.Memo) -> None:
+    shares = operator.reconciler.cache.shares
+    await handlers.share_changed(event=event(None, 1), memo=memo)
+    assert shares.get("a") is not None
+    await handlers.share_changed(event=event("MODIFIED", 2), memo=memo)
+    await handlers.share_changed(event=event("DELETED", 3), memo=memo)
+    assert shares.get("a") is None
+
+
+async def test_a_replica_that_waits_is_healthy(memo: kopf.Memo) -> None:
+    assert await handlers.reconcile(memo=memo) == "ok"
+
+
+async def test_a_round_that_hangs_is_a_permanent_error_which_kopf_answers_with_500() -> None:
+    stuck = SimpleNamespace(reconciler=SimpleNamespace(round_seconds=lambda: handlers.STUCK_SECONDS + 1))
+    with pytest.raises(kopf.PermanentError, match="the present round has taken 301 s"):
+        await handlers.reconcile(memo=kopf.Memo(operator=cast(Operator, stuck)))
+
+
+async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: Any, operator: Operator) -> None:
+    operator.start()
+    assert operator.reconciler.cache.nodes.objects == {}
+    while not operator.reconciler.reports:
+        await kube.written()
+    assert operator.leads
+    assert set(operator.reconciler.cache.nodes.objects) == {("", "n1")}
+    await operator.stop()
+    operator.result()
+    assert kube.live(LEASES, "gpushare-operator")["spec"].get("holderIdentity") is None

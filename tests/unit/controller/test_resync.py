@@ -1,0 +1,38 @@
+"""What no watch reports: shares that were deleted unseen, and what the cluster serves."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.controller import resync
+from gpushare.controller.fleet_cache import FleetCache
+from gpushare.fleet.model import EPOCH
+from gpushare.kube.client import GPU_SHARES
+
+
+async def test_a_share_that_was_deleted_while_the_watch_was_broken_is_dropped(kube: Any) -> None:
+    cache = FleetCache(lambda: None)
+    await resync.read_once(kube, cache)
+    assert [share.name for share in cache.snapshot(EPOCH).shares] == ["a"]
+    await kube.delete(GPU_SHARES, "a")
+    await resync.read_once(kube, cache)
+    assert cache.snapshot(EPOCH).shares == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "served", "words"),
+    [
+        ("v1.37.0", True, ""),
+        ("v1.36.0-gke.100", True, ""),
+        ("v2.0.1", True, ""),
+        ("v1.35.9", True, "needs Kubernetes 1.36 or newer, and this cluster has v1.35.9"),
+        ("v1.37.0", False, "does not serve resource.k8s.io/v1"),
+        ("of its own kind", True, ""),
+    ],
+)
+async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
+    kube: Any, version: str, served: bool, words: str
+) -> None:
+    kube.kubernetes, kube.serves_claims = version, served
+    reason = await resync.no_claims(kube)
+    assert (words in reason) if words else reason == ""

@@ -1,0 +1,323 @@
+"""One active replica: who works, who waits, and what happens when the Lease is lost."""
+
+import asyncio
+import copy
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gpushare.kube.client import KubeError, Object, Resource
+from gpushare.kube.lease import Elector, LeaseLostError, Timing, lead
+
+OLD = "2026-01-01T00:00:00.000000Z"
+
+
+class LeaseKube:
+    """Holds one Lease, with optimistic locking. `broken`: calls fail. `hangs`: none is answered.
+
+    Other tasks run before each call is carried out, so that replicas overtake each other.
+    """
+
+    def __init__(self, lease: Object | None = None) -> None:
+        self.lease = lease
+        self.broken = False
+        self.hangs = False
+        self.writers: list[str] = []
+
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        await self._arrive()
+        return copy.deepcopy(self.lease)
+
+    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
+        await self._arrive()
+        if self.lease is not None:
+            raise KubeError(409, "AlreadyExists", "it is there")
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = "1"
+        self.writers.append(body["spec"]["holderIdentity"])
+        return copy.deepcopy(self.lease)
+
+    async def patch(self, resource: Resource, name: str, body: Object, *, manager: str, **_: Any) -> Object:
+        await self._arrive()
+        if self.lease is None:
+            raise KubeError(404, "NotFound", name)
+        version = self.lease["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != version:
+            raise KubeError(409, "Conflict", "somebody was faster")
+        self.lease["spec"] |= body["spec"]
+        self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+        self.writers.append(manager)
+        return copy.deepcopy(self.lease)
+
+    @property
+    def spec(self) -> Object:
+        assert self.lease is not None
+        spec: Object = self.lease["spec"]
+        return spec
+
+    async def _arrive(self) -> None:
+        await asyncio.sleep(0)
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.broken:
+            raise OSError("connection refused")
+
+
+class Clock:
+    """Time passes only while `run` or `advance` lets it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.now + seconds, next(self._order), woken))
+        await woken
+
+    async def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self.now, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                woken.set_result(None)
+            await settle()
+        self.now = end
+
+
+async def settle() -> None:
+    """Every task gets as far as it can without time."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def elector(kube: LeaseKube, clock: Clock, name: str) -> Elector:
+    return Elector(
+        kube,  # type: ignore[arg-type]
+        namespace="ns",
+        name="l",
+        identity=name,
+        monotonic=clock.monotonic,
+        sleep=clock.sleep,
+    )
+
+
+def held_by(holder: str | None, **spec: Any) -> Object:
+    times = {"acquireTime": OLD, "renewTime": OLD, "leaseDurationSeconds": 30, "leaseTransitions": 4}
+    return {"metadata": {"name": "l", "resourceVersion": "7"}, "spec": {"holderIdentity": holder, **times, **spec}}
+
+
+def for_ever(log: list[str], name: str) -> Callable[[], Any]:
+    async def work() -> None:
+        log.append(f"{name} starts")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append(f"{name} ends")
+
+    return work
+
+
+def started(awaitable: Any) -> "asyncio.Task[None]":
+    return asyncio.ensure_future(awaitable)
+
+
+async def stopped(task: Awaitable[None]) -> BaseException | None:
+    (result,) = await asyncio.gather(task, return_exceptions=True)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("lease", "seconds", "holds", "transitions"),
+    [
+        pytest.param(None, 0, True, 0, id="a Lease that is not there is created"),
+        pytest.param(held_by(None), 0, True, 5, id="one that was given back is taken at once"),
+        pytest.param(held_by(""), 0, True, 5, id="an empty holder is none"),
+        pytest.param(held_by("me"), 0, True, 4, id="our own, from before a restart, goes on"),
+        pytest.param(held_by("other"), 29, False, 4, id="another's may be alive for its full duration, by our clock"),
+        pytest.param(held_by("other"), 31, True, 5, id="another's that was not renewed is taken after its duration"),
+        pytest.param(held_by("other", leaseDurationSeconds=90), 60, False, 4, id="its own duration counts, not ours"),
+    ],
+)
+async def test_when_a_lease_may_be_taken(lease: Object | None, seconds: int, holds: bool, transitions: int) -> None:
+    kube, clock = LeaseKube(lease), Clock()
+    acquiring = started(elector(kube, clock, "me").acquire())
+    await clock.advance(seconds)
+    assert acquiring.done() is holds
+    assert kube.spec["leaseTransitions"] == transitions
+    acquiring.cancel()
+
+
+async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() -> None:
+    kube, clock = LeaseKube(held_by("me")), Clock()
+    running = started(lead(elector(kube, clock, "me"), for_ever([], "me")))
+    await clock.advance(20)
+    assert kube.writers == ["me"] * 5, "at once, and every 5 s"
+    assert kube.spec["acquireTime"] == OLD
+    assert kube.spec["renewTime"] > OLD
+    running.cancel()
+    await stopped(running)
+
+
+async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_back() -> None:
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    one = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
+    await clock.advance(1)
+    two = started(lead(elector(kube, clock, "b"), for_ever(log, "b")))
+    await clock.advance(300)
+    assert log == ["a starts"]
+    one.cancel()
+    await stopped(one)
+    assert kube.spec["holderIdentity"] is None
+    await clock.advance(6)
+    assert log == ["a starts", "a ends", "b starts"]
+    two.cancel()
+    await stopped(two)
+
+
+async def test_of_two_that_start_at_once_one_leads() -> None:
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    both = [started(lead(elector(kube, clock, name), for_ever(log, name))) for name in ("a", "b")]
+    await clock.advance(120)
+    assert len(log) == 1
+    assert kube.spec["holderIdentity"] == log[0].split()[0]
+    for task in both:
+        task.cancel()
+    await asyncio.gather(*both, return_exceptions=True)
+
+
+async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
+    """Whoever cannot reach the API server ends before the other may begin, in whatever order they lose it."""
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    first, second = LeaseView(kube), LeaseView(kube)
+    one = started(lead(elector(first, clock, "a"), for_ever(log, "a")))
+    await clock.advance(1)
+    two = started(lead(elector(second, clock, "b"), for_ever(log, "b")))
+    await clock.advance(7)
+    first.broken = True
+    await clock.advance(16)
+    assert log == ["a starts"]
+    await clock.advance(3)
+    assert log == ["a starts", "a ends"]
+    await clock.advance(20)
+    assert log == ["a starts", "a ends", "b starts"]
+    assert isinstance(await stopped(one), LeaseLostError)
+    two.cancel()
+    await stopped(two)
+
+
+class LeaseView(LeaseKube):
+    """One replica's connection to an API server that others use too."""
+
+    def __init__(self, shared: LeaseKube) -> None:
+        super().__init__()
+        self._shared = shared
+
+    async def find(self, *where: Any) -> Object | None:
+        await self._arrive()
+        return await self._shared.find(*where)
+
+    async def create(self, *what: Any, **where: Any) -> Object:
+        await self._arrive()
+        return await self._shared.create(*what, **where)
+
+    async def patch(self, *what: Any, **how: Any) -> Object:
+        await self._arrive()
+        return await self._shared.patch(*what, **how)
+
+
+async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
+    await clock.advance(1)
+    kube.broken = True
+    await clock.advance(18)
+    assert log == ["a starts"]
+    await clock.advance(2)
+    assert log == ["a starts", "a ends"]
+    with pytest.raises(LeaseLostError, match="could not be renewed for 20 s"):
+        await running
+
+
+async def test_a_lease_that_another_took_ends_the_work_at_once() -> None:
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
+    await clock.advance(1)
+    kube.lease = held_by("b")
+    await clock.advance(5)
+    with pytest.raises(LeaseLostError, match="was taken by b"):
+        await asyncio.wait_for(running, 5)
+    assert log == ["a starts", "a ends"]
+    assert kube.spec["holderIdentity"] == "b", "what is not ours is not given back"
+
+
+async def test_a_request_that_hangs_counts_as_failed_and_never_outlasts_the_deadline() -> None:
+    kube = LeaseKube()
+    timing = Timing(lease_seconds=0.6, renew_seconds=0.3, retry_seconds=0.05, attempt_seconds=5.0)
+
+    async def work() -> None:
+        kube.hangs = True
+        await asyncio.Event().wait()
+
+    hanging = Elector(kube, namespace="ns", name="l", identity="a", timing=timing)  # type: ignore[arg-type]
+    running = started(lead(hanging, work))
+    with pytest.raises(LeaseLostError, match=r"could not be renewed for 0\.3 s"):
+        await asyncio.wait_for(running, 2)
+
+
+async def test_a_lease_that_was_deleted_is_made_again() -> None:
+    kube, clock = LeaseKube(), Clock()
+    log: list[str] = []
+    running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
+    await clock.advance(1)
+    kube.lease = None
+    await clock.advance(15)
+    assert kube.spec["holderIdentity"] == "a"
+    assert log == ["a starts"]
+    running.cancel()
+    await stopped(running)
+
+
+async def test_work_that_ends_gives_the_lease_back() -> None:
+    kube, clock = LeaseKube(), Clock()
+
+    async def work() -> None:
+        pass
+
+    await lead(elector(kube, clock, "a"), work)
+    assert kube.spec["holderIdentity"] is None
+
+
+async def test_what_the_work_raises_comes_through() -> None:
+    kube = LeaseKube()
+
+    async def work() -> None:
+        raise LookupError("a bug")
+
+    with pytest.raises(LookupError):
+        await lead(elector(kube, Clock(), "a"), work)
+    assert kube.spec["holderIdentity"] is None
+
+
+async def test_an_api_server_that_is_away_is_waited_for() -> None:
+    kube, clock = LeaseKube(), Clock()
+    kube.broken = True
+    acquiring = started(elector(kube, clock, "a").acquire())
+    await clock.advance(600)
+    assert not acquiring.done()
+    kube.broken = False
+    await clock.advance(5)
+    assert acquiring.done()
