@@ -84,15 +84,17 @@ def _table(caption: str, entries: list[tuple[str, str]]) -> str:
     return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
-class RepositoryFolders(SphinxTransform):
-    """A link to a folder of the repository, which the site does not hold, becomes plain text; the folder must exist."""
+class LinksOutOfTheSite(SphinxTransform):
+    """A link to a folder or a page of the repository that the site does not hold becomes plain text; it must exist."""
 
     default_priority = 5  # before the links are resolved
 
     def apply(self, **kwargs: Any) -> None:
+        folder = (DOCS / self.env.docname).parent
         for link in list(self.document.findall(pending_xref)):
-            target = str(link["reftarget"])
-            if link["reftype"] == "myst" and (DOCS / Path(self.env.docname).parent / target).resolve().is_dir():
+            target = (DOCS / link["reftarget"] if link["refdomain"] == "doc" else folder / link["reftarget"]).resolve()
+            page = target.with_name(f"{target.name}.md")
+            if link["refdomain"] != "std" and (target.is_dir() or (page.is_file() and not page.is_relative_to(DOCS))):
                 link.replace_self(nodes.inline("", "", *link.children))
 
 
@@ -161,4 +163,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", hide_signature)
     app.connect("build-finished", check_offline)
     app.add_directive("markdown", Markdown)
-    app.add_transform(RepositoryFolders)
+    app.add_transform(LinksOutOfTheSite)
