@@ -140,10 +140,14 @@ def choose_members(_: Sphinx, what: str, name: str, thing: object, skip: bool, o
     return False if model_or_enum or function else None
 
 
-def hide_signature(_: Sphinx, what: str, name: str, thing: object, *rest: Any) -> tuple[str, None] | None:
-    """Of models and enums, whose fields and values are listed; Pydantic's signatures repeat every constraint."""
-    del what, name, rest
-    return ("", None) if isinstance(thing, type) and issubclass(thing, BaseModel | Enum) else None
+def shorten_signature(
+    _: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """None of models and enums, whose fields and values are listed; a default that a factory makes is `...`."""
+    del what, name, options
+    if isinstance(thing, type) and issubclass(thing, BaseModel | Enum):
+        return "", None
+    return signature and signature.replace("<factory>", "..."), returned
 
 
 def check_offline(app: Sphinx, error: Exception | None) -> None:
@@ -160,7 +164,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", docstring_as_markdown)
     app.connect("autodoc-skip-member", choose_members)
-    app.connect("autodoc-process-signature", hide_signature)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("build-finished", check_offline)
     app.add_directive("markdown", Markdown)
     app.add_transform(LinksOutOfTheSite)
