@@ -84,15 +84,17 @@ def _table(caption: str, entries: list[tuple[str, str]]) -> str:
     return "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
-class RepositoryFolders(SphinxTransform):
-    """A link to a folder of the repository, which the site does not hold, becomes plain text; the folder must exist."""
+class LinksOutOfTheSite(SphinxTransform):
+    """A link to a folder or a page of the repository that the site does not hold becomes plain text; it must exist."""
 
     default_priority = 5  # before the links are resolved
 
     def apply(self, **kwargs: Any) -> None:
+        folder = (DOCS / self.env.docname).parent
         for link in list(self.document.findall(pending_xref)):
-            target = str(link["reftarget"])
-            if link["reftype"] == "myst" and (DOCS / Path(self.env.docname).parent / target).resolve().is_dir():
+            target = (DOCS / link["reftarget"] if link["refdomain"] == "doc" else folder / link["reftarget"]).resolve()
+            page = target.with_name(f"{target.name}.md")
+            if link["refdomain"] != "std" and (target.is_dir() or (page.is_file() and not page.is_relative_to(DOCS))):
                 link.replace_self(nodes.inline("", "", *link.children))
 
 
@@ -138,10 +140,14 @@ def choose_members(_: Sphinx, what: str, name: str, thing: object, skip: bool, o
     return False if model_or_enum or function else None
 
 
-def hide_signature(_: Sphinx, what: str, name: str, thing: object, *rest: Any) -> tuple[str, None] | None:
-    """Of models and enums, whose fields and values are listed; Pydantic's signatures repeat every constraint."""
-    del what, name, rest
-    return ("", None) if isinstance(thing, type) and issubclass(thing, BaseModel | Enum) else None
+def shorten_signature(
+    _: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """None of models and enums, whose fields and values are listed; a default that a factory makes is `...`."""
+    del what, name, options
+    if isinstance(thing, type) and issubclass(thing, BaseModel | Enum):
+        return "", None
+    return signature and signature.replace("<factory>", "..."), returned
 
 
 def check_offline(app: Sphinx, error: Exception | None) -> None:
@@ -158,7 +164,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", docstring_as_markdown)
     app.connect("autodoc-skip-member", choose_members)
-    app.connect("autodoc-process-signature", hide_signature)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("build-finished", check_offline)
     app.add_directive("markdown", Markdown)
-    app.add_transform(RepositoryFolders)
+    app.add_transform(LinksOutOfTheSite)
