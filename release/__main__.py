@@ -1,6 +1,7 @@
 """`make release`: everything that is published for one version, in dist/VERSION.
 
-Guarantees: nothing is published or tagged; dist/VERSION appears complete or not at all, and a second run replaces it.
+Guarantees: nothing is published or tagged; dist/VERSION appears complete or not at all, and a second run from the same
+commit on the same machine replaces it by the same bytes.
 A tree with uncommitted changes is refused: the version would not say what is inside. `--preview` allows it, marks the
 version as a preview, and takes the notes from the section Unreleased.
 """
@@ -8,6 +9,7 @@ version as a preview, and takes the notes from the section Unreleased.
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -148,6 +150,8 @@ def _chart(digest: str, source: Source, directory: Path, scratch: Path) -> None:
     shutil.copytree(CHART, copy)
     values = copy / "values.yaml"
     values.write_text(with_digest(values.read_text(), digest))
+    for path in copy.rglob("*"):
+        os.utime(path, (source.moment, source.moment))
     versions = ["--version", source.version, "--app-version", source.version]
     argv = [str(helm), "package", str(copy), *versions, "--destination", str(directory)]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=120)

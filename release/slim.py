@@ -56,7 +56,10 @@ def slim_system(root: Path) -> None:
     """Removes Debian packages that nothing needs, and data that no program reads."""
     stanzas = parse_status((root / "var/lib/dpkg/status").read_text())
     files = {name: list(_files_of(root, name)) for name in stanzas}
-    kept = kept_packages(files, linked_libraries)
+    library = root / sysconfig.get_path("stdlib").lstrip("/")
+    # Of a Python that is no Debian package, as in Python's own images, no package's list tells what it links.
+    python = [Path(sys.executable).resolve(), *library.rglob("*.so")]
+    kept = kept_packages(files, python, linked_libraries)
     staying = {path for name in kept for path in files[name]}
     for name in sorted(stanzas.keys() - kept):
         _remove(path for path in files[name] if path not in staying)
@@ -65,7 +68,6 @@ def slim_system(root: Path) -> None:
     (root / "var/lib/dpkg/status").write_text("".join(stanzas[name] + "\n\n" for name in sorted(kept)))
     _remove(path for pattern in _SYSTEM_DATA for path in root.glob(pattern))
     _remove(path for path in root.glob("usr/share/doc/*/*") if path.name != "copyright")
-    library = root / sysconfig.get_path("stdlib").lstrip("/")
     _remove(path for pattern in _LIBRARY_PARTS for path in library.glob(pattern))
     _remove(path for pattern in _BASE_PROGRAMS for path in (root / "usr/local/bin").glob(pattern))
     _remove_leftovers(root)
@@ -92,15 +94,21 @@ def parse_status(text: str) -> dict[str, str]:
     return stanzas
 
 
-def kept_packages(files: Mapping[str, Collection[Path]], linked: Linked) -> set[str]:
-    """Names from `files` (package to its files) that stay: those in KEPT, and those whose libraries they link."""
+def kept_packages(files: Mapping[str, Collection[Path]], others: Iterable[Path], linked: Linked) -> set[str]:
+    """Names from `files` (package to its files) that stay: those in KEPT, and whose libraries they or `others` link.
+
+    `others`: programs and libraries that stay and are of no package.
+    """
     owners = {path: name for name, paths in files.items() for path in paths}
+
+    def linked_by(paths: Iterable[Path]) -> set[str]:
+        return {owners[library] for path in paths for library in linked(path) if library in owners}
+
     kept: set[str] = set()
-    found = {name for name in files if KEPT.fullmatch(name)}
-    while found - kept:
-        looked_at, kept = found - kept, kept | found
-        libraries = {library for name in looked_at for path in files[name] for library in linked(path)}
-        found = {owners[library] for library in libraries if library in owners}
+    found = {name for name in files if KEPT.fullmatch(name)} | linked_by(others)
+    while new := found - kept:
+        kept |= new
+        found = linked_by(path for name in new for path in files[name])
     return kept
 
 

@@ -25,12 +25,18 @@ LINKS = {PYTHON_SSL: [SSL, LIBC], SSL: [CRYPTO, LIBC], PERL: [LIBC]}
 
 
 def test_a_package_stays_by_its_name_or_because_one_that_stays_links_its_library_over_any_distance() -> None:
-    kept = kept_packages(FILES, lambda path: LINKS.get(path, []))
+    kept = kept_packages(FILES, [], lambda path: LINKS.get(path, []))
     assert kept == {"libc6", "libpython3.11-stdlib", "libssl3", "libcrypto3"}
 
 
 def test_a_library_that_no_package_owns_is_no_reason_to_fail() -> None:
-    assert kept_packages({"libc6": [LIBC]}, lambda path: [Path("/opt/own.so")]) == {"libc6"}
+    assert kept_packages({"libc6": [LIBC]}, [], lambda path: [Path("/opt/own.so")]) == {"libc6"}
+
+
+def test_what_a_python_of_no_package_links_stays() -> None:
+    python = Path("/usr/local/bin/python3.13")
+    links = LINKS | {python: [SSL, LIBC]}
+    assert "libssl3" in kept_packages(FILES, [python], lambda path: links.get(path, []))
 
 
 def test_a_package_that_was_removed_but_configured_is_not_installed() -> None:
