@@ -38,10 +38,7 @@ def nvidia_plugin(harness: Harness) -> Iterator[None]:
 
     async def begin() -> DevicePlugin:
         directory = harness.in_node("/var/lib/kubelet")
-        turns = AllocationLock(boot_clock)
-        plugin = DevicePlugin(
-            "nvidia.com/gpu", directory, WholeGpus(), boot_clock, turns, lambda ids, _, size: list(ids)[:size]
-        )
+        plugin = DevicePlugin("nvidia.com/gpu", directory, WholeGpus(), boot_clock, AllocationLock(boot_clock))
         plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
         await plugin.start()
         return plugin

@@ -1,4 +1,4 @@
-"""From an allocation to what a container is granted, and which uses of claims are refused."""
+"""The grant of a container, from its claim's allocation."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gpushare.agent.dra.allocation import ClaimRefused, allocation
 from gpushare.agent.dra.grants import check_share, granted
-from gpushare.agent.dra.users import Use, check, uses
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
 from tests.unit.agent.dra.objects import UID, claim, container, pod, result, share, slot_pod
@@ -79,22 +78,3 @@ def test_a_share_serves_claims_of_its_namespaces_alone_and_only_by_claims() -> N
         check_share(CLAIM, chosen, {"team": "web"})
     with pytest.raises(ClaimRefused, match="delivered by DevicePlugin"):
         check_share(CLAIM, share(delivery="DevicePlugin"), {})
-
-
-def test_uses_are_found_by_name_by_template_and_by_slot() -> None:
-    both = pod(container("app", "gpu", "nic"), claims={"gpu": "c", "nic": "n"})
-    assert list(uses(both)) == [Use("app", "c"), Use("app", "n")]
-    made = pod(container(), claims={}, resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "p-gpu-x"}])
-    assert list(uses(made)) == [Use("app", "p-gpu-x")]
-    assert list(uses(pod(container(), claims={}))) == [], "its claim is not made yet"
-    assert list(uses(slot_pod({"app": {}}))) == [Use("app", "slots", "container-0-request-0")]
-
-
-def test_one_container_reaches_one_gpu_by_one_claim() -> None:
-    check(CLAIM, pod(), [])
-    check(CLAIM, pod(container("app"), container("other", "nic"), claims={"gpu": "c", "nic": "n"}), ["n"])
-    with pytest.raises(ClaimRefused, match="used by containers app, second"):
-        check(CLAIM, pod(container("app"), container("second")), [])
-    with pytest.raises(ClaimRefused, match="uses ResourceClaim ns/c and ResourceClaim ns/d"):
-        check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["d"])
-    check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["e"])
