@@ -67,7 +67,11 @@ def _waits(entry: NodeRollout) -> str:
         return f"node {node} is not Ready, or its agent does not report"
     if entry.idle:
         return f"node {node} is idle and waits for its turn"
-    end = f"until {format_timestamp(entry.deadline)} at most" if entry.deadline else "for ever, since the share has no maxWait"
+    end = (
+        f"until {format_timestamp(entry.deadline)} at most"
+        if entry.deadline
+        else "for ever, since the share has no maxWait"
+    )
     return f"node {node} waits since {format_timestamp(entry.since)}, {end}, for {awaited(entry.records)} to end"
 
 
