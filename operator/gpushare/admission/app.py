@@ -10,14 +10,11 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from aiohttp import web
 
 from gpushare.admission.answer import Admitted, Answer, Denied, listed, mapped
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed, shares_of
@@ -30,30 +27,40 @@ from gpushare.kube.client import API_ERRORS
 
 LOG = logging.getLogger(__name__)
 
-BODY_BYTES = 4 * 1024 * 1024
-"""An object has at most about 3 MiB in the API server; an update carries it twice, but pods are far smaller."""
-REVIEW_SECONDS = 5.0
-"""Less than the API server's own time limit, so that the reason is heard."""
-
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
 
 
-def create_app(sources: Sources, own_namespace: str, meters: AdmissionMeters) -> Starlette:
+@dataclass(frozen=True, slots=True)
+class ReviewLimits:
+    """What one review may take."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    """An object has at most about 3 MiB in the API server; an update carries it twice, but pods are far smaller."""
+    seconds: float = 5.0
+    """For body and decision; less than the API server's own time limit, so that it gets our answer."""
+
+
+def create_app(
+    sources: Sources, own_namespace: str, meters: AdmissionMeters, limits: ReviewLimits | None = None
+) -> web.Application:
     """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares.
 
     `own_namespace`: where gpushare runs.
     """
+    limits = limits or ReviewLimits()
     reviews = _Reviews(sources, own_namespace)
     decisions: dict[str, Decide] = {
-        "/mutate-pods": reviews.mutate_pod,
-        "/validate-pods": reviews.validate_pod,
-        "/mutate-claims": reviews.mutate_claim,
-        "/validate-claims": reviews.validate_claim,
-        "/validate-gpushares": reviews.validate_gpu_share,
+        "mutate-pods": reviews.mutate_pod,
+        "validate-pods": reviews.validate_pod,
+        "mutate-claims": reviews.mutate_claim,
+        "validate-claims": reviews.validate_claim,
+        "validate-gpushares": reviews.validate_gpu_share,
     }
-    return Starlette(
-        routes=[Route(path, _endpoint(decide, meters), methods=["POST"]) for path, decide in decisions.items()]
+    app = web.Application(client_max_size=limits.body_bytes)
+    app.add_routes(
+        [web.post(f"/{name}", _endpoint(name, decide, meters, limits)) for name, decide in decisions.items()]
     )
+    return app
 
 
 class _Reviews:
@@ -111,20 +118,6 @@ class _Reviews:
         )
 
 
-def create_probes(ready: Callable[[], bool]) -> Starlette:
-    """GET /healthz answers while the process does, /readyz once it can review."""
-
-    async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok")
-
-    async def readyz(_: Request) -> Response:
-        if ready():
-            return PlainTextResponse("ok")
-        return PlainTextResponse("waiting for the API server or a certificate", HTTPStatus.SERVICE_UNAVAILABLE)
-
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
-
-
 def review_response(uid: str, answer: Answer) -> dict[str, Any]:
     """The AdmissionReview that carries an answer. A refusal is 403: kubectl drops the message of a 422."""
     response: dict[str, Any] = {"uid": uid, "allowed": isinstance(answer, Admitted)}
@@ -139,44 +132,38 @@ def review_response(uid: str, answer: Answer) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def _endpoint(decide: Decide, meters: AdmissionMeters) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(http: Request) -> Response:
+def _endpoint(
+    name: str, decide: Decide, meters: AdmissionMeters, limits: ReviewLimits
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def endpoint(http: web.Request) -> web.Response:
         began, answer = time.monotonic(), None
         try:
             response, answer = await review(http)
             return response
         finally:
-            meters.reviewed(http.url.path.removeprefix("/"), answer, time.monotonic() - began)
+            meters.reviewed(name, answer, time.monotonic() - began)
 
-    async def review(http: Request) -> tuple[Response, Answer | None]:
+    async def review(http: web.Request) -> tuple[web.Response, Answer | None]:
         try:
-            async with asyncio.timeout(REVIEW_SECONDS):
-                body = await _bounded_body(http)
-                if body is None:
-                    return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {BODY_BYTES} bytes"), None
+            async with asyncio.timeout(limits.seconds):
+                body = await http.read()
                 request = _review_request(body)
                 if request is None:
                     text = "the body is not an AdmissionReview of admission.k8s.io/v1"
                     return _error(HTTPStatus.BAD_REQUEST, text), None
                 answer = await decide(request)
+        except web.HTTPRequestEntityTooLarge:
+            text = f"the body exceeds {limits.body_bytes} bytes"
+            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text), None
         except API_ERRORS as error:  # a TimeoutError is an OSError
-            LOG.warning("a review at %s failed: %s: %s", http.url.path, type(error).__name__, error)
+            LOG.warning("a review at /%s failed: %s: %s", name, type(error).__name__, error)
             text = "the API server did not answer gpushare's webhook in time"
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, text), None
         if isinstance(answer, Denied):
             LOG.info("refused a %s in namespace %r", request["kind"]["kind"], request.get("namespace") or "")
-        return JSONResponse(review_response(request["uid"], answer)), answer
+        return web.json_response(review_response(request["uid"], answer)), answer
 
     return endpoint
-
-
-async def _bounded_body(http: Request) -> bytes | None:
-    body = bytearray()
-    async for chunk in http.stream():
-        body += chunk
-        if len(body) > BODY_BYTES:
-            return None
-    return bytes(body)
 
 
 def _review_request(body: bytes) -> dict[str, Any] | None:
@@ -196,5 +183,5 @@ def _review_request(body: bytes) -> dict[str, Any] | None:
     return request if complete else None
 
 
-def _error(status: HTTPStatus, message: str) -> Response:
-    return PlainTextResponse(message, status)
+def _error(status: HTTPStatus, message: str) -> web.Response:
+    return web.Response(text=message, status=status)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from gpushare.agent import probes
 from gpushare.agent.agent import Agent, Interfaces
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus import driver
@@ -18,6 +17,7 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.meters import export
 from gpushare.agent.status.metrics import WITHOUT_DRIVER, NodeSnapshot
 from gpushare.api.gpunode import Uuid
+from gpushare.http import probes
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Kube
 from gpushare.kube.event_recorder import EventRecorder
@@ -57,8 +57,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
     process = NodeProcess()
     exported, meters = export(process.snapshot)
     checks: dict[str, probes.Check] = {"/healthz": process.unhealthy, "/readyz": process.unready}
-    server = await probes.serve(settings.probe_port, checks)
-    async with server, exposed(settings.metrics_port, exported):
+    async with probes.serve(settings.probe_port, checks), exposed(settings.metrics_port, exported):
         lock = AllocationLock(boot_clock)
         interfaces = Interfaces(
             kube=kube,

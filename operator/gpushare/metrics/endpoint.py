@@ -1,8 +1,8 @@
 """GET /metrics on a port of its own, over plain HTTP.
 
-Guarantees: the event loop only takes a snapshot, which copies references; the text is made in a thread, one scrape at a
-time, so that neither a slow client nor many of them hold up the work. Nothing is asked of the driver or of the API.
-Nothing here tells who asks: the figures name namespaces, pods and containers, so a NetworkPolicy limits who reaches
+Guarantees: the event loop only takes a snapshot, which copies references; the text is rendered in a thread, one scrape
+at a time, so that neither a slow client nor many of them delay the work. No scrape asks the driver or the API server.
+Scrapes are not authenticated: the figures name namespaces, pods and containers, so a NetworkPolicy limits who reaches
 the port (chart: networkPolicy, metrics.from).
 """
 
@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
+from gpushare.http.server import ServerLimits, serve
 from gpushare.metrics.exported import Exported
 
-KEEPALIVE_SECONDS = 75.0
+LIMITS = ServerLimits(keepalive_seconds=75.0)
 """Longer than the usual interval between scrapes, so that Prometheus keeps its connection."""
 
 
@@ -26,15 +27,8 @@ async def exposed(port: int, exported: Exported) -> AsyncIterator[None]:
     if port == 0:
         yield
         return
-    runner = web.AppRunner(
-        _app(exported), access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=1.0
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, None, port).start()
+    async with serve(_app(exported), port, limits=LIMITS):
         yield
-    finally:
-        await runner.cleanup()
 
 
 def _app(exported: Exported) -> web.Application:

@@ -1,7 +1,6 @@
 """GET /metrics: what holds at the moment of the scrape, as Prometheus reads it, without holding up the event loop."""
 
 import asyncio
-import socket
 import threading
 from collections.abc import AsyncIterator, Iterable
 
@@ -17,21 +16,14 @@ PODS = Family("gpushare_test_pods", "How many.", ("namespace",))
 DONE = Family("gpushare_test_done", "How often.", kind="counter")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Part:
     """A part whose figures a test sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
         self.pods: dict[str, int] = {"one": 1}
         self.exported = Exported("test")
         self.exported.snapshot([PODS, DONE], lambda: dict(self.pods), self.tell)
-        self.port = free_port()
+        self.port = port
 
     def tell(self, pods: dict[str, int]) -> Iterable[Sample]:
         yield DONE.of(7)
@@ -56,8 +48,8 @@ class Part:
 
 
 @pytest.fixture
-async def part() -> AsyncIterator[Part]:
-    part = Part()
+async def part(free_port: int) -> AsyncIterator[Part]:
+    part = Part(free_port)
     async with exposed(part.port, part.exported):
         yield part
 

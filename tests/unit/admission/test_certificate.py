@@ -2,19 +2,18 @@
 
 import asyncio
 import base64
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import httpx
+import aiohttp
 import pytest
+from aiohttp import web
 from cryptography import x509
 
-from gpushare.admission.app import create_probes
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
-from gpushare.admission.server import https_server
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.http.server import serve
 
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
 
@@ -44,30 +43,24 @@ class Served:
         self.port, self.certificate = port, certificate
 
     async def status(self, bundle: bytes) -> int:
-        """Of GET /healthz by a client that trusts `bundle` alone. Raises httpx.ConnectError without trust."""
-        async with httpx.AsyncClient(verify=strict_context(bundle), trust_env=False) as http:
-            answer = await http.get(
-                f"https://127.0.0.1:{self.port}/healthz",
-                headers={"Host": NAMES[0]},
-                extensions={"sni_hostname": NAMES[0]},
-            )
-        return answer.status_code
+        """Of GET / by a client that trusts `bundle` alone. Raises aiohttp.ClientConnectorError without trust."""
+        url, tls = f"https://127.0.0.1:{self.port}/", strict_context(bundle)
+        async with (
+            aiohttp.ClientSession(trust_env=False) as http,
+            http.get(url, ssl=tls, server_hostname=NAMES[0]) as answer,
+        ):
+            return answer.status
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    certificate = LiveCertificate()
-    server = https_server(create_probes(lambda: True), certificate, port)
-    task = asyncio.create_task(server.serve())
-    async with asyncio.timeout(10):
-        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.01)
-    yield Served(port, certificate)
-    server.should_exit = True
-    await task
+async def served(free_port: int) -> AsyncIterator[Served]:
+    async def root(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app, certificate = web.Application(), LiveCertificate()
+    app.add_routes([web.get("/", root)])
+    async with serve(app, free_port, tls=certificate.context):
+        yield Served(free_port, certificate)
 
 
 async def test_a_renewed_certificate_is_served_without_a_restart(served: Served) -> None:
@@ -77,13 +70,13 @@ async def test_a_renewed_certificate_is_served_without_a_restart(served: Served)
 
     assert served.certificate.load(encoded(new))
     assert await served.status(new[BUNDLE]) == 200
-    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(aiohttp.ClientConnectorError, match="CERTIFICATE_VERIFY_FAILED"):
         await served.status(old[BUNDLE])
 
 
 async def test_without_a_certificate_no_handshake_succeeds(served: Served) -> None:
     assert not served.certificate.loaded
-    with pytest.raises(httpx.ConnectError):
+    with pytest.raises(aiohttp.ClientConnectorError):
         await served.status(chain()[BUNDLE])
 
 

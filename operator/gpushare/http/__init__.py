@@ -1,0 +1,1 @@
+"""HTTP as every part serves it, on aiohttp: one way to listen, to limit and to end, and the probes."""
