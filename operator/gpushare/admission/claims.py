@@ -3,17 +3,24 @@
 Guarantees: one that names none is never touched; nothing that a tenant wrote is replaced; what is admitted asks for one
 part of one GPU within its share's bounds, and one of a size's class for exactly that size. What cannot be seen here,
 another driver's class that selects our devices, say, the node's agent checks again before a container starts.
+
+Quantities are read as Kubernetes reads them. A share's devices round requests up to whole percent and MiB, so a value
+is rounded up before it is compared with a bound.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpushare.admission.answer import Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
-from gpushare.admission.capacities import free_problems, size_changes, size_problems
 from gpushare.admission.data import AdmissionData
 from gpushare.admission.refusals import share_problems, suggestion
 from gpushare.api import names
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, Size
+from gpushare.api.quantity import MIB, format_mib, parse_quantity
+from gpushare.grant.model import LEAST_MEMORY_MIB, context_need_mib
+
+_CAPACITIES = (names.CAPACITY_THREADS, names.CAPACITY_MEMORY, names.CAPACITY_CLIENTS)
 
 
 def shares_claimed(body: dict[str, Any]) -> set[str]:
@@ -167,11 +174,16 @@ def _requests(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _capacity_problems(field: str, choice: dict[str, Any], share: GpuShare, size: str | None) -> Iterator[str]:
-    where = f"{field}.capacity.requests"
+    where, asked = f"{field}.capacity.requests", _requests(choice)
+    if unreadable := list(_unreadable(where, asked)):
+        yield from unreadable
+        return
+    yield from _unknown(where, asked)
     chosen = next((one for one in share.spec.sizes if one.name == size), None)
     if chosen is not None:
-        return size_problems(where, _requests(choice), share, chosen)
-    return free_problems(where, _requests(choice), share)
+        yield from _size_problems(where, asked, share, chosen)
+    else:
+        yield from _free_problems(where, asked, share)
 
 
 def _capacity_changes(
@@ -182,7 +194,7 @@ def _capacity_changes(
         return
     pointer = path.replace(".", "/").replace("[", "/").replace("]", "")
     capacity = choice.get("capacity")
-    missing = size_changes(_requests(choice), chosen)
+    missing = _size_changes(_requests(choice), chosen)
     if not missing:
         return
     if not capacity:
@@ -192,3 +204,82 @@ def _capacity_changes(
     else:
         for name, value in missing.items():
             yield Change(f"{pointer}/capacity/requests/{name}", value, f"{field}.capacity.requests[{name}]")
+
+
+def _size_changes(asked: Mapping[str, Any], size: Size) -> dict[str, str]:
+    """The size's capacities that a claim leaves out."""
+    return {name: value for name, value in size.capacities.items() if name not in asked}
+
+
+def _size_problems(where: str, asked: Mapping[str, Any], share: GpuShare, size: Size) -> Iterator[str]:
+    for name, fixed in size.capacities.items():
+        if name in asked and parse_quantity(str(asked[name])) != parse_quantity(fixed):
+            yield (
+                f"{where}[{name}]: {quoted(asked[name])}: size {quoted(size.name)} of GpuShare {quoted(share.name)} is"
+                f" {fixed}; write that or leave it out, or claim another amount by class"
+                f" {quoted(names.device_class(share.name))}"
+            )
+
+
+def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Iterator[str]:
+    clients = share.spec.clients
+    threads = clients.threads.default
+    if (value := asked.get(names.CAPACITY_THREADS)) is not None:
+        threads = math.ceil(parse_quantity(str(value)))
+        yield from _thread_problems(f"{where}[{names.CAPACITY_THREADS}]", value, threads, share)
+    threads = min(max(1, threads), clients.threads.max)
+    memory, field = share.memory_default_mib, f"{where}[{names.CAPACITY_MEMORY}]"
+    if (value := asked.get(names.CAPACITY_MEMORY)) is not None:
+        memory = math.ceil(parse_quantity(str(value)) / MIB)
+        yield from _memory_problems(field, value, memory, share)
+    need = context_need_mib(threads) * clients.processes
+    if LEAST_MEMORY_MIB <= memory < need:
+        shown = quoted(asked.get(names.CAPACITY_MEMORY, f"{format_mib(memory)} by default"))
+        contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
+        yield (
+            f"{field}: {shown} is below the {format_mib(need)} that {contexts} at {threads} percent of the threads;"
+            f" write at least {format_mib(need)}"
+        )
+
+
+def _thread_problems(field: str, value: Any, threads: int, share: GpuShare) -> Iterator[str]:
+    most = share.spec.clients.threads.max
+    advice = f"write a whole number from 1 to {most}"
+    if threads < 1:
+        yield f"{field}: {quoted(value)} is below 1 percent of the GPU's SMs; {advice}"
+    elif threads > most:
+        yield (
+            f"{field}: {quoted(value)} is above the {most} percent that GpuShare {quoted(share.name)} allows"
+            f" (spec.clients.threads.max); {advice}"
+        )
+
+
+def _memory_problems(field: str, value: Any, memory: int, share: GpuShare) -> Iterator[str]:
+    most = share.memory_max_mib
+    if memory < LEAST_MEMORY_MIB:
+        yield f"{field}: {quoted(value)} is below {LEAST_MEMORY_MIB}Mi, which the CUDA context alone needs; write more"
+    elif memory > most:
+        yield (
+            f"{field}: {quoted(value)} is above the {format_mib(most)} that GpuShare {quoted(share.name)} allows"
+            f" (spec.clients.memory.max); write at most {format_mib(most)}"
+        )
+
+
+def _unreadable(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(asked):
+        try:
+            parse_quantity(str(asked[name]))
+        except ValueError:
+            shown = quoted(asked[name])
+            yield f"{where}[{name}]: {shown} is no quantity that Kubernetes can hold; write it like 25 or 16Gi"
+
+
+def _unknown(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(asked):
+        if name.removeprefix(f"{names.DRA_DRIVER}/") not in _CAPACITIES:
+            yield f"{where}[{name}]: no such capacity; a claim may name {names.CAPACITY_THREADS} and memory"
+        elif name.startswith(f"{names.DRA_DRIVER}/"):
+            yield f"{where}[{name}]: write {quoted(name.removeprefix(f'{names.DRA_DRIVER}/'))}, without the driver"
+    clients = asked.get(names.CAPACITY_CLIENTS)
+    if clients is not None and parse_quantity(str(clients)) != 1:
+        yield f"{where}[{names.CAPACITY_CLIENTS}]: {quoted(clients)}: a claim is one client; write 1 or leave it out"

@@ -1,7 +1,8 @@
-"""Kubernetes memory quantities as whole MiB, refusing what MPS would silently misread.
+"""Quantities of Kubernetes, read exactly, and memory as whole MiB.
 
-Only plain bytes and binary suffixes (Ki, Mi, Gi, Ti) are taken, plus decimal ones (k, M, G, T) as Kubernetes
-defines them. `16GB` is no Kubernetes quantity and is refused with the suggestion that the user most likely meant.
+Guarantees: a quantity outside of what Kubernetes can hold is refused by its text, before any number is computed, so
+that no text costs more than its length. Memory of a share or an annotation is plain bytes or has one of the suffixes
+Ki, Mi, Gi, Ti, k, M, G, T: MPS silently misreads others. `16GB` is refused with what the user most likely meant.
 """
 
 import re
@@ -12,11 +13,21 @@ MIB = 1024 * 1024
 
 MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 
+LONGEST = 64
+"""Characters of a quantity. The API server writes at most 19 digits before the point and 9 after it."""
+EXPONENTS = range(-9, 19)
+"""Of ten, from n (nano) to E (exa): Kubernetes holds nothing finer than 1n and nothing above 2⁶³ - 1."""
+
 _UNITS = {
-    "": 1, "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4,
-    "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4,
+    "n": Fraction(1, 1000**3), "u": Fraction(1, 1000**2), "m": Fraction(1, 1000), "": 1,
+    "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "P": 1000**5, "E": 1000**6,
+    "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5, "Ei": 1024**6,
 }  # fmt: skip
-_QUANTITY = re.compile(r"^(?P<number>[0-9]{1,15}(?:\.[0-9]{1,9})?)(?P<unit>Ki|Mi|Gi|Ti|k|M|G|T)?$")
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
+    r"(?:(?P<unit>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?"
+)
+_MEMORY = re.compile(MEMORY_PATTERN)
 _MISTAKES = {
     "KB": "Ki",
     "MB": "Mi",
@@ -29,16 +40,30 @@ _MISTAKES = {
 }
 
 
+def parse_quantity(text: str) -> Fraction:
+    """The exact value of any quantity of Kubernetes, such as `16Gi`, `1.5`, `250m` or `1e3`.
+
+    Raises ValueError where the text is no quantity, or one that Kubernetes cannot hold.
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    if match is None:
+        shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+        raise ValueError(f"{shown!r} is not a quantity of Kubernetes")
+    exponent = int(match["exponent"] or 0)
+    if exponent not in EXPONENTS:
+        raise ValueError(f"{text!r} has an exponent beyond {EXPONENTS[0]} to {EXPONENTS[-1]}")
+    return Fraction(match["number"]) * _UNITS[match["unit"] or ""] * Fraction(10) ** exponent
+
+
 @lru_cache(maxsize=1024)
 def parse_memory(text: str) -> int:
     """Bytes of a quantity such as `16Gi`, `1536Mi`, `1.5Gi`, `2G` or `1073741824`.
 
-    Raises ValueError with a sentence that tells how to write it. Fractions of a byte are refused.
+    Raises ValueError with a sentence that says how to write it. Fractions of a byte are refused.
     """
-    match = _QUANTITY.match(text)
-    if match is None:
+    if _MEMORY.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a memory quantity{_hint(text)}")
-    size = Fraction(match["number"]) * _UNITS[match["unit"] or ""]
+    size = parse_quantity(text)
     if size.denominator != 1:
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
@@ -57,6 +82,6 @@ def format_mib(mib: int) -> str:
 def _hint(text: str) -> str:
     for wrong, right in _MISTAKES.items():
         number = text.removesuffix(wrong)
-        if number != text and _QUANTITY.match(number + right):
+        if number != text and _MEMORY.fullmatch(number + right):
             return f'; write "{number}{right}"'
     return '; write it like "16Gi" or "1536Mi"'

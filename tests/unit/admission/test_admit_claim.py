@@ -196,6 +196,14 @@ def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> 
             f'{ASKED}[gpushare.dev/threads]: write "threads", without the driver',
         ),
         (
+            claim(exactly(capacity={"threads": "1e999999"})),
+            f'{ASKED}[threads]: "1e999999" is no quantity that Kubernetes can hold; write it like 25 or 16Gi',
+        ),
+        (
+            claim(exactly(SMALL, {"threads": "1e999999"})),
+            f'{ASKED}[threads]: "1e999999" is no quantity that Kubernetes can hold; write it like 25 or 16Gi',
+        ),
+        (
             claim(exactly(capacity={"clients": "2"})),
             f'{ASKED}[clients]: "2": a claim is one client; write 1 or leave it out',
         ),

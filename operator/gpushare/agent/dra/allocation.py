@@ -6,12 +6,9 @@ use it. Every other claim is refused with a sentence for its user.
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
-
-from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.api import names
-from gpushare.api.quantity import MIB
+from gpushare.api.quantity import MIB, parse_quantity
 from gpushare.kube.client import Object
 
 
@@ -79,8 +76,8 @@ def _part(whole: str, result: Object, node: str) -> Part:
         request=str(result.get("request") or ""),
         device=str(result.get("device") or ""),
         share_id=str(result.get("shareID") or ""),
-        threads=_whole(consumed[names.CAPACITY_THREADS]),
-        memory_mib=_whole(consumed[names.CAPACITY_MEMORY]) // MIB,
+        threads=_whole(whole, consumed, names.CAPACITY_THREADS),
+        memory_mib=_whole(whole, consumed, names.CAPACITY_MEMORY) // MIB,
     )
 
 
@@ -91,5 +88,8 @@ def _pod_uid(whole: str, status: Object) -> str:
     return str(users[0].get("uid"))
 
 
-def _whole(quantity: object) -> int:
-    return math.floor(Decimal(parse_quantity(str(quantity))))
+def _whole(whole: str, consumed: Object, name: str) -> int:
+    try:
+        return math.floor(parse_quantity(str(consumed[name])))
+    except ValueError as error:
+        raise ClaimRefused(f"{whole} was allocated {name} that cannot be read: {error}") from None

@@ -6,13 +6,11 @@ Objects that cannot be read are left out: they were made by another release, or 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
 from gpushare.api import names
+from gpushare.api.quantity import parse_quantity
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
@@ -96,8 +94,11 @@ def _number(value: Any) -> int:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> int:
-    """Rounded up. Claims repeat few amounts, and parsing is most of reading them."""
-    return math.ceil(Decimal(parse_quantity(text)))
+    """Rounded up; 0 where it cannot be read. Claims repeat few amounts, and parsing is most of reading them."""
+    try:
+        return math.ceil(parse_quantity(text))
+    except ValueError:
+        return 0
 
 
 def _moment(text: str) -> datetime:

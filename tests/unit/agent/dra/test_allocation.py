@@ -39,6 +39,7 @@ def test_the_schedulers_own_claim_has_a_part_for_each_container() -> None:
         (claim(result(adminAccess=True)), "adminAccess"),
         (claim(result(consumedCapacity={"threads": "10"})), "without memory: the cluster's feature gate"),
         (claim(result(consumedCapacity=None)), "without threads and memory"),
+        (claim(result(consumedCapacity={"threads": "1e999999", "memory": "8Gi"})), "'1e999999' has an exponent beyond"),
         (claim(reservedFor=TWO_USERS), "reserved for 2 users"),
         (claim(reservedFor=[{"resource": "podgroups", "uid": "a"}]), "a claim is one container's of one pod"),
     ],

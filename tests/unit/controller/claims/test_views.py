@@ -83,3 +83,9 @@ def test_a_device_of_ours_counts_as_held_whatever_the_class_that_led_to_it() -> 
     result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "10"}}
     (has,) = claim(CLAIM | {"spec": spec, "status": {"allocation": {"devices": {"results": [result]}}}})
     assert (has.share, has.held) == ("", (Held(("n1", "gpu-1"), {"threads": 10}),))
+
+
+def test_an_amount_that_cannot_be_read_is_none() -> None:
+    result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "1e999999"}}
+    (has,) = claim(CLAIM | {"status": {"allocation": {"devices": {"results": [result]}}}})
+    assert has.held == (Held(("n1", "gpu-1"), {"threads": 0}),)
