@@ -1,1 +1,1 @@
-"""The admission webhook: pure decisions on pods and GpuShares beside a thin HTTP shell."""
+"""The admission webhook: pure decisions on pods, claims and GpuShares, behind a thin HTTP server."""

@@ -1,7 +1,7 @@
-"""AdmissionReview v1 over HTTP: reads a review, gathers what it is judged by, answers. No rule lives here.
+"""AdmissionReview v1 over HTTP: reads a review, gathers its data, answers. The rules are in pods, claims and shares.
 
-Guarantees: bounded bodies and time; no side effect, so a dry run is like any other; no content of a pod is logged.
-An error of ours answers 5xx and leaves the decision to the webhook's failurePolicy.
+Guarantees: body and time are bounded; a review has no side effect, so a dry run needs no care; no content of a pod is
+logged. Where we fail, the answer is 5xx, and the webhook's failurePolicy decides.
 """
 
 import asyncio
@@ -16,11 +16,10 @@ from typing import Any
 
 from aiohttp import web
 
-from gpushare.admission.answer import Admitted, Answer, Denied, listed, mapped
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed, shares_of
-from gpushare.admission.data import AdmissionData
 from gpushare.admission.metrics import AdmissionMeters
 from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
+from gpushare.admission.review import AdmissionData, Admitted, Answer, Denied, listed, mapped
 from gpushare.admission.shares import validate_share
 from gpushare.admission.sources import Sources
 from gpushare.kube.client import API_ERRORS
@@ -64,7 +63,7 @@ def create_app(
 
 
 class _Reviews:
-    """Each decision with what it needs to know of the world. What is not ours to decide is admitted."""
+    """Gathers the data of each review and decides. Operations that no rule is about are admitted."""
 
     def __init__(self, sources: Sources, own_namespace: str) -> None:
         self._sources = sources
@@ -73,11 +72,11 @@ class _Reviews:
     async def mutate_pod(self, request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":
             return Admitted()
-        return admit_pod(request["object"], await self._pod_world(request))
+        return admit_pod(request["object"], await self._pod_data(request))
 
     async def validate_pod(self, request: dict[str, Any]) -> Answer:
         if request["operation"] == "CREATE":
-            return check_pod(request["object"], await self._pod_world(request))
+            return check_pod(request["object"], await self._pod_data(request))
         if request["operation"] == "UPDATE":
             return update_pod(request["oldObject"], request["object"])
         return Admitted()
@@ -85,29 +84,29 @@ class _Reviews:
     async def mutate_claim(self, request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":
             return Admitted()
-        return admit_claim(request["object"], await self._claim_world(request))
+        return admit_claim(request["object"], await self._claim_data(request))
 
     async def validate_claim(self, request: dict[str, Any]) -> Answer:
         if request["operation"] != "CREATE":
             return Admitted()
-        return check_claim(request["object"], await self._claim_world(request))
+        return check_claim(request["object"], await self._claim_data(request))
 
     async def validate_gpu_share(self, request: dict[str, Any]) -> Answer:
         if request["operation"] not in ("CREATE", "UPDATE"):
             return Admitted()
         return validate_share(request["object"], request.get("oldObject"))
 
-    async def _pod_world(self, request: dict[str, Any]) -> AdmissionData:
+    async def _pod_data(self, request: dict[str, Any]) -> AdmissionData:
         pod = request["object"]
         entries = listed(mapped(pod, "spec"), "resourceClaims")
         claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
         claimed = {share for claim in claims.values() for share in shares_of(claim)}
-        return replace(await self._world(request, shares_asked_for(pod) | claimed), claims=claims)
+        return replace(await self._data(request, shares_asked_for(pod) | claimed), claims=claims)
 
-    async def _claim_world(self, request: dict[str, Any]) -> AdmissionData:
-        return await self._world(request, shares_claimed(request["object"]))
+    async def _claim_data(self, request: dict[str, Any]) -> AdmissionData:
+        return await self._data(request, shares_claimed(request["object"]))
 
-    async def _world(self, request: dict[str, Any], shares: set[str]) -> AdmissionData:
+    async def _data(self, request: dict[str, Any], shares: set[str]) -> AdmissionData:
         namespace = request.get("namespace") or ""
         return AdmissionData(
             namespace=namespace,
@@ -119,7 +118,7 @@ class _Reviews:
 
 
 def review_response(uid: str, answer: Answer) -> dict[str, Any]:
-    """The AdmissionReview that carries an answer. A refusal is 403: kubectl drops the message of a 422."""
+    """The AdmissionReview with the answer. A denial has code 403: kubectl drops the message of a 422."""
     response: dict[str, Any] = {"uid": uid, "allowed": isinstance(answer, Admitted)}
     if isinstance(answer, Denied):
         response["status"] = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": answer.message()}
@@ -167,7 +166,7 @@ def _endpoint(
 
 
 def _review_request(body: bytes) -> dict[str, Any] | None:
-    """The request inside a review that has all that we read; None otherwise."""
+    """The review's request; None where a field that we read is missing or of another type."""
     try:
         review = json.loads(body)
         request = review["request"]

@@ -18,12 +18,12 @@ LOG = logging.getLogger(__name__)
 
 
 class LiveCertificate:
-    """`context` serves the newest chain that was good; a broken Secret leaves the one before in use."""
+    """`context` serves the newest usable chain: a broken Secret leaves the previous one in use."""
 
     def __init__(self) -> None:
         self.context = _server_context()
         self.not_after: datetime | None = None
-        """Until when what is served is valid; None before the first chain."""
+        """The end of the served certificate; None before the first chain."""
         self._chain = b""
 
     @property
@@ -37,10 +37,10 @@ class LiveCertificate:
             chain = base64.b64decode(data["tls.key"]) + b"\n" + certificates
             if chain == self._chain:
                 return False
-            _load(_server_context(), chain)  # a bad pair must not reach the live context half
+            _load(_server_context(), chain)  # so that a bad pair never reaches the live context
             serving = x509.load_pem_x509_certificate(certificates)  # the first one
         except (KeyError, ValueError, ssl.SSLError) as error:
-            LOG.error("the webhook's certificate Secret is not usable, keeping what is loaded: %s", error)
+            LOG.error("the webhook's certificate Secret is not usable, keeping the loaded one: %s", error)
             return False
         _load(self.context, chain)
         self._chain = chain

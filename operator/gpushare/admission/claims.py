@@ -1,8 +1,8 @@
 """Admission of ResourceClaims and ResourceClaimTemplates that name a DeviceClass of ours.
 
-Guarantees: one that names none is never touched; nothing that a tenant wrote is replaced; what is admitted asks for one
-part of one GPU within its share's bounds, and one of a size's class for exactly that size. What cannot be seen here,
-another driver's class that selects our devices, say, the node's agent checks again before a container starts.
+Guarantees: a claim that names none is never changed; what a tenant wrote is never replaced; an admitted claim asks for
+one part of one GPU within its share's bounds, and one of a size's class for exactly that size. What cannot be seen
+here, such as another driver's class that selects our devices, the node's agent checks before a container starts.
 
 Quantities are read as Kubernetes reads them. A share's devices round requests up to whole percent and MiB, so a value
 is rounded up before it is compared with a bound.
@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.answer import Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
-from gpushare.admission.data import AdmissionData
 from gpushare.admission.refusals import share_problems, suggestion
+from gpushare.admission.review import AdmissionData, Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
 from gpushare.api.quantity import MIB, format_mib, parse_quantity
@@ -44,7 +43,7 @@ def classes_of(spec: Mapping[str, Any]) -> list[str]:
     return [str(choice.get("deviceClassName") or "") for _, choice in _choices(spec)]
 
 
-def admit_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
+def admit_claim(body: dict[str, Any], data: AdmissionData) -> Answer:
     """Decides on a claim or template that is being created."""
     if not shares_claimed(body):
         return Admitted()
@@ -65,11 +64,11 @@ def admit_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
         field = f"{prefix}.devices.{place}"
         problems.update(dict.fromkeys(_request_problems(field, choice), Reason.CLAIM))
         class_field = f"{field}.deviceClassName"
-        refusals = list(_class_problems(class_field, name, size, world))
+        refusals = list(_class_problems(class_field, name, size, data))
         if by_scheduler and size is not None:
             refusals.append(_not_by_name(class_field, name, size))
         problems.update(dict.fromkeys(refusals, Reason.SHARE))
-        share = world.shares.get(name)
+        share = data.shares.get(name)
         if share is None or refusals:
             continue
         problems.update(dict.fromkeys(_capacity_problems(field, choice, share, size), Reason.CAPACITY))
@@ -79,9 +78,9 @@ def admit_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
     return Admitted(tuple(changes))
 
 
-def check_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
-    """Decides on a claim as it will be stored: a size's capacities must be there."""
-    answer = admit_claim(body, world)
+def check_claim(body: dict[str, Any], data: AdmissionData) -> Answer:
+    """Decides on a claim as it will be stored: the capacities of its size must be there."""
+    answer = admit_claim(body, data)
     if isinstance(answer, Denied) or not answer.changes:
         return answer
     return Denied(
@@ -95,7 +94,7 @@ def check_claim(body: dict[str, Any], world: AdmissionData) -> Answer:
 
 
 def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where below `devices`, request) of everything that a claim may be allocated by."""
+    """(path below `devices`, request) of each request and each of its alternatives."""
     for index, request in enumerate(listed(mapped(spec, "devices"), "requests")):
         if request.get("exactly"):
             yield f"requests[{index}].exactly", request["exactly"]
@@ -148,9 +147,9 @@ def _request_problems(field: str, choice: dict[str, Any]) -> Iterator[str]:
             )
 
 
-def _class_problems(field: str, name: str, size: str | None, world: AdmissionData) -> Iterator[str]:
-    yield from share_problems(field, name, world)
-    share = world.shares.get(name)
+def _class_problems(field: str, name: str, size: str | None, data: AdmissionData) -> Iterator[str]:
+    yield from share_problems(field, name, data)
+    share = data.shares.get(name)
     if share is None:
         return
     if not share.by_claims:

@@ -1,10 +1,10 @@
-"""A pod's containers as admission sees them: where each one is, and what it asks of gpushare."""
+"""The containers of a pod: the place of each in the pod, and what it asks of gpushare."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.admission.answer import listed, mapped
+from gpushare.admission.review import listed, mapped
 from gpushare.api.names import GROUP, MPS_RESOURCE
 
 _SLOT_PREFIX = f"{GROUP}/"
@@ -46,13 +46,13 @@ class Container:
 
     @property
     def claims(self) -> list[str]:
-        """Names, in spec.resourceClaims, of the claims that it uses."""
+        """Names, in spec.resourceClaims, of the claims that the container uses."""
         used = listed(mapped(self.body, "resources"), "claims")
         return list(dict.fromkeys(str(item.get("name") or "") for item in used))
 
     @property
     def asks_for_mps(self) -> bool:
-        """Whether it wants what our own MPS daemons are given."""
+        """Whether it asks for the resource of our own MPS pods."""
         return MPS_RESOURCE in self.limits or MPS_RESOURCE in self.requests
 
 

@@ -1,6 +1,6 @@
-"""What the webhook tells Prometheus: its reviews, what it refused for, and how long its certificate lasts.
+"""The webhook's metrics: reviews, reasons of refusals, and the end of its certificate.
 
-Every replica tells of itself. No label comes from what a tenant wrote.
+Guarantees: each replica counts its own reviews; no label holds what a tenant wrote.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from gpushare.admission.answer import Admitted, Answer, Reason
+from gpushare.admission.review import Admitted, Answer, Reason
 from gpushare.metrics.exported import Exported
 from gpushare.metrics.families import Family, Sample
 
@@ -28,14 +28,14 @@ def samples(not_after: datetime) -> Iterator[Sample]:
 
 
 def export(take: Callable[[], datetime | None]) -> tuple[Exported, "AdmissionMeters"]:
-    """Everything that a webhook exports. `take`: until when the certificate in use lasts."""
+    """The metrics of a webhook. `take`: the end of the certificate in use, None while there is none."""
     exported = Exported("webhook")
     exported.snapshot(FAMILIES, take, samples)
     return exported, AdmissionMeters(exported.registry)
 
 
 class AdmissionMeters:
-    """Every combination is there, as 0, from the start: a rate can then see the first one."""
+    """Counts reviews. Every combination of labels starts at 0, so that a rate sees the first review."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(

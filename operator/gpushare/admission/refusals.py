@@ -1,7 +1,6 @@
-"""Why a container that asks for a slot is refused. Each rule yields sentences: field, refused value, what to do.
+"""Why a container that asks for a part of a GPU is refused. Each rule yields sentences: field, value, what to do.
 
-What cannot be seen here: variables that come through envFrom. They cannot do harm, since the variables that we set
-in `env` win over them.
+Variables from envFrom cannot be seen here. They do no harm: the variables that we set in `env` override them.
 """
 
 import difflib
@@ -9,9 +8,8 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.answer import listed, quoted
 from gpushare.admission.containers import Container
-from gpushare.admission.data import AdmissionData
+from gpushare.admission.review import AdmissionData, listed, quoted
 from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
@@ -27,12 +25,12 @@ from gpushare.grant.environment import is_fraction
 
 LOG_VOLUME = "gpushare-mps-log"
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""By it and its name every DeviceClass can be asked for as an extended resource."""
+"""Followed by a DeviceClass' name: the extended resource by which Kubernetes lets pods ask for that class."""
 _NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 def slot_problems(container: Container) -> Iterator[str]:
-    """What is wrong with how the slot is asked for, whatever the share."""
+    """Problems of the request for a slot that do not depend on the share."""
     for resource, quantity in container.slots.items():
         field = f"{container.field}.resources.limits[{resource}]"
         if resource not in container.limits:
@@ -55,16 +53,16 @@ def slot_problems(container: Container) -> Iterator[str]:
             )
 
 
-def mps_problems(container: Container, world: AdmissionData) -> Iterator[str]:
-    if container.asks_for_mps and world.namespace != world.own_namespace:
+def mps_problems(container: Container, data: AdmissionData) -> Iterator[str]:
+    if container.asks_for_mps and data.namespace != data.own_namespace:
         yield (
             f"{container.field}.resources.limits[{MPS_RESOURCE}]: is for gpushare's own daemons in namespace"
-            f" {quoted(world.own_namespace)} alone; ask for gpushare.dev/<share> in its place"
+            f" {quoted(data.own_namespace)} alone; ask for gpushare.dev/<share> in its place"
         )
 
 
 def class_problems(container: Container) -> Iterator[str]:
-    """DeviceClasses of ours asked for by the name that every class has as an extended resource."""
+    """Our DeviceClasses, asked for as extended resources."""
     for resource in sorted({**container.requests, **container.limits}):
         found = parse_device_class(resource.removeprefix(CLASS_RESOURCE_PREFIX))
         if not resource.startswith(CLASS_RESOURCE_PREFIX) or found is None:
@@ -78,24 +76,24 @@ def class_problems(container: Container) -> Iterator[str]:
         yield f"{container.field}.resources.limits[{resource}]: a class is not asked for like this; {advice}"
 
 
-def share_problems(field: str, name: str, world: AdmissionData) -> Iterator[str]:
+def share_problems(field: str, name: str, data: AdmissionData) -> Iterator[str]:
     """Why the share `name` cannot be used in this namespace."""
-    share = world.shares.get(name)
+    share = data.shares.get(name)
     if share is None:
-        yield f"{field}: no GpuShare {quoted(name)}{suggestion(name, world.share_names, 'gpushares')}"
+        yield f"{field}: no GpuShare {quoted(name)}{suggestion(name, data.share_names, 'gpushares')}"
         return
     if share.deleting:
         yield f"{field}: GpuShare {quoted(name)} is being deleted and takes no new pods; use another share"
-    if not share.spec.allowed_namespaces.matches(dict(world.namespace_labels)):
+    if not share.spec.allowed_namespaces.matches(dict(data.namespace_labels)):
         yield (
-            f"{field}: namespace {quoted(world.namespace)} may not use GpuShare {quoted(name)}: its labels do not match"
+            f"{field}: namespace {quoted(data.namespace)} may not use GpuShare {quoted(name)}: its labels do not match"
             f" {selector_text(share.spec.allowed_namespaces)} (spec.allowedNamespaces); label the namespace or use"
             " another share"
         )
 
 
 def environment_problems(container: Container, expected: Mapping[str, str] | None) -> Iterator[str]:
-    """Reserved variables that are not exactly ours. `expected` is None where no grant could be made."""
+    """Reserved variables with other values than ours. `expected`: ours; None where the container gets no grant."""
     for variable in listed(container.body, "env"):
         name = str(variable.get("name", ""))
         if not name.startswith(RESERVED_ENV_PREFIXES) or _is_ours(name, variable, expected or {}):
@@ -105,7 +103,7 @@ def environment_problems(container: Container, expected: Mapping[str, str] | Non
 
 
 def mount_problems(container: Container) -> Iterator[str]:
-    """Mounts at or below the places that gpushare mounts."""
+    """Mounts at or below the paths that gpushare mounts."""
     for key, where in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
         for index, mount in enumerate(listed(container.body, key)):
             path = posixpath.normpath("/" + str(mount.get(where) or "").lstrip("/"))
@@ -123,7 +121,7 @@ def volume_problems(volumes: list[Any]) -> Iterator[str]:
 
 
 def log_volume() -> dict[str, Any]:
-    """Where the CUDA library of a client may write: bounded, and gone with the pod."""
+    """The volume that a client's CUDA library writes its log to: bounded, and deleted with the pod."""
     return {"name": LOG_VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}
 
 
@@ -132,12 +130,12 @@ def log_mount() -> dict[str, Any]:
 
 
 def is_log_mount(mount: Mapping[str, Any]) -> bool:
-    """Ours, and nothing else about it: no subPath, not read-only."""
+    """Whether the mount is exactly ours: no subPath, not read-only."""
     return {key: value for key, value in mount.items() if value} == log_mount()
 
 
 def selector_text(selector: LabelSelector) -> str:
-    """As kubectl writes selectors: `team=ml,tier in (a,b),!legacy`."""
+    """The selector in kubectl's syntax: `team=ml,tier in (a,b),!legacy`."""
     terms = [f"{key}={value}" for key, value in selector.match_labels.items()]
     for requirement in selector.match_expressions:
         values = ",".join(requirement.values)
@@ -154,12 +152,12 @@ def selector_text(selector: LabelSelector) -> str:
 
 
 def suggestion(name: str, known: Collection[str], kind: str) -> str:
-    """What a name that is none most likely meant, or where those that there are can be read."""
+    """The end of a message about an unknown name: the nearest known one, or how to list those that exist."""
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {quoted(near[0])}?"
     if kind == "gpushares":
-        return "; `kubectl get gpushares` lists those that there are"
+        return "; `kubectl get gpushares` lists all"
     return f"; it has {', '.join(map(quoted, sorted(known)))}" if known else "; it has no sizes"
 
 
@@ -167,7 +165,7 @@ def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]
     if variable.get("valueFrom") or not expected:
         return False
     value = variable.get("value") or ""
-    if name == ENV_GRANTED_FRACTION:  # its base, the share's largest GPU, may have changed since it was written
+    if name == ENV_GRANTED_FRACTION:  # the share's largest GPU, which it is a fraction of, may have changed since
         return is_fraction(value)
     return expected.get(name) == value
 

@@ -1,7 +1,7 @@
-"""Runs the webhook: watches, the TLS server and the probes, until told to stop.
+"""Runs the webhook: watches, the TLS server, probes and metrics, until SIGTERM.
 
-On SIGTERM it says at once that it is not ready and serves on until the Service's endpoints have forgotten it, so that
-a rolling update loses no review.
+Guarantees: a rolling update loses no review. After SIGTERM the webhook is not ready at once, but serves on until the
+Service's endpoints no longer list it, and then answers the reviews under way.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from gpushare.kube.client import Kube
 from gpushare.metrics.endpoint import exposed
 
 LEAVE_SECONDS = 5.0
-"""How long endpoints may take to forget a pod that is not ready."""
+"""How long the Service's endpoints may still list a pod that is not ready."""
 LIMITS = ServerLimits(keepalive_seconds=120.0, drain_seconds=10.0)
-"""An API server keeps an idle connection for 90 s; it is never us who close one that it is about to use."""
+"""An API server keeps an idle connection for 90 s: we must not close one that it is about to use."""
 
 
 @dataclass(frozen=True, slots=True)

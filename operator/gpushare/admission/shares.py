@@ -1,7 +1,7 @@
-"""Validation of a GpuShare beyond its schema: what memory means to MPS, and names that could never match.
+"""Validation of a GpuShare beyond its schema: memory that is too small for MPS, and names that can never match.
 
 Bounds and relations that the schema states (512Mi, default and max, selector operators) are not repeated here.
-Two shares that want the same GPUs are no error: the older one gets them, and the other's status says so.
+Two shares that select the same GPUs are no error: the older one gets them, and the other's status says so.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.answer import Admitted, Answer, Denied, Reason, mapped, quoted
+from gpushare.admission.review import Admitted, Answer, Denied, Reason, mapped, quoted
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
@@ -24,8 +24,8 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     """Decides on a GpuShare that is created (`old` None) or updated.
 
-    An update that leaves the spec alone always passes: a share must be able to lose its finalizer whatever the rules
-    of this version are.
+    An update that leaves the spec unchanged always passes: it must be possible to remove a share's finalizer,
+    whatever the rules of this version are.
     """
     if old is not None and (old.get("spec") == new.get("spec") or mapped(new, "metadata").get("deletionTimestamp")):
         return Admitted()

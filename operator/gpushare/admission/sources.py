@@ -1,4 +1,4 @@
-"""What reviews are decided on, kept current by watches, with one direct question to the API server on a miss.
+"""Objects that reviews are decided on: from watches, and with one GET where the watch has not seen the object yet.
 
 Guarantees: a share or namespace created a moment ago is found; a share's limits are at most a watch's delay old.
 """
@@ -15,17 +15,17 @@ from gpushare.kube.reflector import Reflector
 
 class Sources(Protocol):
     async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
-        """Those of `names` that exist."""
+        """The existing ones of `names`, by name."""
         ...
 
     def share_names(self) -> list[str]: ...
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The specs behind a pod's spec.resourceClaims, by their name there, as far as they exist."""
+        """The specs of a pod's claims or their templates, by name in its spec.resourceClaims; missing ones left out."""
         ...
 
     async def namespace_labels(self, name: str) -> dict[str, str]:
-        """Empty where there is no such namespace: the API server refuses the pod then by itself."""
+        """Empty where there is no such namespace: the API server itself then refuses the pod."""
         ...
 
 
@@ -58,7 +58,7 @@ class ClusterSources:
         return dict((namespace or {"metadata": {}})["metadata"].get("labels") or {})
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Asked of the API server each time: few pods have claims, and most claims are not ours to follow."""
+        """A request for each claim: few pods have claims, and watching would cost for all claims of the cluster."""
         found = await asyncio.gather(*(self._claim(namespace, entry) for entry in pod_claims))
         return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, found, strict=True) if spec is not None}
 
@@ -76,7 +76,7 @@ class ClusterSources:
         return known if known is not None else await self._kube.find(resource, name)
 
     def _parse(self, name: str, obj: Object) -> GpuShare:
-        """One parsed share per name, renewed when the object changes: parsing is most of a review's time."""
+        """One parsed share for each name, parsed again when the object changes: parsing is most of a review's time."""
         version = str(obj["metadata"].get("resourceVersion", ""))
         known = self._parsed.get(name)
         if known is None or known[0] != version:
@@ -86,4 +86,4 @@ class ClusterSources:
 
 
 def _nothing() -> None:
-    """The watches' objects are read when a review asks for them."""
+    """For changes: reviews read the watches' objects when they need them."""

@@ -1,4 +1,4 @@
-"""What the API models share: camelCase on the wire, snake_case in Python, nothing unknown accepted by accident."""
+"""The base of the API models: camelCase on the wire, snake_case in Python."""
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel

@@ -1,4 +1,4 @@
-"""Condition types, reasons of conditions and of events: the words that users search for, each named once."""
+"""Types and reasons of conditions, reasons of events: the words that users search for, each defined once."""
 
 from enum import StrEnum
 
@@ -34,7 +34,7 @@ class ShareReason(StrEnum):
 
 
 class GpuReason(StrEnum):
-    """Why a GPU cannot be taken by a share; evaluated in this order, the first that applies is told."""
+    """Why a share cannot take a GPU. Checked in this order; the first that applies is reported."""
 
     NODE_NOT_READY = "NodeNotReady"
     PRODUCT_MISMATCH = "ProductMismatch"
@@ -54,7 +54,7 @@ class GpuReason(StrEnum):
 
 
 class DaemonReason(StrEnum):
-    """State of one GPU's MPS daemon as its node tells it."""
+    """State of one GPU's MPS daemon, as the node's agent reports it."""
 
     READY = "Ready"
     PENDING = "Pending"  # no supervisor has taken it yet
@@ -74,7 +74,7 @@ class DaemonReason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of events, beside the ShareReasons, which a share's Ready condition tells as events too."""
+    """Reasons of events. The ShareReasons of a share's Ready condition are reasons of events too."""
 
     GPU_ASSIGNED = "GpuAssigned"
     GPU_DRAINING = "GpuDraining"
@@ -106,4 +106,4 @@ FINDING_REASONS = (
     EventReason.EDITS_NOT_APPLIED,
     EventReason.NO_GRANT,
 )
-"""What a client may be found at: each is told as an event too."""
+"""Reasons of findings; each is an event's reason too."""

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions generated from the models: structural OpenAPI v3 schemas with bounds, defaults and rules.
 
-Guaranteed: what the API server accepts, the models parse. Not: what only a look at other objects can tell (the
-admission webhook's part), nor what a certain GPU can take (told in the share's status).
+Guarantees: what the API server accepts, the models parse. Not checked here: what depends on other objects (the
+admission webhook checks that), nor what a certain GPU can take (the share's status says that).
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from gpushare.api.gpushare import GpuShare
 
 Schema = dict[str, Any]
 
-# In the order in which one reads a field; what is not named here (titles, JSON schema's own words) is left out.
+# In the order in which one reads a field. Other keys (titles, words of JSON schema alone) are left out.
 _KEPT = (
     "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "maxItems",
     "maxProperties", "default", "required", "x-kubernetes-validations", "x-kubernetes-list-type",
@@ -149,7 +149,7 @@ def _root_schema(model: type[ApiModel], rules: list[dict[str, str]]) -> Schema:
 def _structural(node: Schema, defs: dict[str, Schema], *, defaults: bool) -> Schema:
     """One node of pydantic's JSON schema as a structural schema: inlined, without null, with bounds and list types.
 
-    `defaults` is off for a status: what nobody reported must stay absent.
+    `defaults` is off for a status: a field that nobody reported must stay absent.
     """
     merged = _without_null(_inlined(node, defs), defs)
     result = {key: value for key, value in merged.items() if key != "default"}
@@ -184,7 +184,7 @@ def _without_null(node: Schema, defs: dict[str, Schema]) -> Schema:
 
 
 def _default(merged: Schema, result: Schema) -> Any:
-    """A scalar's own default; for an optional object its fields' defaults, written out since rules look at them."""
+    """A scalar's own default; for an optional object the defaults of its fields, since rules read them."""
     if merged.get("default") is not None:
         return merged["default"]
     if "properties" in result and "required" not in result:
@@ -193,7 +193,7 @@ def _default(merged: Schema, result: Schema) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Every schema written out: an anchor in a definition helps no reader."""
+    """Writes every schema out: YAML anchors do not help the reader of a definition."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

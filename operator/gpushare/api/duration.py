@@ -1,4 +1,4 @@
-"""Lengths of time as Kubernetes writes them: `90s`, `5m`, `1h30m`. Whole seconds alone, so that none is misread."""
+"""Durations as Kubernetes writes them: `90s`, `5m`, `1h30m`. Whole seconds only, so that none is misread."""
 
 import re
 
@@ -9,7 +9,7 @@ _DURATION = re.compile(r"(?:(?P<h>[0-9]{1,6})h)?(?:(?P<m>[0-9]{1,6})m)?(?:(?P<s>
 def parse_duration(text: str) -> int:
     """Seconds of a duration such as `90s`, `5m` or `1h30m`; `0s` is zero.
 
-    Raises ValueError with a sentence that tells how to write it.
+    Raises ValueError with a sentence that says how to write it.
     """
     match = _DURATION.fullmatch(text)
     if match is None or not text:

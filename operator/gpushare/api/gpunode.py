@@ -12,7 +12,7 @@ Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]
 ShareName = Annotated[str, Field(min_length=1, max_length=40)]
 MAX_GPUS = 32
 MAX_PODS = 8
-"""Pods named for each GPU and share: enough to know whom to ask, too few to weigh on the API."""
+"""Pods that are listed for each GPU and share: enough to know whom to ask, and few enough for the API server."""
 MAX_FINDINGS = 64
 
 
@@ -21,11 +21,11 @@ class Assignment(ApiModel):
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     draining: bool = Field(
         default=False,
-        description="True: offer no free slot any more; the GPU leaves the share once no container holds one.",
+        description="True: offer no free slots any more; the GPU leaves the share once no container holds one.",
     )
     paused: bool = Field(
         default=False,
-        description="True: offer no free slot for now; the GPU stays with the share, whose MPS pod is about to be "
+        description="True: offer no free slots for now; the GPU stays with the share, whose MPS pod is about to be "
         "replaced on this node.",
     )
     end_clients: bool = Field(
@@ -35,7 +35,7 @@ class Assignment(ApiModel):
     )
     waiting_since: str | None = Field(
         default=None,
-        description="Since when a change waits for the GPU's clients; what the share's maxWait counts from.",
+        description="Since when a change waits for the GPU's clients. The share's maxWait counts from it.",
         json_schema_extra={"format": "date-time"},
     )
 
@@ -44,7 +44,7 @@ class GpuNodeSpec(ApiModel):
     assignments: list[Assignment] | None = Field(
         default=None,
         max_length=MAX_GPUS,
-        description="Which GPU belongs to which share. Absent means no news: the agent keeps what it has.",
+        description="Which GPU belongs to which share. Absent: the agent changes nothing.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
     )
 
@@ -76,7 +76,7 @@ class Gpu(ApiModel):
     memory_mib: int = Field(ge=0, description="Total memory in MiB.")
     sms: int = Field(ge=0, description="Streaming multiprocessors.")
     compute_capability: str = Field(default="", max_length=8, description="Such as 9.0.")
-    numa_node: int | None = Field(default=None, description="NUMA node, when the platform tells.")
+    numa_node: int | None = Field(default=None, description="NUMA node, where the platform reports it.")
     compute_mode: ComputeMode = Field(description="Compute mode now.")
     original_compute_mode: ComputeMode | None = Field(
         default=None, description="Mode found before we took the GPU; restored on release."
@@ -84,7 +84,7 @@ class Gpu(ApiModel):
     mig_enabled: bool = Field(default=False)
     lost: bool = Field(default=False, description="NVML no longer reaches it.")
     foreign_processes: list[ForeignProcess] = Field(
-        default_factory=list, max_length=16, description="Compute processes that are not of MPS."
+        default_factory=list, max_length=16, description="Compute processes that are no MPS clients."
     )
 
 
@@ -99,9 +99,11 @@ class Limits(ApiModel):
 class DaemonStatus(ApiModel):
     uuid: Uuid
     share: ShareName
-    ready: bool = Field(default=False, description="Server ACTIVE, seen by NVML, limits read back as wanted.")
+    ready: bool = Field(
+        default=False, description="Server ACTIVE, its context seen by NVML, and the limits read back as desired."
+    )
     reason: str = Field(default="", max_length=64)
-    message: str = Field(default="", max_length=1024, description="With the daemon's own line where it failed.")
+    message: str = Field(default="", max_length=1024, description="With the daemon's own log line where it failed.")
     wanted: Limits = Field(description="Limits that the share asks for.")
     in_force: Limits | None = Field(default=None, description="Limits read back from the daemon.")
     server_pid: int | None = Field(default=None, ge=0)
@@ -135,7 +137,7 @@ class ForeignHolder(ApiModel):
 
 
 class Finding(ApiModel):
-    """Somebody who uses a shared GPU otherwise than granted. Figures are those of when it was found."""
+    """A confirmed violation: a container or process uses a shared GPU beyond its grant. Figures of the first reading."""
 
     uuid: Uuid
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
@@ -150,7 +152,7 @@ class Finding(ApiModel):
     pid: int = Field(default=0, ge=0, description="One of the processes, in the node's PID namespace.")
     granted: int = Field(ge=0, description="MiB; processes for TooManyProcesses; 0 where nothing is granted.")
     observed: int = Field(ge=0, description="In the same unit.")
-    message: str = Field(default="", max_length=1024, description="Who uses what, and what was granted.")
+    message: str = Field(default="", max_length=1024, description="The use and the grant, in words.")
     since: str = Field(description="When it was found.", json_schema_extra={"format": "date-time"})
     ended: bool = Field(
         default=False,
@@ -168,7 +170,7 @@ class GpuNodeStatus(ApiModel):
     compute_modes: ComputeModes = Field(
         default=ComputeModes.MANAGE,
         description="Manage: the agent sets ExclusiveProcess on the GPUs that are shared and restores what it found. "
-        "Leave: it sets none; the condition GpusExclusive tells whether processes can use those GPUs past MPS.",
+        "Leave: it sets none; the condition GpusExclusive says whether processes can use those GPUs without MPS.",
     )
     gpus: list[Gpu] = Field(
         default_factory=list,
@@ -178,7 +180,7 @@ class GpuNodeStatus(ApiModel):
     daemons: list[DaemonStatus] = Field(
         default_factory=list,
         max_length=MAX_GPUS,
-        description="MPS daemons that this node runs or winds up; a share holds a GPU as long as it is listed.",
+        description="MPS daemons that run or end on this node; a share holds a GPU as long as it is listed.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
     )
     holders: list[Holder] = Field(default_factory=list, max_length=MAX_GPUS)
@@ -186,7 +188,7 @@ class GpuNodeStatus(ApiModel):
     findings: list[Finding] = Field(
         default_factory=list,
         max_length=MAX_FINDINGS,
-        description="Who uses a shared GPU otherwise than granted; the oldest ones, where there are more.",
+        description="Confirmed violations of grants; the oldest ones where there are more.",
     )
     conditions: list[Condition] = Field(
         default_factory=list,

@@ -1,4 +1,4 @@
-"""GpuShare: the wish. Which GPUs are shared, into how many slots, and what each client is granted."""
+"""GpuShare: which GPUs are shared, into how many slots, and what each client is granted."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -171,10 +171,10 @@ class Clients(ApiModel):
     priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
     root_user: RootUser = Field(
         default=RootUser.FORBID,
-        description="Whether a client may run as UID 0 of the node, whom the MPS daemon obeys: it can end its "
-        "neighbours' clients and lift limits. Forbid: clients run as another user (runAsNonRoot is added where the pod "
-        "leaves it open) or as root of a user namespace (hostUsers: false). Allow: where all who use the share are "
-        "trusted with each other's work.",
+        description="Whether a client may run as UID 0 of the node. The MPS daemon obeys UID 0, which can end its "
+        "neighbours and lift limits. Forbid: clients run as another user (runAsNonRoot is added where the pod "
+        "leaves it open) or as root of a user namespace (hostUsers: false). Allow: for shares "
+        "whose users all trust each other.",
     )
 
 
@@ -243,26 +243,26 @@ class GpuShareSpec(ApiModel):
         description="Nodes whose GPUs this share takes. Default: every node that has an agent.",
     )
     gpus: GpuSelection = Field(default_factory=GpuSelection, description="Which GPUs of those nodes are taken.")
-    clients: Clients = Field(description="Into what each GPU is divided, and what a client is granted.")
+    clients: Clients = Field(description="How each GPU is divided, and what a client is granted.")
     allowed_namespaces: LabelSelector = Field(
         default_factory=LabelSelector,
         description="Namespaces, by their labels, whose pods may use this share. Default: all.",
     )
     enforcement: Enforcement = Field(
         default=Enforcement.AUDIT,
-        description="What happens to a client seen above its grant: Audit tells (event, metric, condition), "
+        description="What happens to a client seen above its grant: Audit reports it (event, metric, condition), "
         "Terminate ends it through the MPS daemon so that its neighbours go on.",
     )
     fault_timeout: Duration = Field(
         default="5m",
-        description="How long clients that a fatal GPU fault has hit may linger before they are ended. Their CUDA "
-        "contexts are lost already, but until the last is gone the GPU takes no new client.",
+        description="How long faulted clients may run on after a fatal GPU fault before they are ended. Their CUDA "
+        "contexts are lost already, but until the last client has ended the GPU takes no new one.",
     )
     max_wait: Duration | None = Field(
         default=None,
-        description="How long a change waits for a GPU's clients before it ends them, in order: one that needs a new "
-        "MPS daemon (image, driver root, resources), a GPU that leaves the share, the share's deletion. Default: for "
-        "ever; no running client is ever ended for a change.",
+        description="How long a change waits for a GPU's clients before it ends them, in order. Such a change needs a "
+        "new MPS daemon (image, driver root, resources), removes the GPU from the share, or deletes the share. "
+        "Default: for ever; no running client is ever ended for a change.",
     )
     sizes: list[Size] = Field(
         default_factory=list,
@@ -303,12 +303,14 @@ class UnavailableGpus(ApiModel):
 
     reason: str = Field(max_length=64)
     count: int = Field(ge=1)
-    message: str = Field(max_length=1024, description="What holds one of them, by name.")
+    message: str = Field(max_length=1024, description="The reason for one of them, by name.")
 
 
 class PendingClaim(ApiModel):
     claim: str = Field(max_length=317, description="The ResourceClaim, as namespace/name.")
-    message: str = Field(max_length=512, description="Which capacity lacks by how much, and where it nearly fits.")
+    message: str = Field(
+        max_length=512, description="Which capacity is missing, how much of it, and which GPU comes closest."
+    )
 
 
 class ClaimCounts(ApiModel):
@@ -351,7 +353,7 @@ class GpuShare(ApiModel):
     metadata: ObjectMeta
     spec: GpuShareSpec = Field(description="Which GPUs are shared, and what each client of them is granted.")
     status: GpuShareStatus = Field(
-        default_factory=GpuShareStatus, description="What has come of it; written by the operator."
+        default_factory=GpuShareStatus, description="The state of the share; written by the operator."
     )
 
     @property
@@ -369,7 +371,7 @@ class GpuShare(ApiModel):
 
     @property
     def terminates(self) -> bool:
-        """Whether clients above their grant are to be ended."""
+        """Whether clients above their grant are ended."""
         return self.spec.enforcement is Enforcement.TERMINATE
 
     @property

@@ -1,4 +1,4 @@
-"""The few shapes of Kubernetes' own API that ours are built from."""
+"""The types of Kubernetes' own API that ours use."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ class OwnerReference(ApiModel):
 
 
 class ObjectMeta(ApiModel):
-    """What we read of an object's metadata; never written as a whole."""
+    """The fields of an object's metadata that we read; never written as a whole."""
 
     name: str = ""
     namespace: str | None = None
@@ -66,7 +66,7 @@ class LabelSelector(ApiModel):
     match_labels: dict[str, LabelValue] = Field(
         default_factory=dict,
         max_length=32,
-        description="Labels that must all be there with these values.",
+        description="Labels that must all be present with these values.",
     )
     match_expressions: list[Requirement] = Field(
         default_factory=list, max_length=32, description="Requirements that must all hold."
@@ -92,11 +92,11 @@ def _holds(requirement: Requirement, labels: dict[str, str]) -> bool:
 
 
 class Condition(ApiModel):
-    type: str = Field(max_length=64, description="What this is about.")
+    type: str = Field(max_length=64, description="Name of the condition, such as Ready.")
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(max_length=64, description="One CamelCase word to search for.")
-    message: str = Field(default="", max_length=2048, description="What is the case and what to do about it.")
+    message: str = Field(default="", max_length=2048, description="The state, and what to do about it.")
     last_transition_time: str = Field(
         description="When the status last changed.", json_schema_extra={"format": "date-time"}
     )
-    observed_generation: int = Field(default=0, ge=0, description="The spec's generation that this is about.")
+    observed_generation: int = Field(default=0, ge=0, description="The spec's generation that the condition is about.")

@@ -1,6 +1,6 @@
 """Every name that crosses a process boundary: API groups, labels, annotations, resources, environment variables, paths.
 
-A name that stands here is read by another part, by a user or by a policy; changing one is an API change.
+Another part, a user or a policy reads each of these names: changing one is an API change.
 """
 
 import hashlib
@@ -21,12 +21,13 @@ ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
-"""On MPS pods: the digest of what they were made from. One that differs from its DaemonSet's is outdated."""
+"""On MPS pods: the digest of the template that they were made from. A pod whose digest differs from its DaemonSet's
+is outdated."""
 ANNOTATION_DRIVER_ROOT = f"{GROUP}/driver-root"
-"""On MPS pods: where the driver was whose libraries they have; another one needs new pods."""
+"""On MPS pods: the driver root whose libraries they mount. Another driver root needs new pods."""
 
 MPS_RESOURCE = f"internal.{GROUP}/mps"
-"""What our own MPS daemon pods ask for to be given the GPUs' device nodes; refused outside our namespace."""
+"""The resource by which our own MPS pods get the GPUs' device nodes; pods outside our namespace may not ask for it."""
 
 ANNOTATION_SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Kubernetes' own, on the claim that the scheduler makes for a pod's extended resources: a request per container."""
@@ -34,7 +35,7 @@ ANNOTATION_SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 CDI_KIND = f"{GROUP}/gpu"
 
 DRA_DRIVER = GROUP
-"""Driver name of the shares that are delivered by ResourceClaim: what their ResourceSlices and allocations carry."""
+"""The DRA driver of shares that are delivered by ResourceClaim, in their ResourceSlices and allocations."""
 
 LABEL_SHARE = f"{GROUP}/share"
 """On objects that belong to a share: its DaemonSet and MPS pods, its DeviceClasses and ResourceClaimTemplates."""
@@ -52,7 +53,7 @@ TAINT_NOT_READY = f"{GROUP}/not-ready"
 SIZE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$"
 """A size's name becomes part of a DeviceClass' and a ResourceClaimTemplate's name: at most 30 characters."""
 
-# Fixed on every node: the daemons' directories are found again by any version of any part.
+# Fixed on every node, so that any version of any part finds the daemons' directories.
 RUN_DIR = "/run/gpushare"
 SIMULATION_DIR = "/run/gpushare-simulation"
 CLIENT_PIPE_DIR = "/run/gpushare/mps"
@@ -79,7 +80,7 @@ def slot_resource(share: str) -> str:
 
 
 def share_of_resource(resource: str) -> str | None:
-    """The share a resource name asks for, or None when the resource is not a slot of ours."""
+    """The share whose slot the resource is; None where it is no slot of ours."""
     prefix = f"{GROUP}/"
     return resource.removeprefix(prefix) if resource.startswith(prefix) else None
 
@@ -103,7 +104,7 @@ _CLASS_SUFFIX = f".{GROUP}"
 
 
 def parse_device_class(name: str) -> tuple[str, str | None] | None:
-    """(share, size or None) of a DeviceClass' name; None where it is none of ours."""
+    """(share, size or None) of a DeviceClass' name; None where the class is not ours."""
     if not name.endswith(_CLASS_SUFFIX):
         return None
     match name.removesuffix(_CLASS_SUFFIX).split("."):
@@ -119,10 +120,10 @@ def node_label(share: str) -> str:
 
 
 def daemonset_name(share: str, uid: str) -> str:
-    """Another one for a share made again by the same name.
+    """The DaemonSet of a share; a share that is created again gets another name.
 
-    The DaemonSet controller tells a node's pods apart by their owner's name (Kubernetes 1.37, syncNodeUpdate): while an
-    old pod still ended, a DaemonSet of the same name would get no pod on that node.
+    The DaemonSet controller distinguishes a node's pods by their owner's name (Kubernetes 1.37, syncNodeUpdate): while
+    an old pod is ending, a DaemonSet of the same name would get no pod on that node.
     """
     return f"gpushare-mps-{share}-{uid[:5]}"
 
@@ -136,7 +137,7 @@ _SLOT_ID = re.compile(r"^(?P<uuid>.+)::(?P<slot>\d+)$")
 
 
 def parse_slot_id(device_id: str) -> tuple[str, int]:
-    """(GPU uuid, slot number) of a device id; ValueError when it is none of ours."""
+    """(GPU uuid, slot number) of a device id; ValueError where it is not ours."""
     match = _SLOT_ID.match(device_id)
     if match is None:
         raise ValueError(f"device id {device_id!r} is not of the form <gpu uuid>::<slot>")

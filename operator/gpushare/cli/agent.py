@@ -1,4 +1,4 @@
-"""`gpushare agent`: looks after one node."""
+"""`gpushare agent`: the part of gpushare on each node with GPUs."""
 
 import argparse
 import asyncio
@@ -15,42 +15,52 @@ LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="this node's name (env NODE_NAME)")
-    parser.add_argument("--pod", default=os.environ.get("POD_NAME", "gpushare-agent"), help="own pod (env POD_NAME)")
-    parser.add_argument("--root", type=Path, default=Path(names.RUN_DIR), help="where the GPUs' daemons live")
-    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"))
-    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"))
+    parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="name of this node (env NODE_NAME)")
+    parser.add_argument(
+        "--pod", default=os.environ.get("POD_NAME", "gpushare-agent"), help="name of this pod (env POD_NAME)"
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(names.RUN_DIR),
+        help=f"directories of the GPUs' MPS daemons; default: {names.RUN_DIR}",
+    )
+    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="the kubelet's directory")
+    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"), help="where CDI specs are written")
     parser.add_argument(
         "--cdi",
         choices=("Auto", "Always", "Never"),
         default="Auto",
-        help="whether containers get their GPU by CDI; Auto: with containerd 2 or newer, or CRI-O",
+        help="whether containers get their GPU by CDI; Auto (default): with containerd 2 or newer, or CRI-O",
     )
     parser.add_argument(
         "--compute-mode",
         type=ComputeModes,
         choices=tuple(ComputeModes),
         default=ComputeModes.MANAGE,
-        help="Manage: shared GPUs are set to EXCLUSIVE_PROCESS; Leave: the administrator does that, or nobody does",
+        help="Manage (default): the agent sets shared GPUs to EXCLUSIVE_PROCESS; Leave: it sets no compute mode",
     )
-    parser.add_argument("--driver-root", default="/", help="where the host has the NVIDIA driver")
+    parser.add_argument("--driver-root", default="/", help="directory of the NVIDIA driver on the host; default: /")
     parser.add_argument(
-        "--driver-mount", type=Path, default=Path("/driver-root"), help="where this process sees the driver root"
+        "--driver-mount",
+        type=Path,
+        default=Path("/driver-root"),
+        help="where the driver root is mounted in this container",
     )
     parser.add_argument("--probe-port", type=int, default=8082, help="HTTP port of /healthz and /readyz")
     parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
-    parser.add_argument("--simulation", action="store_true", help="the node's GPUs are simulated")
+    parser.add_argument("--simulation", action="store_true", help="use the simulated GPUs of this node")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after SIGTERM, 2 when started wrongly."""
+    """Returns 0 after SIGTERM, 2 where the node's name is missing."""
     if not args.node:
-        LOG.error("name the node: --node, or NODE_NAME in the environment")
+        LOG.error("the node's name is missing: give --node, or NODE_NAME in the environment")
         return 2
     try:
         asyncio.run(_main(args))
     except asyncio.CancelledError:
-        LOG.info("ends; gates and daemons stay as they are")
+        LOG.info("the agent ends; gates and daemons stay")
     return 0
 
 

@@ -8,9 +8,14 @@ from gpushare.api import crd, reference
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output", type=Path, required=True, action="append", metavar="DIR", help="write them there; may be repeated"
+        "--output",
+        type=Path,
+        required=True,
+        action="append",
+        metavar="DIR",
+        help="directory for the YAML files; may be repeated",
     )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="write the API reference there, as Markdown")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="file for the API reference, in Markdown")
 
 
 def run(args: argparse.Namespace) -> int:

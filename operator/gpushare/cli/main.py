@@ -1,7 +1,7 @@
-"""The one program of control plane and nodes: `gpushare <part>`.
+"""The program of all parts, on the control plane and on the nodes: `gpushare COMMAND`.
 
-Only the module of the part that was asked for is imported: a part starts without another part's dependencies, and the
-start stays quick. The version is printed by `gpushare --version`.
+Guarantees: only the module of the command is imported, so a part starts quickly and without the dependencies of the
+others.
 """
 
 import argparse
@@ -13,12 +13,12 @@ from importlib.metadata import version
 from types import ModuleType
 
 COMMANDS = {
-    "operator": ("gpushare.cli.operator", "decide which GPU belongs to which share; one active at a time"),
-    "webhook": ("gpushare.cli.webhook", "serve admission of pods and shares"),
-    "agent": ("gpushare.cli.agent", "look after one node: inventory, device plugin, departures"),
-    "mps-supervisor": ("gpushare.cli.mps_supervisor", "keep one MPS control daemon per GPU of a share"),
-    "simulated-driver": ("gpushare.cli.simulated_driver", "stand in for GPUs where there are none"),
-    "uninstall": ("gpushare.cli.uninstall", "say whether gpushare may be uninstalled, or prepare for it"),
+    "operator": ("gpushare.cli.operator", "assign GPUs to shares; one replica is active at a time"),
+    "webhook": ("gpushare.cli.webhook", "check and change pods, claims and GpuShares on admission"),
+    "agent": ("gpushare.cli.agent", "run on a node: inventory, device plugin, DRA driver, ending clients in order"),
+    "mps-supervisor": ("gpushare.cli.mps_supervisor", "run an MPS daemon for each GPU of a share on a node"),
+    "simulated-driver": ("gpushare.cli.simulated_driver", "simulate GPUs and their driver"),
+    "uninstall": ("gpushare.cli.uninstall", "check whether gpushare can be uninstalled, and prepare for it"),
     "crds": ("gpushare.cli.crds", "write the CustomResourceDefinitions as YAML"),
 }
 """Command: (module with `add_arguments(parser)` and `run(args) -> int`, one line of help)."""
@@ -32,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, module = _parser(command)
     args = parser.parse_args(arguments)
     if module is None:
-        parser.error("name a command")
+        parser.error("a command is missing")
     logging.basicConfig(
         level=args.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
-    # Several lines for each call, which say nothing of us.
+    # gRPC logs several lines for each call, which say nothing about gpushare.
     logging.getLogger("grpc").setLevel(max(logging.INFO, logging.getLogger().level))
     code: int = module.run(args)
     return code
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser(command: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """The parser, with the options of `command` alone, and that command's module."""
-    parser = argparse.ArgumentParser(prog="gpushare", description="NVIDIA GPUs shared through MPS.")
+    parser = argparse.ArgumentParser(prog="gpushare", description="Shares NVIDIA GPUs between pods through CUDA MPS.")
     parser.add_argument("--version", action="version", version=f"gpushare {version('gpushare')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     chosen = None

@@ -1,4 +1,4 @@
-"""`gpushare mps-supervisor`: the one process of an MPS pod. SIGTERM lets the daemons end when idle, then it exits 0."""
+"""`gpushare mps-supervisor`: the process of an MPS pod. After SIGTERM the daemons end once idle; then it exits 0."""
 
 import argparse
 import logging
@@ -15,10 +15,14 @@ LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--share", required=True, help="the GpuShare whose GPUs this pod serves")
-    parser.add_argument("--root", type=Path, default=Path(RUN_DIR), help=f"the GPUs' directories; default: {RUN_DIR}")
-    parser.add_argument("--bin-dir", type=Path, help="where nvidia-cuda-mps-control and -server are; default: PATH")
-    parser.add_argument("--simulation", action="store_true", help="serve simulated GPUs with a simulated daemon")
+    parser.add_argument("--share", required=True, help="name of the GpuShare whose GPUs this pod serves")
+    parser.add_argument(
+        "--root", type=Path, default=Path(RUN_DIR), help=f"directories of the GPUs' MPS daemons; default: {RUN_DIR}"
+    )
+    parser.add_argument(
+        "--bin-dir", type=Path, help="directory of nvidia-cuda-mps-control and nvidia-cuda-mps-server; default: PATH"
+    )
+    parser.add_argument("--simulation", action="store_true", help="serve simulated GPUs with simulated MPS daemons")
 
 
 def run(args: argparse.Namespace) -> int:

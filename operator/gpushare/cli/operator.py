@@ -1,4 +1,4 @@
-"""`gpushare operator`: decides which GPU belongs to which share. One active replica, by a Lease."""
+"""`gpushare operator`: assigns GPUs to shares. A Lease keeps one replica active."""
 
 import argparse
 import asyncio
@@ -9,13 +9,13 @@ LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--simulation", action="store_true", help="MPS pods use simulated GPUs")
+    parser.add_argument("--simulation", action="store_true", help="make MPS pods that serve simulated GPUs")
     parser.add_argument("--probe-port", type=int, default=8080, help="HTTP port of /healthz")
     parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after SIGTERM; 1 when the Lease was lost or a part failed, so that the pod is started again; 2: settings."""
+    """Returns 0 after SIGTERM, 1 where the Lease was lost (Kubernetes starts the pod again), 2 for wrong settings."""
     from gpushare.controller.handlers import run as run_operator
     from gpushare.controller.settings import SettingsError, from_environment
     from gpushare.kube.lease import LeaseLostError

@@ -1,4 +1,4 @@
-"""`gpushare simulated-driver`: the process that stands in for the NVIDIA driver on a machine without a GPU."""
+"""`gpushare simulated-driver`: simulates GPUs and the NVIDIA driver on a machine without them."""
 
 import argparse
 import os
@@ -11,21 +11,25 @@ from gpushare.simulation.driver.state import CLIENT_INIT_MS, SERVER_INIT_MS, Del
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--directory", type=Path, default=Path(paths.directory()), help="where its sockets go")
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--product", default="NVIDIA H200")
+    parser.add_argument("--directory", type=Path, default=Path(paths.directory()), help="directory of its sockets")
+    parser.add_argument("--gpus", type=int, default=2, help="number of GPUs; default: 2")
+    parser.add_argument("--product", default="NVIDIA H200", help="NVML product name; default: NVIDIA H200")
     parser.add_argument("--sms", type=int, default=132, help="streaming multiprocessors of each GPU")
     parser.add_argument("--memory-mib", type=int, default=143155, help="MiB of each GPU")
-    parser.add_argument("--node", default=os.environ.get("NODE_NAME") or socket.gethostname(), help="seeds the UUIDs")
-    parser.add_argument("--driver-version", default="580.159.04")
-    parser.add_argument("--cuda-version", default="13.0")
+    parser.add_argument(
+        "--node",
+        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        help="the GPUs' UUIDs are derived from it",
+    )
+    parser.add_argument("--driver-version", default="580.159.04", help="default: 580.159.04")
+    parser.add_argument("--cuda-version", default="13.0", help="default: 13.0")
     for part, default in (("server", SERVER_INIT_MS), ("client", CLIENT_INIT_MS)):
         variable = f"GPUSHARE_SIMULATION_{part.upper()}_INIT_MS"
         parser.add_argument(
             f"--{part}-init-ms",
             type=float,
             default=os.environ.get(variable, default),
-            help=f"how long an MPS {part} takes to start; also ${variable}",
+            help=f"milliseconds that an MPS {part} takes to start (env {variable})",
         )
 
 

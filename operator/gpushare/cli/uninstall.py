@@ -1,4 +1,4 @@
-"""`gpushare uninstall`: whether gpushare may go; what the chart asks before `helm uninstall` removes anything."""
+"""`gpushare uninstall`: checks whether gpushare can be uninstalled. The chart runs it before `helm uninstall`."""
 
 import argparse
 import asyncio
@@ -9,12 +9,16 @@ LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--delete-shares", action="store_true", help="delete all GpuShares and wait for their clients")
-    parser.add_argument("--timeout", type=int, default=240, help="seconds to wait for what goes; default: 240")
+    parser.add_argument(
+        "--delete-shares", action="store_true", help="delete all GpuShares, and wait until their clients have ended"
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=240, help="seconds to wait for GpuShares and MPS daemons to end; default: 240"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: nothing of gpushare is left on any node; 1: something is, and the log says what to do."""
+    """Returns 0 where no node has anything of gpushare any more; otherwise 1, and the log says what to do."""
     why = asyncio.run(_main(args))
     if why is None:
         LOG.info("no GpuShare and no MPS daemon is left: gpushare may be uninstalled")

@@ -1,4 +1,4 @@
-"""`gpushare webhook`: the admission webhook for pods and GpuShares."""
+"""`gpushare webhook`: the admission webhook for pods, claims and GpuShares."""
 
 import argparse
 import asyncio
@@ -13,15 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--namespace",
         default=os.environ.get("GPUSHARE_NAMESPACE", "gpushare-system"),
-        help="where gpushare runs (env GPUSHARE_NAMESPACE; default gpushare-system)",
+        help="namespace of gpushare (env GPUSHARE_NAMESPACE); default: gpushare-system",
     )
     parser.add_argument(
         "--secret",
         default=os.environ.get("GPUSHARE_WEBHOOK_SECRET", "gpushare-webhook-tls"),
-        help="Secret with tls.crt and tls.key (env GPUSHARE_WEBHOOK_SECRET; default gpushare-webhook-tls)",
+        help="Secret with tls.crt and tls.key (env GPUSHARE_WEBHOOK_SECRET); default: gpushare-webhook-tls",
     )
-    parser.add_argument("--port", type=int, default=8443, help="HTTPS port for the API server (default 8443)")
-    parser.add_argument("--probe-port", type=int, default=8081, help="HTTP port of /healthz, /readyz (default 8081)")
+    parser.add_argument("--port", type=int, default=8443, help="HTTPS port for the API server; default: 8443")
+    parser.add_argument("--probe-port", type=int, default=8081, help="HTTP port of /healthz and /readyz; default: 8081")
     parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 

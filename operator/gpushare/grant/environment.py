@@ -1,6 +1,6 @@
-"""The environment by which a grant reaches CUDA and the program, and back.
+"""A grant as environment variables, for CUDA and for the program, and back.
 
-MPS drops a memory limit that it cannot read without a word, so every value is written in the one form that was
+MPS ignores a memory limit that it cannot read, without an error. So every value is written in the one form that was
 measured to work: whole percent, whole MiB with suffix M, device index 0 (a client sees exactly one GPU).
 """
 
@@ -19,9 +19,9 @@ _FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")
 def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, str]:
     """Every CUDA_MPS_* and GPUSHARE_* variable of a container with this grant.
 
-    `gpu_memory_mib`: total memory of the share's largest GPU, so that the fraction, which vLLM and PyTorch count per
-    process and from the total, never exceeds the grant on a smaller one; None or 0 where unknown, then it is left out.
-    GPUSHARE_MEMORY_BYTES is the whole container's, GPUSHARE_MEMORY_FRACTION one process'.
+    `gpu_memory_mib`: total memory of the share's largest GPU, so that the fraction, which vLLM and PyTorch apply to
+    each process and the total, never exceeds the grant on a smaller GPU; None or 0 where unknown, and the fraction is
+    left out. GPUSHARE_MEMORY_BYTES is for the whole container, GPUSHARE_MEMORY_FRACTION for one process.
     """
     environment = {
         names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
@@ -40,12 +40,12 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
 
 
 def is_fraction(text: str) -> bool:
-    """Whether `text` is a memory fraction in our own form."""
+    """Whether `text` is a memory fraction as we write it."""
     return _FRACTION.fullmatch(text) is not None
 
 
 def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
-    """The grant that a container's environment carries; None where it carries none, or one that we did not write."""
+    """The grant in a container's environment; None where there is none, or one that we did not write."""
     share = environment.get(names.ENV_SHARE, "")
     numbers = [
         _number(environment, name)

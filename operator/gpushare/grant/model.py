@@ -1,8 +1,8 @@
 """From a GpuShare and a pod's annotations to the grant of one container.
 
-Guarantees: a grant never exceeds the share's ceiling, is written in whole percent and whole MiB, and leaves each
-process room for its CUDA context where an annotation set it. A pod without annotations is never refused here: whether
-the share's own defaults make sense is decided when the share is written.
+Guarantees: a grant never exceeds the share's ceiling, is in whole percent and whole MiB, and leaves each process room
+for its CUDA context where an annotation sets it. A pod without annotations is never refused here: the webhook checks
+the share's own defaults when the share is written.
 """
 
 import re
@@ -19,7 +19,7 @@ _SHOWN = 64
 LEAST_MEMORY_MIB = 512
 """The least that a share or a claim may grant a client: a CUDA context alone takes up to 520 MiB of it."""
 
-# MiB that a CUDA context takes under MPS by thread percentage; the largest value measured for each.
+# (thread percentage, MiB that a CUDA context takes under MPS); the largest value measured for each.
 _CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
 
 
@@ -44,7 +44,7 @@ class Grant:
 
 
 class GrantRefused(ValueError):
-    """An annotation that cannot be granted. `str()` is the whole sentence: field, value, bound, what to do."""
+    """An annotation that cannot be granted. `str()` is the sentence: field, value, bound, what to do."""
 
     def __init__(self, field: str, value: str, message: str) -> None:
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
@@ -61,12 +61,12 @@ def resolve(share: GpuShare, annotations: Mapping[str, str]) -> Grant:
 
 
 def default_grant(share: GpuShare) -> Grant:
-    """The grant of a container whose pod asks for nothing special."""
+    """The grant of a container whose pod has no annotations of ours."""
     return _grant(share, share.spec.clients.threads.default, share.memory_default_mib)
 
 
 def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
-    """Everything that is wrong with the annotations, so that a user hears it at once."""
+    """All problems of the annotations, so that a user sees them at once."""
     found: list[GrantRefused] = []
     threads = share.spec.clients.threads.default
     try:
@@ -103,7 +103,7 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
 
 
 def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads: int) -> int:
-    """MiB of the container, rounded down, given the `threads` that decide its contexts' need. Raises GrantRefused."""
+    """MiB of the container, rounded down. `threads` decide the size of its contexts. Raises GrantRefused."""
     value = annotations.get(ANNOTATION_MEMORY)
     if value is None:
         return share.memory_default_mib
@@ -124,7 +124,7 @@ def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads:
 
 
 def context_need_mib(threads: int) -> int:
-    """MiB that one process' CUDA context takes at `threads` percent, on the safe side; linear between measurements."""
+    """MiB that a process' CUDA context takes at most at `threads` percent; linear between measurements."""
     lower = _CONTEXT_MIB[0]
     if threads <= lower[0]:
         return lower[1]
@@ -159,7 +159,7 @@ def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> No
 
 
 def _set_aside(share: GpuShare) -> str:
-    """Of a share delivered by claims: the scheduler's own claim for a slot carries no capacity."""
+    """For a share delivered by claims, where the scheduler's own claim for a slot has no capacities."""
     return f"the scheduler sets aside for a slot of GpuShare {_quoted(share)}"
 
 

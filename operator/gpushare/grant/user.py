@@ -1,4 +1,4 @@
-"""Whether a container could be UID 0 of the node, whom the MPS daemon obeys. Pure; `spec`: the pod's."""
+"""Whether a container can be UID 0 of the node, which the MPS daemon obeys. Pure. `spec` is the pod's spec."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,18 +7,18 @@ CONTEXT = "securityContext"
 
 
 def stated(spec: Mapping[str, Any], container: Mapping[str, Any], name: str) -> tuple[bool, Any]:
-    """(whether the container itself says it, what is said): its own word goes before its pod's; None: nobody says."""
+    """(whether the container itself sets the field, the value): the container's precedes the pod's; None: unset."""
     own = (container.get(CONTEXT) or {}).get(name)
     return (True, own) if own is not None else (False, (spec.get(CONTEXT) or {}).get(name))
 
 
 def in_user_namespace(spec: Mapping[str, Any]) -> bool:
-    """Then its root is nobody on the node."""
+    """Whether the pod has a user namespace: its root is then an ordinary user of the node."""
     return spec.get("hostUsers") is False
 
 
 def way_to_root(spec: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """What lets the container be UID 0, or become it; empty where nothing does."""
+    """Why the container can be or become UID 0; empty where it cannot."""
     if in_user_namespace(spec):
         return ""
     own = container.get(CONTEXT) or {}

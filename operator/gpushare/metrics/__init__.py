@@ -1,1 +1,1 @@
-"""What every part exports to Prometheus alike: a registry of its own, figures of a moment, the endpoint."""
+"""Prometheus metrics, the same way in every part: a registry of its own, gauges from snapshots, the endpoint."""

@@ -1,4 +1,4 @@
-"""One process' metrics: a registry of its own, with the process' own figures and which gpushare it is."""
+"""The metrics of one process: a registry of its own, with figures of the process and its release."""
 
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -22,27 +22,27 @@ BUILD_INFO = Family(
 
 
 class Exported:
-    """`registry`: for the part's counters and histograms; `snapshot`: for what is as it is when a scrape comes."""
+    """`registry`: for counters and histograms; `snapshot`: for values that are read at each scrape."""
 
     def __init__(self, part: str) -> None:
-        # They are a third series for each counter and histogram, which nothing of ours asks for.
+        # `_created` would be one more series for each counter and histogram, which nothing of ours reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._snapshots: list[SnapshotCollector[object]] = []
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.snapshot([BUILD_INFO], lambda: part, lambda told: [BUILD_INFO.of(1, version("gpushare"), told)])
+        self.snapshot([BUILD_INFO], lambda: part, lambda name: [BUILD_INFO.of(1, version("gpushare"), name)])
 
     def snapshot(
-        self, families: Sequence[Family], take: Callable[[], T | None], tell: Callable[[T], Iterable[Sample]]
+        self, families: Sequence[Family], take: Callable[[], T | None], samples: Callable[[T], Iterable[Sample]]
     ) -> None:
-        """As SnapshotCollector."""
-        collector = SnapshotCollector(families, take, tell)
+        """Adds a SnapshotCollector with these arguments."""
+        collector = SnapshotCollector(families, take, samples)
         self.registry.register(collector)
         self._snapshots.append(collector)  # type: ignore[arg-type]
 
     def refresh(self) -> None:
-        """Takes every snapshot anew; in the event loop, right before a scrape is answered."""
+        """Takes every snapshot anew. Call it in the event loop, right before a scrape is rendered."""
         for collector in self._snapshots:
             collector.refresh()

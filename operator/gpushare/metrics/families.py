@@ -1,7 +1,7 @@
-"""Metrics as values: what there is to tell (families) apart from what it is at a moment (samples).
+"""Metrics as values: families, which never change, and samples, which are made from a snapshot at each scrape.
 
-A series is there for as long as the snapshot has its object, so nothing has to be taken back when a pod, a share or a
-GPU goes, and nothing of the past can pile up.
+Guarantees: a series exists exactly as long as the snapshot has its object. When a pod, a share or a GPU is gone, no
+series has to be removed, and none can accumulate.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,14 +40,14 @@ class Sample:
 
 
 class SnapshotCollector(Collector, Generic[T]):
-    """`take` runs in the event loop, quickly, and copies references; `tell` is pure and runs in the scrape's thread."""
+    """`take` runs in the event loop and only copies references; `samples` is pure and runs in the scrape's thread."""
 
     def __init__(
-        self, families: Sequence[Family], take: Callable[[], T | None], tell: Callable[[T], Iterable[Sample]]
+        self, families: Sequence[Family], take: Callable[[], T | None], samples: Callable[[T], Iterable[Sample]]
     ) -> None:
         self._families = families
         self._take = take
-        self._tell = tell
+        self._samples = samples
         self._taken: T | None = None
 
     def refresh(self) -> None:
@@ -58,7 +58,7 @@ class SnapshotCollector(Collector, Generic[T]):
 
     def collect(self) -> Iterable[Metric]:
         taken = self._taken
-        told = {family.name: family.empty() for family in self._families}
-        for sample in self._tell(taken) if taken is not None else ():
-            told[sample.family.name].add_metric(sample.labels, sample.value)
-        return told.values()
+        found = {family.name: family.empty() for family in self._families}
+        for sample in self._samples(taken) if taken is not None else ():
+            found[sample.family.name].add_metric(sample.labels, sample.value)
+        return found.values()

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Denied, Reason
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
-from gpushare.admission.data import AdmissionData
+from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_SCHEDULERS_CLAIM
 from gpushare.api.quantity import MIB, parse_memory

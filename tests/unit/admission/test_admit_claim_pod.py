@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.answer import Admitted
-from gpushare.admission.data import AdmissionData
 from gpushare.admission.pods import admit_pod
+from gpushare.admission.review import AdmissionData, Admitted
 from tests.unit.admission.test_admit_claim import claim, exactly
 from tests.unit.admission.test_admit_pod import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
 

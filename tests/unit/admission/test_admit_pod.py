@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Denied, Reason
-from gpushare.admission.data import AdmissionData
 from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
+from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
 
 ENVIRONMENT = {
@@ -196,7 +195,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     (
         "an unknown share that resembles none",
         pod(container({"gpushare.dev/zzz": "1"})),
-        f'{LIMITS}[gpushare.dev/zzz]: no GpuShare "zzz"; `kubectl get gpushares` lists those that there are',
+        f'{LIMITS}[gpushare.dev/zzz]: no GpuShare "zzz"; `kubectl get gpushares` lists all',
     ),
     (
         "a second slot",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.answer import Admitted, Denied, Reason
 from gpushare.admission.pods import admit_pod, check_pod
+from gpushare.admission.review import Admitted, Denied, Reason
 from gpushare.grant.user import way_to_root
 from tests.unit.admission.test_admit_claim_pod import user as claiming
 from tests.unit.admission.test_admit_claim_pod import world as claim_world

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.answer import Admitted, Denied, Reason
+from gpushare.admission.review import Admitted, Denied, Reason
 from gpushare.admission.shares import validate_share
 
 

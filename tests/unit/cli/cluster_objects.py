@@ -1,4 +1,4 @@
-"""Shares and nodes as the API server has them, and an answer as a terminal shows it."""
+"""Shares and nodes as the API server has them, and a report as a terminal shows it."""
 
 import io
 from typing import Any
@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.answer import Report, show
+from gpushare.cli.kubectl.report import Report, show
 
 GPU = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
 LIMITS = {"threads": 50, "memoryMib": 8192}
@@ -26,7 +26,7 @@ def gpu_node(*uuids: str, **status: Any) -> GpuNode:
     return GpuNode.model_validate({"metadata": {"name": "n1", "generation": 1}, "status": told})
 
 
-def shown(answer: Report) -> str:
+def shown(report: Report) -> str:
     text = io.StringIO()
-    show(answer, "table", Console(file=text, width=200))
+    show(report, "table", Console(file=text, width=200))
     return text.getvalue()

@@ -14,8 +14,8 @@ from rich.console import Console
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl import main as program
-from gpushare.cli.kubectl.answer import show
 from gpushare.cli.kubectl.plan import PlanError, plan, read
+from gpushare.cli.kubectl.report import show
 from gpushare.cli.kubectl.status import status
 from gpushare.cli.kubectl.top import Scrape, top
 from gpushare.fleet import NodeView, Snapshot
@@ -34,8 +34,8 @@ def test_status_tells_shares_gpus_and_what_is_wrong_with_them() -> None:
         "GPU-0", "GPU-1", daemons=[daemon], holders=[{"uuid": "GPU-0", "share": "inference", "slots": [0, 3]}]
     )
     unready = GpuShare.model_validate(share().wire() | {"status": told})
-    answer = status([unready], [node])
-    text = shown(answer)
+    report = status([unready], [node])
+    text = shown(report)
     for part in (
         "inference",
         "0/1",
@@ -47,7 +47,7 @@ def test_status_tells_shares_gpus_and_what_is_wrong_with_them() -> None:
         "1 of 1 MPS",
     ):
         assert part in text
-    assert answer.data["nodes"][0]["status"]["daemons"][0]["reason"] == "ControlTimeout"
+    assert report.data["nodes"][0]["status"]["daemons"][0]["reason"] == "ControlTimeout"
 
 
 def test_status_tells_which_claims_fit_nowhere_and_why() -> None:
@@ -59,7 +59,7 @@ def test_status_tells_which_claims_fit_nowhere_and_why() -> None:
 
 
 def test_status_of_a_sound_cluster_has_no_list_of_problems() -> None:
-    assert "not as it should be" not in shown(status([], [gpu_node("GPU-0")]))
+    assert "Problems" not in shown(status([], [gpu_node("GPU-0")]))
     assert "none; create one" in shown(status([], []))
 
 
@@ -92,20 +92,20 @@ def metrics(pod: str, used: int, granted: int | None, share: str = "inference") 
 
 def test_top_sorts_clients_by_what_they_use_and_shows_it_against_the_grant() -> None:
     one = Scrape("n1", metrics("small", 100, 8192) + metrics("large", 9000, 8192, "other"))
-    answer = top([one, Scrape("n2", metrics("strayed", 500, None))], None, None)
-    assert [client["pod"] for client in answer.data["clients"]] == ["large", "strayed", "small"]
-    text = shown(answer)
+    report = top([one, Scrape("n2", metrics("strayed", 500, None))], None, None)
+    assert [client["pod"] for client in report.data["clients"]] == ["large", "strayed", "small"]
+    text = shown(report)
     for part in ("9000/8192 MiB", "110%", "500/- MiB", "25%", "n2"):
         assert part in text
-    assert answer.code == 0
+    assert report.code == 0
 
 
 def test_top_can_be_asked_for_one_share_and_names_the_nodes_that_did_not_answer() -> None:
     scrapes = [Scrape("n1", metrics("a", 1, 2) + metrics("b", 1, 2, "other")), Scrape("n2", "", "was not reached")]
-    answer = top(scrapes, "team", "other")
-    assert [client["pod"] for client in answer.data["clients"]] == ["b"]
-    assert answer.data["unreachable"] == [{"node": "n2", "problem": "was not reached"}]
-    assert answer.code == 1
+    report = top(scrapes, "team", "other")
+    assert [client["pod"] for client in report.data["clients"]] == ["b"]
+    assert report.data["unreachable"] == [{"node": "n2", "problem": "was not reached"}]
+    assert report.code == 1
     assert top(scrapes, "elsewhere", None).data["clients"] == []
 
 
@@ -118,11 +118,11 @@ def fleet(*shares: GpuShare, node: GpuNode | None = None, **view: Any) -> Snapsh
 
 
 def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_goes() -> None:
-    answer = plan(fleet(), share(gpus={"perNode": 1}))
-    assert [(it["uuid"], it["what"]) for it in answer.data["gpus"]] == [("GPU-0", "taken")]
-    assert (answer.data["slots"], answer.data["memoryPerGpuMiB"], answer.code) == (8, 8 * 8192, 0)
-    assert "46% of 143155Mi" in shown(answer)
-    assert [it["reason"] for it in answer.data["refused"]] == ["OverPerNode"]
+    report = plan(fleet(), share(gpus={"perNode": 1}))
+    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-0", "taken")]
+    assert (report.data["slots"], report.data["memoryPerGpuMiB"], report.code) == (8, 8 * 8192, 0)
+    assert "46% of 143155Mi" in shown(report)
+    assert [it["reason"] for it in report.data["refused"]] == ["OverPerNode"]
 
 
 HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "wanted": LIMITS}
@@ -130,33 +130,33 @@ HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "want
 
 def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> None:
     sizes = [{"name": "small", "threads": 10, "memory": "8Gi"}]
-    answer = plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, gpus={"perNode": 1}))
-    text = shown(answer)
+    report = plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, gpus={"perNode": 1}))
+    text = shown(report)
     for part in ("8 at most, 8 on each GPU", "claims share 100% of each GPU", "size small", "10%, 8Gi"):
         assert part in text
 
 
 def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:
     live = fleet(share("old", gpus={"perNode": 1}), node=gpu_node("GPU-0", "GPU-1", daemons=[HELD]))
-    answer = plan(live, share("new", "2026-02-01T00:00:00Z"))
-    assert [(it["uuid"], it["what"]) for it in answer.data["gpus"]] == [("GPU-1", "taken")]
-    ((reason, message),) = [(it["reason"], it["message"]) for it in answer.data["refused"]]
+    report = plan(live, share("new", "2026-02-01T00:00:00Z"))
+    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-1", "taken")]
+    ((reason, message),) = [(it["reason"], it["message"]) for it in report.data["refused"]]
     assert reason == "HeldByShare"
     assert '"old"' in message
 
 
 def test_plan_of_a_share_that_gets_nothing_says_why_for_every_gpu_and_fails() -> None:
     greedy = {"perGpu": 8, "memory": {"default": "80Gi"}}
-    answer = plan(fleet(), share(clients=greedy))
-    assert [it["reason"] for it in answer.data["refused"]] == ["MemoryOvercommitted"] * 2
-    assert (answer.data["gpus"], answer.code) == ([], 1)
+    report = plan(fleet(), share(clients=greedy))
+    assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2
+    assert (report.data["gpus"], report.code) == ([], 1)
 
 
 def test_plan_of_a_changed_share_tells_what_it_keeps_and_gives_back() -> None:
     daemons = [{"uuid": uuid, "share": "inference", "ready": True, "wanted": LIMITS} for uuid in ("GPU-0", "GPU-1")]
     live = share()
-    answer = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
-    assert {it["uuid"]: it["what"] for it in answer.data["gpus"]} == {"GPU-0": "kept", "GPU-1": "given back once idle"}
+    report = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
+    assert {it["uuid"]: it["what"] for it in report.data["gpus"]} == {"GPU-0": "kept", "GPU-1": "given back once idle"}
 
 
 @pytest.mark.parametrize(

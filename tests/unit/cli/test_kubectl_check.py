@@ -31,9 +31,9 @@ SOUND = Facts(
 
 
 def problems(facts: Facts, only: str | None = None) -> list[tuple[str, str]]:
-    answer = check(facts, only)
-    found = [(it["level"], it["message"]) for it in answer.data["checks"] if it["level"] != "ok"]
-    assert answer.code == any(level == "FAIL" for level, _ in found)
+    report = check(facts, only)
+    found = [(it["level"], it["message"]) for it in report.data["checks"] if it["level"] != "ok"]
+    assert report.code == any(level == "FAIL" for level, _ in found)
     return found
 
 
@@ -48,9 +48,9 @@ def test_a_sound_cluster_passes_every_check() -> None:
         (replace(SOUND, version="v1.31.4"), "FAIL", "1.32 or newer"),
         (replace(SOUND, pods=(pod("operator"), pod("webhook"), pod("webhook", False), pod("agent"))), "warn", "1 of 2"),
         (replace(SOUND, pods=(pod("operator"), pod("webhook", False), pod("agent"))), "FAIL", "0 of 1 pods ready"),
-        (replace(SOUND, webhook=None), "warn", "was not asked"),
+        (replace(SOUND, webhook=None), "warn", "does not call the webhook"),
         (replace(SOUND, webhook="InternalError: failed calling webhook: no endpoints"), "FAIL", "does not reach"),
-        (replace(SOUND, webhook="Forbidden: you cannot create gpushares"), "warn", "could not be tried"),
+        (replace(SOUND, webhook="Forbidden: you cannot create gpushares"), "warn", "could not be checked"),
         (replace(SOUND, policies=()), "warn", "bounded by RBAC alone"),
         (replace(SOUND, policies=None), "warn", "may not list"),
         (replace(SOUND, enforced="baseline"), "FAIL", '"baseline"'),
@@ -94,5 +94,5 @@ def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to
 
 
 def test_a_node_that_is_asked_for_by_name_is_told_even_without_gpus() -> None:
-    assert problems(replace(SOUND, gpu_nodes={}), "n1")[0][1].startswith("no agent tells of it")
+    assert problems(replace(SOUND, gpu_nodes={}), "n1")[0][1].startswith("no agent reports it")
     assert ("FAIL", "there is no such node") in problems(SOUND, "n9")

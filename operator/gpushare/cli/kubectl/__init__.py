@@ -1,1 +1,1 @@
-"""`kubectl gpushare`: what shares, GPUs and their users look like from outside. It reads, and changes nothing."""
+"""`kubectl gpushare`: shows shares, GPUs and their clients. It changes nothing."""

@@ -1,6 +1,7 @@
-"""`kubectl gpushare check`: is this cluster, or this node, fit for shares, and what is in the way.
+"""`kubectl gpushare check`: whether a cluster or a node is ready for shares, and which problems prevent it.
 
-Gathers once, judges purely. The webhook is asked for real: a GpuShare that it must refuse is created in a dry run.
+Gathers facts once and checks them purely. The webhook is really called: by a dry run that creates a GpuShare which the
+webhook must refuse.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu, GpuNode
-from gpushare.cli.kubectl.answer import Report, Section
+from gpushare.cli.kubectl.report import Report, Section
 from gpushare.controller.resync import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
 from gpushare.kube.client import (
@@ -40,7 +41,7 @@ PROBE = {
     "spec": {"gpus": {"products": [REFUSED_PRODUCT]}, "clients": {"perGpu": 1, "memory": {"default": "1Gi"}}},
 }
 FAILED_CALL = "failed calling webhook"
-"""The API server's own words where it did not reach a webhook."""
+"""The API server's message where it did not reach a webhook."""
 
 
 class Level(StrEnum):
@@ -53,12 +54,12 @@ class Level(StrEnum):
 class CheckResult:
     level: Level
     what: str
-    told: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`webhook`: what came of the probe, None where it was let through. `pods`: of gpushare's own namespace.
+    """`webhook`: the answer to the probe, None where it was admitted. `pods`: of gpushare's own namespace.
 
     `policies`: names, None where we may not list them.
     """
@@ -74,7 +75,7 @@ class Facts:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", nargs="?", metavar="NODE", help="this node alone; default: all nodes with GPUs")
+    parser.add_argument("node", nargs="?", metavar="NODE", help="check this node only; default: all nodes with GPUs")
 
 
 async def run(kube: Kube, args: argparse.Namespace) -> Report:
@@ -111,24 +112,24 @@ async def _policies(kube: Kube) -> tuple[str, ...] | None:
 
 def check(facts: Facts, node: str | None) -> Report:
     found = [*_cluster(facts), *_nodes(facts, node)]
-    data: list[dict[str, Any]] = [{"level": it.level.value, "what": it.what, "message": it.told} for it in found]
-    rows = [(it.level.value, it.what, it.told) for it in found]
+    data: list[dict[str, Any]] = [{"level": it.level.value, "what": it.what, "message": it.message} for it in found]
+    rows = [(it.level.value, it.what, it.message) for it in found]
     code = 1 if any(it.level is Level.FAIL for it in found) else 0
-    return Report({"checks": data}, [Section("Checks", ("", "WHAT", "TOLD"), rows)], code)
+    return Report({"checks": data}, [Section("Checks", ("", "WHAT", "MESSAGE"), rows)], code)
 
 
 def _cluster(facts: Facts) -> Iterator[CheckResult]:
     old = _numbers(facts.version)[:2] < OLDEST_KUBERNETES
     yield CheckResult(Level.FAIL if old else Level.OK, "Kubernetes", f"{facts.version}; 1.32 or newer is needed")
-    told = "can be used" if _numbers(facts.version)[:2] >= CLAIMS_SINCE else "needs Kubernetes 1.36 or newer"
-    yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {told}")
+    usable = "can be used" if _numbers(facts.version)[:2] >= CLAIMS_SINCE else "needs Kubernetes 1.36 or newer"
+    yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {usable}")
     for part in PARTS:
         yield _part(part, facts.pods)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
     if facts.enforced not in ("", "privileged"):
-        told = f'gpushare\'s namespace enforces "{facts.enforced}": agents and MPS pods need "privileged" there'
-        yield CheckResult(Level.FAIL, "Pod Security", told)
+        message = f'gpushare\'s namespace enforces "{facts.enforced}": agents and MPS pods need "privileged" there'
+        yield CheckResult(Level.FAIL, "Pod Security", message)
 
 
 def _part(part: str, pods: Iterable[Object]) -> CheckResult:
@@ -140,20 +141,22 @@ def _part(part: str, pods: Iterable[Object]) -> CheckResult:
 
 def _webhook(answer: str | None) -> CheckResult:
     if answer is None:
-        return CheckResult(Level.WARN, "admission", "a wrong GpuShare was let through: the webhook was not asked")
+        return CheckResult(
+            Level.WARN, "admission", "a wrong GpuShare was admitted: the API server does not call the webhook"
+        )
     if FAILED_CALL in answer:
         return CheckResult(Level.FAIL, "admission", f"the API server does not reach the webhook: {answer}")
     if "spec.gpus.products" in answer:
-        return CheckResult(Level.OK, "admission", "the webhook judges GpuShares")
-    return CheckResult(Level.WARN, "admission", f"could not be tried: {answer}")
+        return CheckResult(Level.OK, "admission", "the webhook checks GpuShares")
+    return CheckResult(Level.WARN, "admission", f"could not be checked: {answer}")
 
 
 def _policy(found: tuple[str, ...] | None) -> CheckResult:
     if found is None:
-        return CheckResult(Level.WARN, "policies", "not known: you may not list ValidatingAdmissionPolicies")
+        return CheckResult(Level.WARN, "policies", "unknown: you may not list ValidatingAdmissionPolicies")
     ours = [name for name in found if name.startswith("gpushare-")]
     if not ours:
-        return CheckResult(Level.WARN, "policies", "none of gpushare's: what its parts may do is bounded by RBAC alone")
+        return CheckResult(Level.WARN, "policies", "none of gpushare's: RBAC alone limits what its parts may do")
     return CheckResult(Level.OK, "policies", f"{len(ours)} of gpushare's")
 
 
@@ -179,10 +182,12 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     served = [key for key, amount in (node.get("status", {}).get("allocatable") or {}).items()
               if key.startswith(NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
     if served:
-        told = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
-        yield CheckResult(Level.WARN, where, told + "nvidia.com/gpu.deploy.device-plugin=false to change that")
+        message = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
+        yield CheckResult(Level.WARN, where, message + "nvidia.com/gpu.deploy.device-plugin=false to change that")
     if gpu_node is None:
-        yield CheckResult(Level.FAIL, where, "no agent tells of it: is the agent's pod there, and its driver?")
+        yield CheckResult(
+            Level.FAIL, where, "no agent reports it: look for the agent's pod and the NVIDIA driver on the node"
+        )
         return
     for condition in gpu_node.status.conditions:
         if condition.type.endswith("Reachable") and condition.status != "True":
@@ -193,12 +198,12 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
         elif gpu.mig_enabled:
             yield CheckResult(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
         elif _in_foreign_mode(gpu, gpu_node.status.compute_modes):
-            told = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, set by somebody else"
-            yield CheckResult(Level.WARN, where, f"{told}: nvidia-smi -c DEFAULT frees it")
+            message = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, which gpushare did not set"
+            yield CheckResult(Level.WARN, where, f"{message}: nvidia-smi -c DEFAULT makes it usable")
 
 
 def _in_foreign_mode(gpu: Gpu, modes: ComputeModes) -> bool:
-    """As the operator judges it: a mode of the administrator's is what Leave is for, but Prohibited refuses MPS too."""
+    """The operator's own rule: with Leave the administrator sets modes, but Prohibited refuses MPS too."""
     if modes is ComputeModes.LEAVE:
         return gpu.compute_mode is ComputeMode.PROHIBITED
     return gpu.compute_mode is not ComputeMode.DEFAULT and gpu.original_compute_mode is None
@@ -207,9 +212,11 @@ def _in_foreign_mode(gpu: Gpu, modes: ComputeModes) -> bool:
 def _fit(gpu_node: GpuNode | None) -> str:
     if gpu_node is None or not gpu_node.status.gpus:
         return "its agent runs; it has no GPU"
-    told = gpu_node.status
-    simulated = "simulated " if told.simulated else ""
-    return f"{len(told.gpus)} {simulated}GPUs, driver {told.driver_version}, {told.client_ceiling} MPS clients on each"
+    state = gpu_node.status
+    simulated = "simulated " if state.simulated else ""
+    return (
+        f"{len(state.gpus)} {simulated}GPUs, driver {state.driver_version}, {state.client_ceiling} MPS clients on each"
+    )
 
 
 def _is_true(obj: Object, kind: str) -> bool:

@@ -1,7 +1,7 @@
-"""`kubectl gpushare plan FILE`: what a GpuShare would take, refused GPUs with reasons, and how far memory would go.
+"""`kubectl gpushare plan FILE`: the GPUs that a GpuShare would take, refused GPUs with reasons, and their memory.
 
-The API server validates the share in a dry run, schema and webhook alike; then the operator's own pure plan is made
-of a snapshot of the live fleet with that share in it. Nothing is written.
+A dry run lets the API server check the share, by schema and webhook. Then the operator's own planner plans a snapshot
+of the live fleet with that share in it. Nothing is written.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
-from gpushare.cli.kubectl.answer import Report, Row, Section
+from gpushare.cli.kubectl.report import Report, Row, Section
 from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.resync import read_once
 from gpushare.fleet import Snapshot
@@ -34,12 +34,12 @@ MANAGER = "kubectl-gpushare"
 
 
 class PlanError(Exception):
-    """The file holds no GpuShare that could be planned; the text says what is wrong with it."""
+    """The file holds no GpuShare that can be planned; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareOutcome:
-    """What the plan means for one GPU. `what`: taken, kept or given back; `note`: how far its memory would go."""
+    """The plan for one GPU. `what`: taken, kept or given back; `note`: how much of its memory is granted."""
 
     node: str
     uuid: str
@@ -49,7 +49,7 @@ class ShareOutcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=_text, help="YAML with one GpuShare; - for standard input")
+    parser.add_argument("file", metavar="FILE", type=_text, help="YAML file with one GpuShare; - for standard input")
 
 
 def _text(name: str) -> str:
@@ -74,7 +74,7 @@ async def run(kube: Kube, args: argparse.Namespace) -> Report:
 
 
 async def _dry_run(kube: Kube, wanted: Object) -> Object:
-    """The share as the API server would store it, with its defaults. KubeError: it refuses."""
+    """The share as the API server would store it, with its defaults. Raises KubeError where it refuses the share."""
     name = wanted["metadata"]["name"]
     if await kube.find(GPU_SHARES, name) is None:
         return await kube.create(GPU_SHARES, wanted, dry_run=True)
@@ -116,9 +116,9 @@ def plan(live: Snapshot, share: GpuShare) -> Report:
             "memoryPerGpuMiB": _promised(share),
         },
         [
-            Section(f"GpuShare {share.name} would have", ("WHAT", "HOW MUCH"), _summary(share, summary, slots)),
+            Section(f"GpuShare {share.name} would have", ("WHAT", "AMOUNT"), _summary(share, summary, slots)),
             Section("GPUs", ("NODE", "GPU", "PRODUCT", "WHAT", "MEMORY GRANTED"), [_row(fate) for fate in fates]),
-            Section("Refused", ("REASON", "WHY"), [(it.reason.value, it.message) for it in summary.refused]),
+            Section("Refused", ("REASON", "MESSAGE"), [(it.reason.value, it.message) for it in summary.refused]),
         ],
         code=0 if summary.kept else 1,
     )
@@ -129,9 +129,9 @@ def _fate(record: GpuRecord, what: str, note: str) -> ShareOutcome:
 
 
 def _part(share: GpuShare, record: GpuRecord) -> str:
-    """What a full GPU's clients may use of its memory, with what no client can have; above 100 %: over-commit.
+    """The part of a GPU's memory that clients and MPS itself take when all slots are held; above 100 %: over-commit.
 
-    Of a share delivered by claims, how much of it can be claimed.
+    For a share delivered by claims: how much of the memory can be claimed.
     """
     memory = record.gpu.memory_mib if record.gpu else 0
     if share.by_claims:
@@ -174,6 +174,6 @@ def _row(fate: ShareOutcome) -> Row:
 
 
 def _dated(share: Object) -> Object:
-    """A share that is not there yet would be the youngest."""
+    """The share with a creation time: one that does not exist yet is the youngest."""
     created = share["metadata"].get("creationTimestamp") or format_timestamp(datetime.now(UTC))
     return {**share, "metadata": {**share["metadata"], "creationTimestamp": created}}

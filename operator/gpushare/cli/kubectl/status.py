@@ -1,4 +1,4 @@
-"""`kubectl gpushare status`: shares and GPUs, and why something is not ready, on one screen. Pure but for `run`."""
+"""`kubectl gpushare status`: shares, GPUs and the reasons of problems, on one screen. Pure except for `run`."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,12 +7,12 @@ from gpushare.api.conditions import ConditionType, EventReason
 from gpushare.api.gpunode import DaemonStatus, Finding, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.cli.kubectl.answer import Report, Row, Section
+from gpushare.cli.kubectl.report import Report, Row, Section
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, Kube
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None of its own."""
+    """The command has no arguments of its own."""
 
 
 async def run(kube: Kube, args: argparse.Namespace) -> Report:
@@ -30,20 +30,20 @@ def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:
             Section(
                 "GpuShares", names, [_share(share) for share in shares], "none; create one (examples/inference.yaml)"
             ),
-            Section("GPUs", gpus, [row for node in nodes for row in _gpus(node)], "none that an agent tells of"),
-            Section("What is not as it should be", ("WHERE", "WHAT", "TOLD"), list(_problems(shares, nodes))),
+            Section("GPUs", gpus, [row for node in nodes for row in _gpus(node)], "none that an agent reports"),
+            Section("Problems", ("WHERE", "REASON", "MESSAGE"), list(_problems(shares, nodes))),
         ],
     )
 
 
 def _share(share: GpuShare) -> Row:
-    told, ready = share.status, _ready(share)
+    state, ready = share.status, _ready(share)
     return (
         share.name,
-        told.summary or "0/0",
-        f"{told.slots.used}/{told.slots.total}",
-        told.threads,
-        told.memory,
+        state.summary or "0/0",
+        f"{state.slots.used}/{state.slots.total}",
+        state.threads,
+        state.memory,
         ready.status if ready else "Unknown",
         ready.reason if ready else "",
     )

@@ -1,7 +1,7 @@
-"""`kubectl gpushare top`: what each container was granted of its GPU and what it uses of it.
+"""`kubectl gpushare top`: what each container is granted of its GPU, and what it uses of it.
 
-Asked of the agents' own metrics through the API server's pod proxy, so the figures are those that alerts are made of,
-a few seconds old. Needs the right to `get` `pods/proxy` in gpushare's namespace.
+The figures are the agents' metrics, read through the API server's pod proxy: the same as in alerts, a few seconds old.
+That needs the right to `get` `pods/proxy` in gpushare's namespace.
 """
 
 import argparse
@@ -15,18 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.agent.status.metrics import CONTAINER, GRANTED, PROCESSES, PROCESSES_GRANTED, THREADS, USED
 from gpushare.api.quantity import MIB
-from gpushare.cli.kubectl.answer import Report, Row, Section
+from gpushare.cli.kubectl.report import Report, Row, Section
 from gpushare.kube.client import API_ERRORS, PODS, Kube, Object
 
 AT_ONCE = 16
-"""Agents asked at a time."""
+"""Agents that are scraped at a time."""
 SHOWN = {USED.name, GRANTED.name, THREADS.name, PROCESSES.name, PROCESSES_GRANTED.name}
 AGENTS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component=agent"
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What one agent answered: its metrics' text, or why there is none."""
+    """One agent's metrics as text, or why there are none."""
 
     node: str
     text: str
@@ -34,8 +34,8 @@ class Scrape:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--namespace", help="pods of this namespace alone; default: all")
-    parser.add_argument("--share", help="clients of this GpuShare alone")
+    parser.add_argument("-n", "--namespace", help="show pods of this namespace only; default: all")
+    parser.add_argument("--share", help="show clients of this GpuShare only")
 
 
 async def run(kube: Kube, args: argparse.Namespace) -> Report:
@@ -51,13 +51,13 @@ async def _scrape(kube: Kube, pod: Object, slots: asyncio.Semaphore) -> Scrape:
         port for it in pod["spec"]["containers"] for port in it.get("ports") or () if port.get("name") == "metrics"
     ]
     if not ports:
-        return Scrape(node, "", "its agent serves no metrics (chart value metrics.enabled)")
+        return Scrape(node, "", "the agent serves no metrics (chart value metrics.enabled)")
     async with slots:
         try:
             port = ports[0]["containerPort"]
             return Scrape(node, await kube.proxied(pod["metadata"]["namespace"], name, port, "metrics"))
         except API_ERRORS as error:
-            return Scrape(node, "", f"its agent was not reached: {error}")
+            return Scrape(node, "", f"the agent was not reached: {error}")
 
 
 def top(scrapes: Iterable[Scrape], namespace: str | None, share: str | None) -> Report:
@@ -75,7 +75,7 @@ def top(scrapes: Iterable[Scrape], namespace: str | None, share: str | None) -> 
         {"clients": wanted, "unreachable": [{"node": node, "problem": problem} for node, problem in silent]},
         [
             Section("Clients", columns, [_row(client) for client in wanted], "none uses a GPU now"),
-            Section("Nodes that were not asked", ("NODE", "WHY"), silent),
+            Section("Nodes without figures", ("NODE", "REASON"), silent),
         ],
         code=1 if silent else 0,
     )
@@ -87,16 +87,16 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
         for sample in family.samples:
             if sample.name in SHOWN:
                 figures[tuple(sample.labels[label] for label in CONTAINER)][sample.name] = sample.value
-    for labels, told in figures.items():
-        granted = told.get(GRANTED.name)
+    for labels, values in figures.items():
+        granted = values.get(GRANTED.name)
         yield {
             **dict(zip(CONTAINER, labels, strict=True)),
             "node": scrape.node,
-            "memoryUsedMiB": int(told.get(USED.name, 0)) // MIB,
+            "memoryUsedMiB": int(values.get(USED.name, 0)) // MIB,
             "memoryGrantedMiB": None if granted is None else int(granted) // MIB,
-            "processes": int(told.get(PROCESSES.name, 0)),
-            "processesGranted": int(told[PROCESSES_GRANTED.name]) if PROCESSES_GRANTED.name in told else None,
-            "threadsGrantedPercent": round(told[THREADS.name] * 100) if THREADS.name in told else None,
+            "processes": int(values.get(PROCESSES.name, 0)),
+            "processesGranted": int(values[PROCESSES_GRANTED.name]) if PROCESSES_GRANTED.name in values else None,
+            "threadsGrantedPercent": round(values[THREADS.name] * 100) if THREADS.name in values else None,
         }
 
 

@@ -1,4 +1,4 @@
-"""What a command has to say: the same as tables for people and as JSON for programs."""
+"""The output of a command: as tables for people, and the same as JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`empty` is shown where there are no rows; with an empty one the section is then left out."""
+    """`empty`: shown where there are no rows; where it is empty too, the section is left out."""
 
     title: str
     columns: tuple[str, ...]
@@ -25,24 +25,24 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`data` is what JSON shows; `code` is the exit status."""
+    """`data`: for JSON output; `code`: the exit status."""
 
     data: dict[str, Any]
     sections: Sequence[Section]
     code: int = 0
 
 
-def show(answer: Report, output: str, console: Console) -> int:
+def show(report: Report, output: str, console: Console) -> int:
     """`output`: table or json. Returns the exit status."""
     if output == "json":
-        console.out(json.dumps(answer.data, indent=2), highlight=False)
-        return answer.code
-    for section in answer.sections:
+        console.out(json.dumps(report.data, indent=2), highlight=False)
+        return report.code
+    for section in report.sections:
         if section.rows:
             console.print(_table(section))
         elif section.empty:
             console.print(f"{section.title}: {section.empty}", markup=False, highlight=False)
-    return answer.code
+    return report.code
 
 
 def _table(section: Section) -> Table:
