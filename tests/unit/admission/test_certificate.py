@@ -14,6 +14,8 @@ from cryptography import x509
 from gpushare.admission.certificate import CertificateSource, LiveCertificate
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.http.server import serve
+from gpushare.kube.client import SECRETS
+from tests.unit.fake_kube import FakeKube
 
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
 
@@ -110,23 +112,24 @@ def test_it_is_known_until_when_the_certificate_in_use_lasts() -> None:
 
 
 async def test_the_secret_is_followed_by_its_name_alone() -> None:
-    asked: list[tuple[str | None, dict[str, str]]] = []
-    data = encoded(chain())
+    def put(name: str) -> dict[str, bytes]:
+        made = chain()
+        kube.put(SECRETS, {"metadata": {"name": name, "namespace": "gpushare-system"}, "data": encoded(made)})
+        return made
 
-    class FakeKube:
-        async def list_all(self, _: object, namespace: str | None = None, **selectors: str) -> dict[str, object]:
-            asked.append((namespace, selectors))
-            secret = {"metadata": {"name": "tls", "namespace": "gpushare-system"}, "data": data}
-            return {"metadata": {"resourceVersion": "1"}, "items": [secret]}
+    def serves(made: dict[str, bytes]) -> bool:
+        """Whether a chain is served already, so that loading it again changes nothing."""
+        return not source.certificate.load(encoded(made))
 
-        async def watch(self, *_: object) -> AsyncIterator[dict[str, object]]:
-            await asyncio.Event().wait()
-            yield {}
-
-    source = CertificateSource(FakeKube(), "gpushare-system", "tls")  # type: ignore[arg-type]
+    kube = FakeKube()
+    put("other")
+    first = put("tls")
+    source = CertificateSource(kube, "gpushare-system", "tls")  # type: ignore[arg-type]
     task = asyncio.create_task(source.run())
-    async with asyncio.timeout(5):
-        while not source.certificate.loaded:  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
+    await kube.followed(SECRETS)
+    assert serves(first)
+    renewed = put("tls")
+    put("other")
+    await kube.followed(SECRETS)
+    assert serves(renewed)
     task.cancel()
-    assert asked == [("gpushare-system", {"fieldSelector": "metadata.name=tls"})]

@@ -2,79 +2,79 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+
+import pytest
 
 from gpushare.admission.sources import ClusterSources
-from gpushare.kube.client import GPU_SHARES, Object, Resource
+from gpushare.kube.client import CLAIM_TEMPLATES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Object
+from tests.unit.fake_kube import FakeKube
 
 
-def share(name: str, per_gpu: int, version: str) -> Object:
-    clients = {"perGpu": per_gpu, "memory": {"default": "8Gi"}}
-    return {"metadata": {"name": name, "resourceVersion": version}, "spec": {"clients": clients}}
+def share(name: str, per_gpu: int) -> Object:
+    return {"metadata": {"name": name}, "spec": {"clients": {"perGpu": per_gpu, "memory": {"default": "8Gi"}}}}
 
 
-class FakeKube:
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.events: asyncio.Queue[Object] = asyncio.Queue()
-        self.unseen: dict[str, Object] = {}
-
-    async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
-        items = [share("old", 8, "1")] if resource is GPU_SHARES else [namespace_object("shop")]
-        return {"metadata": {"resourceVersion": "1"}, "items": items}
-
-    async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
-        if resource is not GPU_SHARES:
-            await asyncio.Event().wait()
-        while True:
-            yield await self.events.get()
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        self.asked.append(name)
-        return self.unseen.get(name)
-
-
-def namespace_object(name: str) -> Object:
+def namespace(name: str) -> Object:
     return {"metadata": {"name": name, "labels": {"team": name}}}
 
 
-async def followed() -> tuple[FakeKube, ClusterSources, asyncio.Task[None]]:
+def asked(kube: FakeKube) -> list[str]:
+    """The objects that were asked for one by one."""
+    return [request.split()[1] for request in kube.requests if request.startswith("get")]
+
+
+@pytest.fixture
+def kube() -> FakeKube:
     kube = FakeKube()
+    kube.put(GPU_SHARES, share("old", 8))
+    kube.put(NAMESPACES, namespace("shop"))
+    return kube
+
+
+@pytest.fixture
+async def sources(kube: FakeKube) -> AsyncIterator[ClusterSources]:
+    """With watches that are open."""
     sources = ClusterSources(kube)  # type: ignore[arg-type]
     assert not sources.synced
     task = asyncio.create_task(sources.run())
-    async with asyncio.timeout(5):
-        while not sources.synced:  # noqa: ASYNC110 - two events, and no hurry
-            await asyncio.sleep(0.01)
-    return kube, sources, task
+    await kube.followed(GPU_SHARES, NAMESPACES)
+    assert sources.synced
+    yield sources
+    task.cancel()
 
 
-async def test_what_is_watched_is_not_asked_for() -> None:
-    kube, sources, task = await followed()
+async def test_a_watched_object_needs_no_request(kube: FakeKube, sources: ClusterSources) -> None:
     assert (await sources.shares({"old"}))["old"].spec.clients.per_gpu == 8
     assert await sources.namespace_labels("shop") == {"team": "shop"}
     assert sources.share_names() == ["old"]
-    assert kube.asked == []
-    task.cancel()
+    assert asked(kube) == []
 
 
-async def test_what_was_created_a_moment_ago_is_found() -> None:
-    kube, sources, task = await followed()
-    kube.unseen = {"new": share("new", 4, "7"), "team": namespace_object("team")}
+async def test_what_was_created_a_moment_ago_is_found(kube: FakeKube, sources: ClusterSources) -> None:
+    kube.put(GPU_SHARES, share("new", 4))
+    kube.put(NAMESPACES, namespace("team"))
     assert set(await sources.shares({"new", "none", ""})) == {"new"}
     assert await sources.namespace_labels("team") == {"team": "team"}
     assert await sources.namespace_labels("none") == {}
-    assert sorted(kube.asked) == ["new", "none", "none", "team"]
-    task.cancel()
+    assert sorted(asked(kube)) == ["gpushares/new", "gpushares/none", "namespaces/none", "namespaces/team"]
 
 
-async def test_a_changed_share_is_read_again() -> None:
-    kube, sources, task = await followed()
+async def test_a_changed_share_is_parsed_again(kube: FakeKube, sources: ClusterSources) -> None:
     before = (await sources.shares({"old"}))["old"]
     assert (await sources.shares({"old"}))["old"] is before
-    kube.events.put_nowait({"type": "MODIFIED", "object": share("old", 2, "2")})
-    async with asyncio.timeout(5):
-        while (await sources.shares({"old"}))["old"] is before:  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
+    kube.put(GPU_SHARES, share("old", 2))
+    await kube.followed()
     assert (await sources.shares({"old"}))["old"].spec.clients.per_gpu == 2
-    task.cancel()
+
+
+async def test_a_pods_claims_are_read_from_claims_and_templates(kube: FakeKube, sources: ClusterSources) -> None:
+    spec = {"devices": {"requests": [{"name": "gpu"}]}}
+    kube.put(RESOURCE_CLAIMS, {"metadata": {"name": "own", "namespace": "shop"}, "spec": spec})
+    kube.put(CLAIM_TEMPLATES, {"metadata": {"name": "small.a", "namespace": "shop"}, "spec": {"spec": spec}})
+    entries = [
+        {"name": "one", "resourceClaimName": "own"},
+        {"name": "two", "resourceClaimTemplateName": "small.a"},
+        {"name": "three", "resourceClaimName": "missing"},
+        {"name": "four"},
+    ]
+    assert await sources.claims("shop", entries) == {"one": spec, "two": spec}

@@ -22,10 +22,10 @@ class Part:
     def __init__(self, port: int) -> None:
         self.pods: dict[str, int] = {"one": 1}
         self.exported = Exported("test")
-        self.exported.snapshot([PODS, DONE], lambda: dict(self.pods), self.tell)
+        self.exported.snapshot([PODS, DONE], lambda: dict(self.pods), self.samples)
         self.port = port
 
-    def tell(self, pods: dict[str, int]) -> Iterable[Sample]:
+    def samples(self, pods: dict[str, int]) -> Iterable[Sample]:
         yield DONE.of(7)
         for namespace, count in pods.items():
             yield PODS.of(count, namespace)
@@ -54,7 +54,7 @@ async def part(free_port: int) -> AsyncIterator[Part]:
         yield part
 
 
-async def test_a_scrape_tells_what_holds_now_and_nothing_of_what_has_gone(part: Part) -> None:
+async def test_a_scrape_shows_present_values_and_no_past_series(part: Part) -> None:
     assert (await part.scrape())["gpushare_test_pods"] == [({"namespace": "one"}, 1)]
     part.pods = {"two": 2}
     found = await part.scrape()
@@ -83,11 +83,11 @@ async def test_a_scrape_may_be_compressed(part: Part) -> None:
 async def test_while_a_scrape_is_rendered_the_event_loop_goes_on(part: Part) -> None:
     loop_goes_on = threading.Event()
 
-    def tell(_: object) -> Iterable[Sample]:
+    def samples(_: object) -> Iterable[Sample]:
         assert loop_goes_on.wait(10), "the event loop waited for the scrape"
         return []
 
-    part.exported.snapshot([Family("gpushare_test_slow", "Slow.")], lambda: True, tell)
+    part.exported.snapshot([Family("gpushare_test_slow", "Slow.")], lambda: True, samples)
     scrape = asyncio.create_task(part.scrape())
     await asyncio.sleep(0.2)
     assert not scrape.done()

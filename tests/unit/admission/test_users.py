@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gpushare.admission.pods import admit_pod, check_pod
 from gpushare.admission.review import Admitted, Denied, Reason
 from gpushare.grant.user import way_to_root
-from tests.unit.admission.test_admit_claim_pod import user as claiming
-from tests.unit.admission.test_admit_claim_pod import world as claim_world
-from tests.unit.admission.test_admit_pod import SLOT, admitted, container, pod, refused, share, world
+from tests.unit.admission.test_pods import SLOT, admitted, container, data, pod, refused, share
+from tests.unit.admission.test_pods_claims import data as claim_data
+from tests.unit.admission.test_pods_claims import user as claiming
 
 ADDED = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
 
@@ -51,7 +51,7 @@ def test_what_is_left_open_is_closed(of_pod: Any, of_container: Any, after: dict
     body = contexts(of_pod, of_container)
     assert result(body) == after
     patched = admitted(body)
-    assert check_pod(patched, world()) == Admitted()
+    assert check_pod(patched, data()) == Admitted()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_way_to_uid_0_is_refused_with_what_to_do(of_pod: Any, of_container: An
 
 
 def test_the_refusal_is_counted_as_one_about_the_user() -> None:
-    answer = admit_pod(contexts({"runAsUser": 0}, None), world())
+    answer = admit_pod(contexts({"runAsUser": 0}, None), data())
     assert isinstance(answer, Denied)
     assert answer.reasons == {Reason.USER}
 
@@ -94,15 +94,15 @@ def test_root_of_a_user_namespace_is_nobody_on_the_node() -> None:
 def test_a_pod_whose_user_namespace_the_api_server_dropped_is_refused_before_it_is_stored(of_pod: Any) -> None:
     """As API servers do whose feature UserNamespacesSupport is off (the default before 1.33), after mutation."""
     patched = admitted(contexts(of_pod, None, hostUsers=False))
-    assert check_pod(patched, world()) == Admitted()
+    assert check_pod(patched, data()) == Admitted()
     del patched["spec"]["hostUsers"]
-    assert isinstance(check_pod(patched, world()), Denied)
+    assert isinstance(check_pod(patched, data()), Denied)
 
 
 def test_a_share_may_take_root() -> None:
     trusting = share(clients={"rootUser": "Allow"})
     body = contexts({"runAsUser": 0}, None)
-    assert "securityContext" not in admitted(body, world(trusting))["spec"]["containers"][0]
+    assert "securityContext" not in admitted(body, data(trusting))["spec"]["containers"][0]
 
 
 def test_containers_without_a_part_of_a_gpu_may_be_who_they_like() -> None:
@@ -112,9 +112,9 @@ def test_containers_without_a_part_of_a_gpu_may_be_who_they_like() -> None:
 
 
 def test_clients_by_a_claim_are_bound_alike() -> None:
-    (client,) = admitted(pod(claiming("mine")), claim_world())["spec"]["containers"]
+    (client,) = admitted(pod(claiming("mine")), claim_data())["spec"]["containers"]
     assert client["securityContext"] == ADDED
-    answer = admit_pod(pod(claiming("mine"), securityContext={"runAsUser": 0}), claim_world())
+    answer = admit_pod(pod(claiming("mine"), securityContext={"runAsUser": 0}), claim_data())
     assert isinstance(answer, Denied)
 
 
@@ -137,11 +137,11 @@ OF_CONTAINER = st.fixed_dictionaries(
 def test_whatever_is_said_of_users_what_is_admitted_has_no_way_to_root(
     of_pod: dict[str, Any], of_container: dict[str, Any], host_users: bool | None
 ) -> None:
-    answer = admit_pod(body := contexts(of_pod, of_container, hostUsers=host_users), world())
+    answer = admit_pod(body := contexts(of_pod, of_container, hostUsers=host_users), data())
     if isinstance(answer, Admitted):
         patched = admitted(body)
         assert way_to_root(patched["spec"], patched["spec"]["containers"][0]) == ""
-        assert check_pod(patched, world()) == Admitted()
+        assert check_pod(patched, data()) == Admitted()
         context = patched["spec"]["containers"][0].get("securityContext") or {}
         said = {name: value for name, value in of_container.items() if value is not None}
         assert said.items() <= context.items(), "what a tenant wrote stays"

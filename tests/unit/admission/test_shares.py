@@ -9,7 +9,7 @@ from gpushare.admission.review import Admitted, Denied, Reason
 from gpushare.admission.shares import validate_share
 
 
-def wish(**spec: Any) -> dict[str, Any]:
+def spec(**spec: Any) -> dict[str, Any]:
     clients = {
         "perGpu": 8,
         "threads": {"default": 25, "max": 50},
@@ -20,7 +20,7 @@ def wish(**spec: Any) -> dict[str, Any]:
 
 
 def memory(**fields: Any) -> dict[str, Any]:
-    return wish(clients={"memory": fields})
+    return spec(clients={"memory": fields})
 
 
 DEFAULT = "spec.clients.memory.default"
@@ -36,36 +36,36 @@ DEFAULT = "spec.clients.memory.default"
         ),
         pytest.param(memory(default="0.3"), f'{DEFAULT}: "0.3" is not a whole number of bytes', id="part of a byte"),
         pytest.param(
-            wish(clients={"memory": {"default": "512Mi"}, "threads": {}}),
+            spec(clients={"memory": {"default": "512Mi"}, "threads": {}}),
             f'{DEFAULT}: "512Mi" is below the 520Mi that one CUDA context takes at 100 percent of the threads'
             " (spec.clients.threads.max); write at least 520Mi, or lower threads.max",
             id="less than a context takes",
         ),
         pytest.param(
-            wish(clients={"memory": {"default": "1Gi"}, "processes": 4}),
+            spec(clients={"memory": {"default": "1Gi"}, "processes": 4}),
             f'{DEFAULT}: "1Gi" is below the 1392Mi that 4 CUDA contexts take at 50 percent of the threads'
             " (spec.clients.threads.max); write at least 1392Mi, or lower threads.max",
             id="less than its processes' contexts take",
         ),
         pytest.param(
-            wish(gpus={"products": ["NVIDIA H200", " "]}),
+            spec(gpus={"products": ["NVIDIA H200", " "]}),
             'spec.gpus.products[1]: " " is blank or has blanks at its ends, so it matches no GPU; write the name as'
             " `nvidia-smi -L` does",
             id="a blank product",
         ),
         pytest.param(
-            wish(nodeSelector={"matchLabels": {"-pool": "gpu"}}),
+            spec(nodeSelector={"matchLabels": {"-pool": "gpu"}}),
             'spec.nodeSelector.matchLabels: "-pool" is not a label key; write it like topology.kubernetes.io/zone',
             id="no label key",
         ),
         pytest.param(
-            wish(nodeSelector={"matchLabels": {"pool": "a b"}}),
+            spec(nodeSelector={"matchLabels": {"pool": "a b"}}),
             "spec.nodeSelector.matchLabels[pool]: \"a b\" is not a label value; use letters, digits, '-', '_' and '.',"
             " with a letter or digit at both ends",
             id="no label value",
         ),
         pytest.param(
-            wish(clients={"perGpu": 0}),
+            spec(clients={"perGpu": 0}),
             'spec.clients.perGpu: "0": Input should be greater than or equal to 1',
             id="what the schema should have caught",
         ),
@@ -75,7 +75,7 @@ def test_a_share_is_refused_for(share: dict[str, Any], sentence: str) -> None:
     assert validate_share(share, None) == Denied((sentence,), frozenset([Reason.SHARE_SPEC]))
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     answer = validate_share(memory(default="0.3", max="0.7"), None)
     assert isinstance(answer, Denied)
     assert [problem.split(":")[0] for problem in answer.problems] == [DEFAULT, "spec.clients.memory.max"]
@@ -84,10 +84,10 @@ def test_all_problems_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     "share",
     [
-        wish(),
+        spec(),
         memory(default="512Mi"),
         memory(default="1.5Gi"),
-        wish(
+        spec(
             nodeSelector={"matchLabels": {"topology.kubernetes.io/zone": "", "pool": "gpu"}},
             allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]},
             gpus={"products": ["NVIDIA H200"]},
@@ -109,7 +109,7 @@ def test_a_ceiling_that_has_no_effect_warns() -> None:
 
 
 def test_more_contexts_than_older_drivers_take_warn() -> None:
-    assert validate_share(wish(clients={"perGpu": 49}), None) == Admitted(
+    assert validate_share(spec(clients={"perGpu": 49}), None) == Admitted(
         warnings=(
             "spec.clients.perGpu: 49 contexts on a GPU need driver 590 or newer; GPUs of older drivers are not taken",
         )
@@ -117,7 +117,7 @@ def test_more_contexts_than_older_drivers_take_warn() -> None:
 
 
 def test_an_update_is_judged_like_a_creation() -> None:
-    assert isinstance(validate_share(memory(default="0.3"), wish()), Denied)
+    assert isinstance(validate_share(memory(default="0.3"), spec()), Denied)
 
 
 def test_an_old_share_that_is_unsound_by_now_can_still_lose_its_finalizer() -> None:

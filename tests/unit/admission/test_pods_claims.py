@@ -6,8 +6,8 @@ import pytest
 
 from gpushare.admission.pods import admit_pod
 from gpushare.admission.review import AdmissionData, Admitted
-from tests.unit.admission.test_admit_claim import claim, exactly
-from tests.unit.admission.test_admit_pod import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
+from tests.unit.admission.test_claims import claim, exactly
+from tests.unit.admission.test_pods import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
 
 SPECS = {
     "mine": claim(exactly())["spec"],
@@ -18,7 +18,7 @@ SPECS = {
 }
 
 
-def world() -> AdmissionData:
+def data() -> AdmissionData:
     known = share(delivery="ResourceClaim")
     return AdmissionData("shop", {}, {known.name: known}, [known.name], "gpushare-system", SPECS)
 
@@ -29,7 +29,7 @@ def user(*claims: str, limits: dict[str, str] | None = None, **fields: Any) -> d
 
 
 def test_a_container_with_a_claim_gets_a_log_directory_and_time_to_leave_and_no_variables() -> None:
-    (client,) = (patched := admitted(pod(user("mine")), world()))["spec"]["containers"]
+    (client,) = (patched := admitted(pod(user("mine")), data()))["spec"]["containers"]
     assert client["volumeMounts"] == [LOG_MOUNT]
     assert client["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
     assert patched["spec"]["volumes"] == [LOG_VOLUME]
@@ -37,18 +37,18 @@ def test_a_container_with_a_claim_gets_a_log_directory_and_time_to_leave_and_no_
 
 
 def test_a_second_pass_adds_nothing() -> None:
-    patched = admitted(pod(user("mine")), world())
-    assert admitted(patched, world()) == patched
+    patched = admitted(pod(user("mine")), data())
+    assert admitted(patched, data()) == patched
 
 
 @pytest.mark.parametrize("name", ["foreign", "unheard-of", "nvidia"])
 def test_a_pod_with_others_claims_is_never_touched(name: str) -> None:
     body = pod(user(name, env=[{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/mine"}]))
-    assert admitted(body, world()) == body
+    assert admitted(body, data()) == body
 
 
 def test_of_two_containers_only_the_one_with_the_claim_is_touched() -> None:
-    first, second = admitted(pod(user(), user("mine")), world())["spec"]["containers"]
+    first, second = admitted(pod(user(), user("mine")), data())["spec"]["containers"]
     assert (first, "lifecycle" in second) == (user(), True)
 
 
@@ -93,11 +93,11 @@ def test_of_two_containers_only_the_one_with_the_claim_is_touched() -> None:
     ],
 )
 def test_what_would_bypass_or_double_a_claim_is_refused(containers: list[dict[str, Any]], problem: str) -> None:
-    assert refused(pod(*containers), world()) == [problem]
+    assert refused(pod(*containers), data()) == [problem]
 
 
 def test_annotations_are_said_to_have_no_effect_on_claims() -> None:
-    answer = admit_pod(pod(user("mine"), annotations={"gpushare.dev/threads": "10"}), world())
+    answer = admit_pod(pod(user("mine"), annotations={"gpushare.dev/threads": "10"}), data())
     assert isinstance(answer, Admitted)
     assert answer.warnings == (
         "metadata.annotations[gpushare.dev/threads]: has no effect on claims: write it as the claim's capacity",

@@ -124,7 +124,7 @@ def test_fewer_threads_need_less_memory() -> None:
     assert resolve(share(), {ANNOTATION_MEMORY: "100Mi", ANNOTATION_THREADS: "5"}).memory_mib == 100
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     found = refusals(share(), {ANNOTATION_MEMORY: "16GB", ANNOTATION_THREADS: "80"})
     assert [(refused.field, refused.value) for refused in found] == [
         ("metadata.annotations[gpushare.dev/threads]", "80"),

@@ -41,7 +41,7 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
     return GpuShare.model_validate({"metadata": metadata, "spec": {"clients": clients, **spec}, "status": status})
 
 
-def world(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
+def data(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
     known = {one.name: one for one in shares or (share(),)}
     return AdmissionData(namespace, labels or {}, known, list(known), "gpushare-system")
 
@@ -60,7 +60,7 @@ def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, 
 
 def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[str, Any]:
     """The pod after our patch."""
-    answer = admit_pod(body, state or world())
+    answer = admit_pod(body, state or data())
     assert isinstance(answer, Admitted), answer
     patched: dict[str, Any] = jsonpatch.apply_patch(
         copy.deepcopy(body), [change.operation() for change in answer.changes]
@@ -69,7 +69,7 @@ def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[s
 
 
 def refused(body: dict[str, Any], state: AdmissionData | None = None) -> list[str]:
-    answer = admit_pod(body, state or world())
+    answer = admit_pod(body, state or data())
     assert isinstance(answer, Denied), answer
     return list(answer.problems)
 
@@ -141,14 +141,14 @@ def test_a_sidecar_may_hold_a_slot() -> None:
 
 
 def test_containers_of_one_pod_may_hold_a_slot_each_of_different_shares() -> None:
-    both = world(share(), share("batch", memory={"default": "1Gi"}))
+    both = data(share(), share("batch", memory={"default": "1Gi"}))
     patched = admitted(pod(container(), container({"gpushare.dev/batch": "1"}, name="b")), both)
     assert [environment(patched, index)["GPUSHARE_SHARE"] for index in (0, 1)] == ["inference", "batch"]
     assert patched["spec"]["volumes"] == [LOG_VOLUME]
 
 
 def test_the_fraction_is_left_out_until_a_gpu_is_known() -> None:
-    assert "GPUSHARE_MEMORY_FRACTION" not in environment(admitted(pod(), world(share(gpu_mib=0))))
+    assert "GPUSHARE_MEMORY_FRACTION" not in environment(admitted(pod(), data(share(gpu_mib=0))))
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(30, 2), (4, 2), (3, 1), (2, 1), (1, None), (0, None)])
@@ -159,22 +159,22 @@ def test_the_pre_stop_sleep_stays_within_the_grace_period(grace: int, seconds: i
 
 
 def test_a_pod_without_slots_is_left_alone() -> None:
-    assert admit_pod(pod(container({"cpu": "1"})), world()) == Admitted()
+    assert admit_pod(pod(container({"cpu": "1"})), data()) == Admitted()
 
 
 def test_a_mirror_of_a_static_pod_is_left_alone() -> None:
     mirror = pod(container({"gpushare.dev/unknown": "7"}), annotations={"kubernetes.io/config.mirror": "hash"})
-    assert admit_pod(mirror, world()) == Admitted()
+    assert admit_pod(mirror, data()) == Admitted()
 
 
 def test_our_own_daemons_ask_for_the_internal_resource() -> None:
     daemon = pod(container({"internal.gpushare.dev/mps": "1"}))
-    assert admit_pod(daemon, world(namespace="gpushare-system")) == Admitted()
+    assert admit_pod(daemon, data(namespace="gpushare-system")) == Admitted()
 
 
 def test_an_overcommitted_share_warns() -> None:
-    wish = share(memory={"default": "32Gi", "overcommit": True})
-    answer = admit_pod(pod(), world(wish))
+    limited = share(memory={"default": "32Gi", "overcommit": True})
+    answer = admit_pod(pod(), data(limited))
     assert isinstance(answer, Admitted)
     assert answer.warnings == ('GpuShare "inference" over-commits GPU memory: an allocation within the grant may fail',)
 
@@ -302,14 +302,14 @@ def test_refused_is(body: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_share_that_is_being_deleted_takes_no_new_pods() -> None:
-    assert refused(pod(), world(share(deleting=True))) == [
+    assert refused(pod(), data(share(deleting=True))) == [
         f'{LIMITS}[gpushare.dev/inference]: GpuShare "inference" is being deleted and takes no new pods;'
         " use another share"
     ]
 
 
 def test_a_slot_of_a_share_delivered_by_claims_is_what_it_is_of_any_other() -> None:
-    assert admitted(pod(), world(share(delivery="ResourceClaim"))) == admitted(pod())
+    assert admitted(pod(), data(share(delivery="ResourceClaim"))) == admitted(pod())
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_slot_of_a_share_delivered_by_claims_is_what_it_is_of_any_other() -> N
     [("threads", "26", '26" is above the 25 percent'), ("memory", "9Gi", '9Gi" is above the 8Gi')],
 )
 def test_of_a_share_delivered_by_claims_a_slot_can_only_be_lowered(name: str, value: str, bound: str) -> None:
-    by_claims = world(share(delivery="ResourceClaim", memory={"default": "8Gi", "max": "16Gi"}))
+    by_claims = data(share(delivery="ResourceClaim", memory={"default": "8Gi", "max": "16Gi"}))
     (problem,) = refused(pod(annotations={f"gpushare.dev/{name}": value}), by_claims)
     assert bound in problem
     assert 'by a ResourceClaim of DeviceClass "inference.gpushare.dev"' in problem
@@ -348,27 +348,27 @@ def test_a_namespace_must_be_allowed() -> None:
             {"key": "legacy", "operator": "DoesNotExist"},
         ],
     }
-    wish = share(allowedNamespaces=selector)
-    assert refused(pod(), world(wish)) == [
+    limited = share(allowedNamespaces=selector)
+    assert refused(pod(), data(limited)) == [
         f'{LIMITS}[gpushare.dev/inference]: namespace "shop" may not use GpuShare "inference": its labels do not match'
         " team=ml,tier in (a,b),zone notin (c),paid,!legacy (spec.allowedNamespaces); label the namespace or use"
         " another share"
     ]
-    admitted(pod(), world(wish, labels={"team": "ml", "tier": "a", "paid": "yes"}))
+    admitted(pod(), data(limited, labels={"team": "ml", "tier": "a", "paid": "yes"}))
 
 
 def test_two_shares_in_one_container_are_refused() -> None:
     both = {"gpushare.dev/inference": "1", "gpushare.dev/batch": "1"}
-    assert refused(pod(container(both)), world(share(), share("batch"))) == [
+    assert refused(pod(container(both)), data(share(), share("batch"))) == [
         f"{LIMITS}: gpushare.dev/batch, gpushare.dev/inference: a container reaches one GPU of one share;"
         " keep one of them"
     ]
 
 
-def test_all_problems_of_a_pod_are_told_at_once_and_each_once() -> None:
+def test_all_problems_of_a_pod_are_reported_at_once_and_each_once() -> None:
     bad = container({**SLOT, "nvidia.com/gpu": "1"}, env=[{"name": "CUDA_MPS_LOG_DIRECTORY", "value": "/x"}])
     annotations = {"gpushare.dev/threads": "12.5", "gpushare.dev/memory": "16GB"}
-    answer = admit_pod(pod(bad, container(name="b"), annotations=annotations), world())
+    answer = admit_pod(pod(bad, container(name="b"), annotations=annotations), data())
     assert isinstance(answer, Denied)
     assert [problem.split(": ")[0] for problem in answer.problems] == [
         f"{LIMITS}[nvidia.com/gpu]",
@@ -394,7 +394,7 @@ def test_a_refused_value_is_bounded() -> None:
 
 
 def test_an_admitted_pod_passes_the_check() -> None:
-    assert check_pod(admitted(pod()), world()) == Admitted()
+    assert check_pod(admitted(pod()), data()) == Admitted()
 
 
 def test_a_pod_that_lost_its_limit_on_the_way_is_refused() -> None:
@@ -404,7 +404,7 @@ def test_a_pod_that_lost_its_limit_on_the_way_is_refused() -> None:
         for variable in tampered["spec"]["containers"][0]["env"]
         if variable["name"] != "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
     ]
-    answer = check_pod(tampered, world())
+    answer = check_pod(tampered, data())
     assert isinstance(answer, Denied)
     assert answer.problems == (
         f"{ENV}[CUDA_MPS_PINNED_DEVICE_MEM_LIMIT]: is missing: the pod was changed after gpushare's mutating webhook,"
@@ -417,7 +417,7 @@ def test_a_pod_whose_limit_was_raised_on_the_way_is_refused() -> None:
     for variable in tampered["spec"]["containers"][0]["env"]:
         if variable["name"] == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE":
             variable["value"] = "100"
-    assert check_pod(tampered, world()) == Denied(
+    assert check_pod(tampered, data()) == Denied(
         (f'{ENV}[CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]: "100": {OURS}',), frozenset([Reason.ENVIRONMENT])
     )
 
@@ -426,11 +426,11 @@ def test_a_second_value_behind_ours_is_refused() -> None:
     tampered = admitted(pod())
     tampered["spec"]["containers"][0]["env"].append({"name": "GPUSHARE_THREADS", "value": "100"})
     sentence = f'{ENV}[GPUSHARE_THREADS]: "100": {OURS}'
-    assert check_pod(tampered, world()) == Denied((sentence,), frozenset([Reason.ENVIRONMENT]))
+    assert check_pod(tampered, data()) == Denied((sentence,), frozenset([Reason.ENVIRONMENT]))
 
 
 def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse() -> None:
-    assert check_pod(admitted(pod()), world(share(gpu_mib=183359))) == Admitted()
+    assert check_pod(admitted(pod()), data(share(gpu_mib=183359))) == Admitted()
 
 
 def test_what_was_taken_away_is_added_again() -> None:
@@ -505,14 +505,14 @@ PODS = st.fixed_dictionaries(
 @given(PODS)
 def test_whatever_the_pod_the_second_pass_adds_nothing_and_others_are_untouched(body: dict[str, Any]) -> None:
     before = copy.deepcopy(body)
-    answer = admit_pod(body, world())
+    answer = admit_pod(body, data())
     assert body == before
     if isinstance(answer, Denied):
         assert answer.problems
         return
     patched = admitted(body)
-    assert admit_pod(patched, world()) == Admitted(warnings=answer.warnings)
-    assert check_pod(patched, world()) == Admitted(warnings=answer.warnings)
+    assert admit_pod(patched, data()) == Admitted(warnings=answer.warnings)
+    assert check_pod(patched, data()) == Admitted(warnings=answer.warnings)
     for kind in ("containers", "initContainers"):
         for old, new in zip(body["spec"].get(kind) or [], patched["spec"].get(kind) or [], strict=True):
             slots = [name for name in ((old.get("resources") or {}).get("limits") or {}) if name.startswith("gpushare")]

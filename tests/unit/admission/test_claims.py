@@ -23,11 +23,11 @@ ASKED = f"{FIELD}.capacity.requests"
 def share(deleting: bool = False, **spec: Any) -> GpuShare:
     clients = {"perGpu": 8, "threads": {"default": 25, "max": 50}, "memory": {"default": "16Gi", "max": "64Gi"}}
     metadata = {"name": "inference", "deletionTimestamp": "2026-11-21T00:00:00Z" if deleting else None}
-    wish = {"clients": clients | spec.pop("clients", {}), "delivery": "ResourceClaim", "sizes": SIZES, **spec}
-    return GpuShare.model_validate({"metadata": metadata, "spec": wish})
+    spec = {"clients": clients | spec.pop("clients", {}), "delivery": "ResourceClaim", "sizes": SIZES, **spec}
+    return GpuShare.model_validate({"metadata": metadata, "spec": spec})
 
 
-def world(one: GpuShare | None = None, **labels: str) -> AdmissionData:
+def data(one: GpuShare | None = None, **labels: str) -> AdmissionData:
     known = one or share()
     return AdmissionData("shop", labels, {known.name: known}, [known.name], "gpushare-system")
 
@@ -48,7 +48,7 @@ def template(body: dict[str, Any]) -> dict[str, Any]:
 
 def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[str, Any]:
     """After our patch."""
-    answer = admit_claim(body, state or world())
+    answer = admit_claim(body, state or data())
     assert isinstance(answer, Admitted), answer
     patched: dict[str, Any] = jsonpatch.apply_patch(
         copy.deepcopy(body), [change.operation() for change in answer.changes]
@@ -57,7 +57,7 @@ def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[s
 
 
 def refused(body: dict[str, Any], state: AdmissionData | None = None) -> list[str]:
-    answer = admit_claim(body, state or world())
+    answer = admit_claim(body, state or data())
     assert isinstance(answer, Denied), answer
     return list(answer.problems)
 
@@ -101,11 +101,11 @@ def test_a_size_fills_in_what_is_missing(asked: dict[str, str] | None) -> None:
         spec = patched["spec"]["spec"] if where == "template" else patched["spec"]
         found = spec["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
         assert {name: parse_memory(value) for name, value in found.items()} == {"threads": 10, "memory": 8 * 2**30}
-        assert isinstance(check_claim(patched, world()), Admitted)
+        assert isinstance(check_claim(patched, data()), Admitted)
 
 
 def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> None:
-    answer = check_claim(claim(exactly(SMALL)), world())
+    answer = check_claim(claim(exactly(SMALL)), data())
     assert isinstance(answer, Denied)
     assert answer.reasons == {Reason.CHANGED_AFTERWARDS}
     assert answer.problems[0].startswith(f"{FIELD}.capacity: is missing: the claim was changed after")
@@ -227,10 +227,10 @@ def test_a_claim_that_cannot_be_granted_is_refused_by_field_value_and_bound(body
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (world(share(deleting=True)), "is being deleted and takes no new pods"),
-        (world(share(delivery="DevicePlugin", sizes=[])), "ask for the resource gpushare.dev/inference in place of"),
+        (data(share(deleting=True)), "is being deleted and takes no new pods"),
+        (data(share(delivery="DevicePlugin", sizes=[])), "ask for the resource gpushare.dev/inference in place of"),
         (
-            world(share(allowedNamespaces={"matchLabels": {"team": "ml"}}), team="web"),
+            data(share(allowedNamespaces={"matchLabels": {"team": "ml"}}), team="web"),
             'namespace "shop" may not use GpuShare "inference": its labels do not match team=ml',
         ),
     ],
@@ -243,7 +243,7 @@ def test_the_share_must_take_claims_of_the_namespace(state: AdmissionData, words
 
 def test_each_process_of_a_client_needs_room_for_its_context() -> None:
     four = share(clients={"processes": 4}, sizes=[])
-    (problem,) = refused(claim(exactly(capacity={"threads": "50", "memory": "1Gi"})), world(four))
+    (problem,) = refused(claim(exactly(capacity={"threads": "50", "memory": "1Gi"})), data(four))
     assert "4 CUDA contexts take at 50 percent" in problem
 
 
@@ -254,7 +254,7 @@ def test_the_schedulers_own_claim_has_a_request_for_each_container() -> None:
     assert len(refused(claim(*requests))) == 1
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
     both = refused(claim(exactly(count=2, capacity={"threads": "60", "memory": "1Mi"}), exactly("x.gpushare.dev")))
     assert len(both) == 5
 
@@ -269,7 +269,7 @@ def test_what_is_admitted_is_within_the_share_and_a_size_is_exact(
 ) -> None:
     asked = {key: value for key, value in (("threads", threads), ("memory", memory)) if value is not None}
     body = claim(exactly(name, asked))
-    answer = admit_claim(body, world())
+    answer = admit_claim(body, data())
     if isinstance(answer, Denied):
         return
     patched = jsonpatch.apply_patch(copy.deepcopy(body), [change.operation() for change in answer.changes])
@@ -280,4 +280,4 @@ def test_what_is_admitted_is_within_the_share_and_a_size_is_exact(
         assert found == asked
         if memory is not None:
             assert 512 * MIB <= parse_memory(memory) <= 64 * 2**30
-    assert admit_claim(patched, world()) == Admitted()
+    assert admit_claim(patched, data()) == Admitted()

@@ -1,4 +1,4 @@
-"""`kubectl gpushare check`: each obstacle is found, and told with what to do about it."""
+"""`kubectl gpushare check`: each obstacle is found and reported with what to do about it."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.cli.kubectl.check import Facts, check
-from tests.unit.cli.cluster_objects import GPU, gpu_node, shown
+from tests.unit.cli.kubectl.cluster_objects import GPU, gpu_node, shown
 
 
 def pod(part: str, ready: bool = True) -> dict[str, Any]:
@@ -15,8 +15,8 @@ def pod(part: str, ready: bool = True) -> dict[str, Any]:
 
 
 def node(runtime: str = "containerd://2.1.0", **status: Any) -> dict[str, Any]:
-    told = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"containerRuntimeVersion": runtime}}
-    return {"metadata": {"name": "n1"}, "status": told | status}
+    state = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"containerRuntimeVersion": runtime}}
+    return {"metadata": {"name": "n1"}, "status": state | status}
 
 
 SOUND = Facts(
@@ -43,7 +43,7 @@ def test_a_sound_cluster_passes_every_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "level", "told"),
+    ("facts", "level", "words"),
     [
         (replace(SOUND, version="v1.31.4"), "FAIL", "1.32 or newer"),
         (replace(SOUND, pods=(pod("operator"), pod("webhook"), pod("webhook", False), pod("agent"))), "warn", "1 of 2"),
@@ -51,7 +51,7 @@ def test_a_sound_cluster_passes_every_check() -> None:
         (replace(SOUND, webhook=None), "warn", "does not call the webhook"),
         (replace(SOUND, webhook="InternalError: failed calling webhook: no endpoints"), "FAIL", "does not reach"),
         (replace(SOUND, webhook="Forbidden: you cannot create gpushares"), "warn", "could not be checked"),
-        (replace(SOUND, policies=()), "warn", "bounded by RBAC alone"),
+        (replace(SOUND, policies=()), "warn", "RBAC alone limits"),
         (replace(SOUND, policies=None), "warn", "may not list"),
         (replace(SOUND, enforced="baseline"), "FAIL", '"baseline"'),
         (replace(SOUND, nodes=(node("containerd://1.7.1"),)), "FAIL", "1.7.2 or newer"),
@@ -81,10 +81,10 @@ def test_a_sound_cluster_passes_every_check() -> None:
         ),
     ],
 )
-def test_each_obstacle_is_found_and_told(facts: Facts, level: str, told: str) -> None:
+def test_each_obstacle_is_found_and_reported(facts: Facts, level: str, words: str) -> None:
     ((found, message),) = problems(facts)
     assert found == level
-    assert told in message
+    assert words in message
 
 
 def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to_him() -> None:
@@ -93,6 +93,6 @@ def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to
     assert problems(replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=exclusive, computeModes="Leave")})) == []
 
 
-def test_a_node_that_is_asked_for_by_name_is_told_even_without_gpus() -> None:
+def test_a_node_that_is_asked_for_by_name_is_reported_even_without_gpus() -> None:
     assert problems(replace(SOUND, gpu_nodes={}), "n1")[0][1].startswith("no agent reports it")
     assert ("FAIL", "there is no such node") in problems(SOUND, "n9")

@@ -22,8 +22,8 @@ def share(name: str = "inference", created: str = "2026-01-01T00:00:00Z", **spec
 
 def gpu_node(*uuids: str, **status: Any) -> GpuNode:
     gpus = [GPU | {"uuid": uuid, "index": index} for index, uuid in enumerate(uuids)]
-    told = {"observedGeneration": 1, "clientCeiling": 48, "driverVersion": "580.1", "gpus": gpus} | status
-    return GpuNode.model_validate({"metadata": {"name": "n1", "generation": 1}, "status": told})
+    state = {"observedGeneration": 1, "clientCeiling": 48, "driverVersion": "580.1", "gpus": gpus} | status
+    return GpuNode.model_validate({"metadata": {"name": "n1", "generation": 1}, "status": state})
 
 
 def shown(report: Report) -> str:

@@ -1,0 +1,78 @@
+"""`kubectl gpushare plan`: the GPUs of a share, before it exists."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.api.gpunode import GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.plan import PlanError, plan, read
+from gpushare.fleet import NodeView, Snapshot
+from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, shown
+
+
+def fleet(*shares: GpuShare, node: GpuNode | None = None, **view: Any) -> Snapshot:
+    values = {"labels": {"pool": "gpu"}, "ready": True, "allocatable": frozenset(), **view}
+    return Snapshot(shares, (NodeView("n1", gpu_node=node or gpu_node("GPU-0", "GPU-1"), **values),))
+
+
+def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_goes() -> None:
+    report = plan(fleet(), share(gpus={"perNode": 1}))
+    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-0", "taken")]
+    assert (report.data["slots"], report.data["memoryPerGpuMiB"], report.code) == (8, 8 * 8192, 0)
+    assert "46% of 143155Mi" in shown(report)
+    assert [it["reason"] for it in report.data["refused"]] == ["OverPerNode"]
+
+
+HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "wanted": LIMITS}
+
+
+def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> None:
+    sizes = [{"name": "small", "threads": 10, "memory": "8Gi"}]
+    report = plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, gpus={"perNode": 1}))
+    text = shown(report)
+    for part in ("8 at most, 8 on each GPU", "claims share 100% of each GPU", "size small", "10%, 8Gi"):
+        assert part in text
+
+
+def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:
+    live = fleet(share("old", gpus={"perNode": 1}), node=gpu_node("GPU-0", "GPU-1", daemons=[HELD]))
+    report = plan(live, share("new", "2026-02-01T00:00:00Z"))
+    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-1", "taken")]
+    ((reason, message),) = [(it["reason"], it["message"]) for it in report.data["refused"]]
+    assert reason == "HeldByShare"
+    assert '"old"' in message
+
+
+def test_plan_of_a_share_that_gets_nothing_says_why_for_every_gpu_and_fails() -> None:
+    greedy = {"perGpu": 8, "memory": {"default": "80Gi"}}
+    report = plan(fleet(), share(clients=greedy))
+    assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2
+    assert (report.data["gpus"], report.code) == ([], 1)
+
+
+def test_plan_of_a_changed_share_shows_what_it_keeps_and_gives_back() -> None:
+    daemons = [{"uuid": uuid, "share": "inference", "ready": True, "wanted": LIMITS} for uuid in ("GPU-0", "GPU-1")]
+    live = share()
+    report = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
+    assert {it["uuid"]: it["what"] for it in report.data["gpus"]} == {"GPU-0": "kept", "GPU-1": "given back once idle"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind: Pod", "0 GpuShares in 1 documents"),
+        ("kind: GpuShare\n---\nkind: GpuShare", "2 GpuShares"),
+        ("kind: GpuShare\napiVersion: v1\nmetadata: {name: a}", "apiVersion 'v1'"),
+        ("a: [", "not YAML"),
+        ("", "0 GpuShares in 0 documents"),
+    ],
+)
+def test_a_file_that_holds_no_share_is_refused_with_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(PlanError, match=problem.replace("(", "\\(")):
+        read(text)
+
+
+def test_the_example_of_the_readme_can_be_planned() -> None:
+    assert read(Path("examples/inference.yaml").read_text())["metadata"]["name"] == "inference"

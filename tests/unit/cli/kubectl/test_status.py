@@ -1,0 +1,55 @@
+"""`kubectl gpushare status`: shares, GPUs and their problems."""
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.status import status
+from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, shown
+
+
+def test_status_shows_shares_gpus_and_their_problems() -> None:
+    ready = {"type": "Ready", "status": "False", "reason": "DaemonNotReady", "message": "1 of 1 MPS daemon not ready",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    state = {"summary": "0/1", "slots": {"total": 0, "used": 2}, "conditions": [ready]}
+    daemon = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout", "wanted": LIMITS,
+              "message": "the control daemon does not answer"}  # fmt: skip
+    node = gpu_node(
+        "GPU-0", "GPU-1", daemons=[daemon], holders=[{"uuid": "GPU-0", "share": "inference", "slots": [0, 3]}]
+    )
+    unready = GpuShare.model_validate(share().wire() | {"status": state})
+    report = status([unready], [node])
+    text = shown(report)
+    for part in (
+        "inference",
+        "0/1",
+        "2/0",
+        "DaemonNotReady",
+        "ControlTimeout",
+        "does not answer",
+        "Free",
+        "1 of 1 MPS",
+    ):
+        assert part in text
+    assert report.data["nodes"][0]["status"]["daemons"][0]["reason"] == "ControlTimeout"
+
+
+def test_status_shows_which_claims_fit_nowhere_and_why() -> None:
+    claims = {"pending": 1, "unplaced": [{"claim": "ml/big", "message": "10 percent of threads lack"}]}
+    waiting = GpuShare.model_validate(share().wire() | {"status": {"claims": claims}})
+    text = shown(status([waiting], [gpu_node("GPU-0")]))
+    for part in ("ResourceClaim ml/big", "ClaimPending", "10 percent of threads lack"):
+        assert part in text
+
+
+def test_status_of_a_sound_cluster_has_no_list_of_problems() -> None:
+    assert "Problems" not in shown(status([], [gpu_node("GPU-0")]))
+    assert "none; create one" in shown(status([], []))
+
+
+def test_a_message_of_a_node_is_shown_literally_and_never_as_markup() -> None:
+    daemon = {
+        "uuid": "GPU-0",
+        "share": "a",
+        "reason": "DaemonFailed",
+        "message": "[red]odd[/red] [/]",
+        "wanted": LIMITS,
+    }
+    assert "[red]odd[/red] [/]" in shown(status([], [gpu_node("GPU-0", daemons=[daemon])]))
