@@ -1,8 +1,8 @@
 """Serves an aiohttp application on a port of its own, over plain HTTP or TLS.
 
-Guarantees: no connection is held for nothing: the TLS handshake, the first request's head and the time between
-requests are limited, and so is the number of connections. When the context ends, the port is closed at once and
-requests under way are answered, within `drain_seconds`. The time for a body is the application's matter.
+Guarantees: the TLS handshake, the headers of the first request, the time between requests and the number of
+connections are limited. When the context ends, the port is closed at once, and requests under way are answered within
+`drain_seconds`. Not limited here: the time for a request's body, which is the handler's part.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from aiohttp.typedefs import Handler
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """How long and how many. Every time is in seconds."""
+    """What a client may take of a server."""
 
     handshake_seconds: float = 10.0
     """For TLS."""
     head_seconds: float = 10.0
-    """From the handshake to the end of the first request's headers."""
+    """From the connection, the TLS handshake included, to the end of the first request's headers."""
     keepalive_seconds: float = 75.0
-    """Between two requests; a head that never ends is cut off by it too."""
+    """Between two requests, the headers of the second one included."""
     drain_seconds: float = 1.0
     """For requests under way when the server ends."""
     connections: int = 512
-    """One above this number is closed at once."""
+    """A connection above this number is closed at once."""
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ class _Requests:
 
     def __init__(self) -> None:
         self.silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
-        """By connection: what closes it."""
+        """By connection: the timer that closes it."""
         self._count = 0
         self._ending = False
         self._none = asyncio.Event()
@@ -119,7 +119,7 @@ class _Requests:
 
 
 class _Refused(asyncio.Protocol):
-    """Of a connection above the limit."""
+    """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -5,9 +5,8 @@ import re
 import pytest
 import yaml
 
-from gpushare.admission.answer import Admitted
 from gpushare.admission.claims import admit_claim
-from gpushare.admission.data import AdmissionData
+from gpushare.admission.review import AdmissionData, Admitted
 from gpushare.admission.shares import validate_share
 from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
