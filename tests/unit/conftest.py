@@ -10,9 +10,14 @@ settings.load_profile("any machine")
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A TCP port that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports() -> list[int]:
+    """Two TCP ports that nothing listened on a moment ago."""
+    with socket.socket() as one, socket.socket() as two:
+        for probe in (one, two):
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in (one, two)]
+
+
+@pytest.fixture
+def free_port(free_ports: list[int]) -> int:
+    return free_ports[0]

@@ -1,11 +1,10 @@
-"""Runs the webhook: watches, the TLS server, probes and metrics, until SIGTERM.
+"""Runs the webhook: watches, the TLS server, probes and metrics, until it is stopped.
 
-Guarantees: a rolling update loses no review. After SIGTERM the webhook is not ready at once, but serves on until the
+Guarantees: a rolling update loses no review. Once stopped, the webhook is not ready at once, but serves on until the
 Service's endpoints no longer list it, and then answers the reviews under way.
 """
 
 import asyncio
-import signal
 from dataclasses import dataclass
 
 from gpushare.admission.app import create_app
@@ -18,8 +17,6 @@ from gpushare.http.server import serve as serve_app
 from gpushare.kube.client import Kube
 from gpushare.metrics.endpoint import exposed
 
-LEAVE_SECONDS = 5.0
-"""How long the Service's endpoints may still list a pod that is not ready."""
 LIMITS = ServerLimits(keepalive_seconds=120.0, drain_seconds=10.0)
 """An API server keeps an idle connection for 90 s: we must not close one that it is about to use."""
 
@@ -32,17 +29,15 @@ class WebhookSettings:
     probe_port: int
     metrics_port: int
     """0: no metrics."""
+    leave_seconds: float = 5.0
+    """How long the Service's endpoints may still list a pod that is not ready."""
 
 
-async def serve(kube: Kube, settings: WebhookSettings) -> None:
-    """Until SIGTERM or SIGINT. An exception of any part ends all of it: Kubernetes starts it again."""
+async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> None:
+    """Runs until `stop` is set, and `leave_seconds` longer. An error in any part ends all: Kubernetes restarts it."""
     sources = ClusterSources(kube)
     certificates = CertificateSource(kube, settings.namespace, settings.secret)
     exported, meters = export(lambda: certificates.certificate.not_after)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
 
     def unready() -> str | None:
         if stop.is_set():
@@ -60,6 +55,6 @@ async def serve(kube: Kube, settings: WebhookSettings) -> None:
             serve_app(app, settings.port, tls=certificates.certificate.context, limits=LIMITS),
         ):
             await stop.wait()
-            await asyncio.sleep(LEAVE_SECONDS)
+            await asyncio.sleep(settings.leave_seconds)
         for watch in watches:
             watch.cancel()

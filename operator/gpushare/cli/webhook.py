@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 from importlib.metadata import version
 
 from gpushare.admission.server import WebhookSettings, serve
@@ -38,8 +39,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _main(settings: WebhookSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     kube = await connect(f"gpushare-webhook/{version('gpushare')}")
     try:
-        await serve(kube, settings)
+        await serve(kube, settings, stop)
     finally:
         await kube.close()

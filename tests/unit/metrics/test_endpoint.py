@@ -81,15 +81,16 @@ async def test_a_scrape_may_be_compressed(part: Part) -> None:
 
 
 async def test_while_a_scrape_is_rendered_the_event_loop_goes_on(part: Part) -> None:
-    loop_goes_on = threading.Event()
+    rendering, loop_goes_on = threading.Event(), threading.Event()
 
     def samples(_: object) -> Iterable[Sample]:
+        rendering.set()
         assert loop_goes_on.wait(10), "the event loop waited for the scrape"
         return []
 
     part.exported.snapshot([Family("gpushare_test_slow", "Slow.")], lambda: True, samples)
     scrape = asyncio.create_task(part.scrape())
-    await asyncio.sleep(0.2)
+    assert await asyncio.to_thread(rendering.wait, 10)
     assert not scrape.done()
     loop_goes_on.set()
     assert await scrape
