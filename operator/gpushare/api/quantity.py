@@ -18,7 +18,7 @@ LONGEST = 64
 EXPONENTS = range(-9, 19)
 """Of ten, from n (nano) to E (exa): Kubernetes holds nothing finer than 1n and nothing above 2⁶³ - 1."""
 
-_UNITS = {
+_UNITS: dict[str, Fraction | int] = {
     "n": Fraction(1, 1000**3), "u": Fraction(1, 1000**2), "m": Fraction(1, 1000), "": 1,
     "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "P": 1000**5, "E": 1000**6,
     "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5, "Ei": 1024**6,
@@ -52,7 +52,8 @@ def parse_quantity(text: str) -> Fraction:
     exponent = int(match["exponent"] or 0)
     if exponent not in EXPONENTS:
         raise ValueError(f"{text!r} has an exponent beyond {EXPONENTS[0]} to {EXPONENTS[-1]}")
-    return Fraction(match["number"]) * _UNITS[match["unit"] or ""] * Fraction(10) ** exponent
+    power = Fraction(10**exponent) if exponent >= 0 else Fraction(1, 10**-exponent)
+    return Fraction(match["number"]) * _UNITS[match["unit"] or ""] * power
 
 
 @lru_cache(maxsize=1024)

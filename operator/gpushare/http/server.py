@@ -104,7 +104,7 @@ class _Requests:
             if self._count == 0:
                 self._none.set()
 
-    def close_silent(self, connection: "web.RequestHandler[web.Request]") -> None:
+    def close_silent(self, connection: web.RequestHandler) -> None:
         del self.silent[connection]
         connection.force_close()
 
