@@ -86,6 +86,8 @@ def not_for_pipes(worker: Worker) -> Any:
 
 
 def large(worker: Worker, size: int) -> bytes:
+    """Sends its PID, then returns that many bytes."""
+    worker.send(os.getpid())
     return bytes(size)
 
 

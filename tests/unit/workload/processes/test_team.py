@@ -172,6 +172,7 @@ def test_a_large_result_crosses_whole_and_does_not_hold_up_the_end() -> None:
         assert len(team.results(SECONDS)[0]) == 5_000_000
     with Team(Stop()) as team:
         team.start(targets.large, 5_000_000)
+        team.receive(SECONDS)
         began = time.monotonic()
     assert time.monotonic() - began < EXIT_SECONDS
 
