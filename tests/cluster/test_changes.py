@@ -169,7 +169,7 @@ def test_priority_and_limits_change_on_the_live_daemon_for_new_clients(harness: 
             in share.condition("LimitsEnforced")["message"]
         )
         daemon = next(it for it in harness.gpu_node()["status"]["daemons"] if it["share"] == "live")
-        assert daemon["inForce"] == {"threads": 20, "memoryMib": 4096, "priority": 1}
+        assert daemon["currentLimits"] == {"threads": 20, "memoryMib": 4096, "priority": 1}
         tenant.start(tenant.pod("new", "live", "limits"))
         seen = tenant.wait_event("new", "limits")
         assert (seen["problems"], seen["granted"]["threads"]) == ([], 10)

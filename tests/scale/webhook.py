@@ -25,7 +25,7 @@ from typing import Any
 
 from cryptography import x509
 
-from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 
 ROOT = Path(__file__).parents[2]
 NAMES = dns_names("gpushare-webhook", "gpushare-system")

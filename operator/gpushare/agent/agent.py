@@ -77,7 +77,7 @@ class Agent:
         self._meters = meters
         self._delivery = ClaimDelivery(kube, settings.kubelet_dir, state, clock)
         self._lifecycle = Lifecycle(
-            settings.root, state.inventory, gate, clock, self._gpu_changed, proc, settings.compute_modes
+            settings.root, state.inventory, gate, clock, self._gpu_changed, proc, settings.compute_mode_policy
         )
         self._tick = Tick(state, gate, self._lifecycle, self._delivery, meters)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)

@@ -136,7 +136,7 @@ class StatusReporter:
             generation=state.generation,
             agent_version=version("gpushare"),
             simulated=state.inventory.simulated,
-            modes=state.settings.compute_modes,
+            modes=state.settings.compute_mode_policy,
             driver=state.inventory.driver,
             views=state.inventory.views,
             original_modes={uuid: item.original_mode for uuid, item in state.on_disk.items()},

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeModes
+from gpushare.api.gpunode import ComputeModePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AgentSettings:
     cdi_dir: Path = Path("/var/run/cdi")
     cdi: str = "Auto"
     """Whether containers get their GPU by CDI: Auto, Always or Never."""
-    compute_modes: ComputeModes = ComputeModes.MANAGE
+    compute_mode_policy: ComputeModePolicy = ComputeModePolicy.MANAGE
     driver_root: str = "/"
     """Where the host has the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")

@@ -189,7 +189,7 @@ class AgentState:
             verified_at=self._verified_at,
             closed_since=self._closed_since,
             undeliverable=self.devices.problem(),
-            modes=self.settings.compute_modes,
+            modes=self.settings.compute_mode_policy,
         )
 
     def _server_since(self, now: float) -> dict[Uuid, float]:

@@ -50,7 +50,7 @@ class GpuReason(StrEnum):
     CLIENT_CEILING = "ClientCeiling"
     MEMORY_OVERCOMMITTED = "MemoryOvercommitted"
     HELD_BY_SHARE = "HeldByShare"
-    OVER_PER_NODE = "OverPerNode"
+    PER_NODE_REACHED = "PerNodeReached"
 
 
 class DaemonReason(StrEnum):
@@ -61,7 +61,7 @@ class DaemonReason(StrEnum):
     STARTING = "Starting"
     DAEMON_FAILED = "DaemonFailed"  # message carries the daemon's own line
     SERVER_NOT_ACTIVE = "ServerNotActive"
-    SERVER_LET_GO = "ServerLetGo"  # ACTIVE, but NVML shows no context of it
+    SERVER_CONTEXT_LOST = "ServerContextLost"  # ACTIVE, but NVML shows no context of it
     FAULTED = "Faulted"  # a fatal fault; no new client until its last client has ended
     GPU_LOST = "GpuLost"
     CLIENT_TABLE_FULL = "ClientTableFull"  # serves its clients, and takes no more
@@ -71,6 +71,11 @@ class DaemonReason(StrEnum):
     SUPERVISOR_SILENT = "SupervisorSilent"
     NOFILE_TOO_LOW = "NofileTooLow"
     STOPPING = "Stopping"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "DaemonReason | None":
+        """The present name of a reason in a state.json that a supervisor of an earlier release wrote."""
+        return cls.SERVER_CONTEXT_LOST if value == "ServerLetGo" else None
 
 
 class EventReason(StrEnum):
@@ -93,9 +98,9 @@ class EventReason(StrEnum):
     MEMORY_ABOVE_GRANT = "MemoryAboveGrant"
     TOO_MANY_PROCESSES = "TooManyProcesses"
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
-    EDITS_NOT_APPLIED = "EditsNotApplied"
+    CDI_EDITS_MISSING = "CdiEditsMissing"
     NO_GRANT = "NoGrant"
-    SLOT_GIVEN_TWICE = "SlotGivenTwice"
+    DUPLICATE_ALLOCATION = "DuplicateAllocation"
     CLAIM_PENDING = "ClaimPending"
 
 
@@ -103,7 +108,7 @@ FINDING_REASONS = (
     EventReason.MEMORY_ABOVE_GRANT,
     EventReason.TOO_MANY_PROCESSES,
     EventReason.NOT_AN_MPS_CLIENT,
-    EventReason.EDITS_NOT_APPLIED,
+    EventReason.CDI_EDITS_MISSING,
     EventReason.NO_GRANT,
 )
 """Reasons of findings; each is an event's reason too."""

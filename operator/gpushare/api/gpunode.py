@@ -28,10 +28,10 @@ class Assignment(ApiModel):
         description="True: offer no free slots for now; the GPU stays with the share, whose MPS pod is about to be "
         "replaced on this node.",
     )
-    end_clients: bool = Field(
+    terminate_clients: bool = Field(
         default=False,
-        description="True: the share's maxWait is over. No container starts on the GPU any more, and its CUDA clients "
-        "are ended in order, through the daemon.",
+        description="True: the share's maxWait is over. No container starts on the GPU any more, and its clients are "
+        "terminated in order, through the MPS daemon.",
     )
     waiting_since: str | None = Field(
         default=None,
@@ -55,7 +55,7 @@ class ComputeMode(StrEnum):
     PROHIBITED = "Prohibited"
 
 
-class ComputeModes(StrEnum):
+class ComputeModePolicy(StrEnum):
     """Who sets the compute modes of the GPUs that are shared."""
 
     MANAGE = "Manage"
@@ -104,8 +104,8 @@ class DaemonStatus(ApiModel):
     )
     reason: str = Field(default="", max_length=64)
     message: str = Field(default="", max_length=1024, description="With the daemon's own log line where it failed.")
-    wanted: Limits = Field(description="Limits that the share asks for.")
-    in_force: Limits | None = Field(default=None, description="Limits read back from the daemon.")
+    desired_limits: Limits | None = Field(default=None, description="Limits by the share's spec.")
+    current_limits: Limits | None = Field(default=None, description="Limits read back from the MPS daemon.")
     server_pid: int | None = Field(default=None, ge=0)
     restarts: int = Field(default=0, ge=0, description="Times the control daemon was started again.")
     drained: bool = Field(
@@ -137,13 +137,13 @@ class ForeignHolder(ApiModel):
 
 
 class Finding(ApiModel):
-    """A confirmed violation: a container or process uses a shared GPU beyond its grant. Figures of the first reading."""
+    """A confirmed violation: somebody uses a shared GPU beyond the grant. Figures are of the first reading."""
 
     uuid: Uuid
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     reason: str = Field(
         max_length=64,
-        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, EditsNotApplied or NoGrant; also an event's.",
+        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, CdiEditsMissing or NoGrant; also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)
@@ -167,8 +167,8 @@ class GpuNodeStatus(ApiModel):
     cuda_version: str = Field(default="", max_length=16)
     client_ceiling: int = Field(default=48, ge=0, description="MPS contexts that the driver takes on one GPU.")
     agent_version: str = Field(default="", max_length=64)
-    compute_modes: ComputeModes = Field(
-        default=ComputeModes.MANAGE,
+    compute_mode_policy: ComputeModePolicy = Field(
+        default=ComputeModePolicy.MANAGE,
         description="Manage: the agent sets ExclusiveProcess on the GPUs that are shared and restores what it found. "
         "Leave: it sets none; the condition GpusExclusive says whether processes can use those GPUs without MPS.",
     )

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeModes
+from gpushare.api.gpunode import ComputeModePolicy
 
 LOG = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--compute-mode",
-        type=ComputeModes,
-        choices=tuple(ComputeModes),
-        default=ComputeModes.MANAGE,
+        type=ComputeModePolicy,
+        choices=tuple(ComputeModePolicy),
+        default=ComputeModePolicy.MANAGE,
         help="Manage (default): the agent sets shared GPUs to EXCLUSIVE_PROCESS; Leave: it sets no compute mode",
     )
     parser.add_argument("--driver-root", default="/", help="directory of the NVIDIA driver on the host; default: /")
@@ -81,7 +81,7 @@ async def _main(args: argparse.Namespace) -> None:
         kubelet_dir=args.kubelet_dir,
         cdi_dir=args.cdi_dir,
         cdi=args.cdi,
-        compute_modes=args.compute_mode,
+        compute_mode_policy=args.compute_mode,
         driver_root=args.driver_root,
         driver_mount=args.driver_mount,
         probe_port=args.probe_port,

@@ -184,7 +184,7 @@ def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assi
             moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
         elif new and old and new.draining and not old.draining:
             moved.setdefault((new.share, EventReason.GPU_DRAINING), []).append(uuid)
-        if new and new.end_clients and not (old and old.end_clients):
+        if new and new.terminate_clients and not (old and old.terminate_clients):
             moved.setdefault((new.share, EventReason.MAX_WAIT_EXPIRED), []).append(uuid)
     for (share, reason), uuids in sorted(moved.items()):
         kind: Literal["Normal", "Warning"] = "Warning" if reason is EventReason.MAX_WAIT_EXPIRED else "Normal"

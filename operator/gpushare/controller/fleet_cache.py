@@ -32,7 +32,7 @@ GPU_NODE_STATUS = (
     "observedGeneration",
     "simulated",
     "clientCeiling",
-    "computeModes",
+    "computeModePolicy",
     "gpus",
     "daemons",
     "holders",

@@ -115,7 +115,7 @@ def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
         uuid=record.uuid,
         share=owner,
         paused=node in rollout.paused,
-        end_clients=node in rollout.expired,
+        terminate_clients=node in rollout.expired,
         waiting_since=None if begun is None else format_timestamp(begun),
     )
 
@@ -129,7 +129,7 @@ def _leaving(record: GpuRecord, holder: GpuShare | None, now: datetime) -> Assig
         uuid=record.uuid,
         share=record.holder,
         draining=True,
-        end_clients=bool(record.slots) and end is not None and end <= now,
+        terminate_clients=bool(record.slots) and end is not None and end <= now,
         waiting_since=format_timestamp(begun),
     )
 

@@ -27,7 +27,7 @@ SEVERITY = (
     DaemonReason.CONTROL_TIMEOUT,
     DaemonReason.SUPERVISOR_SILENT,
     DaemonReason.FAULTED,
-    DaemonReason.SERVER_LET_GO,
+    DaemonReason.SERVER_CONTEXT_LOST,
     DaemonReason.SERVER_NOT_ACTIVE,
     DaemonReason.LIMITS_NOT_IN_FORCE,
     DaemonReason.STOPPING,
@@ -89,14 +89,14 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     desired = summary.share.process_limits
-    pending = [record for record in summary.kept if record.daemon is None or record.daemon.in_force != desired]
+    pending = [record for record in summary.kept if record.daemon is None or record.daemon.current_limits != desired]
     if not pending and (found := exceeded(summary)):
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
     if not pending:
         message = f"{_limits(desired)} on {_on_nodes(summary.kept)}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
     first = pending[0]
-    now = _limits(first.daemon.in_force) if first.daemon and first.daemon.in_force else "nothing"
+    now = _limits(first.daemon.current_limits) if first.daemon and first.daemon.current_limits else "nothing"
     message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(summary.kept)} wait"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
 
@@ -120,7 +120,9 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
         message = (
             f"{_count(slots, 'slot')} on {_on_nodes(occupied)} {verb} held; waiting for {awaited(occupied)} to end"
         )
-        expired = [record for record in occupied if record.assignment is not None and record.assignment.end_clients]
+        expired = [
+            record for record in occupied if record.assignment is not None and record.assignment.terminate_clients
+        ]
         if expired:
             message += f"; maxWait is over, so CUDA clients on {_on_nodes(expired)} are ended: delete pods that stay"
         return _verdict(ConditionType.READY, False, ShareReason.DRAINING, message)
@@ -138,7 +140,7 @@ def _problems(summary: ShareSummary) -> list[str]:
     """One sentence per reason. What perNode leaves out is intended, so it is no problem."""
     groups: dict[GpuReason, list[str]] = {}
     for refusal in summary.refused:
-        if refusal.reason is not GpuReason.OVER_PER_NODE:
+        if refusal.reason is not GpuReason.PER_NODE_REACHED:
             groups.setdefault(refusal.reason, []).append(refusal.message)
     return [f"{len(messages)} {reason}: {messages[0]}" for reason, messages in sorted(groups.items())]
 

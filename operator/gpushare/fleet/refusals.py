@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api.conditions import GpuReason
-from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.fleet.model import NodeView
@@ -122,7 +122,7 @@ def foreign_compute_mode(candidate: Candidate) -> str | None:
     gpu, gpu_node = candidate.gpu, candidate.node.gpu_node
     if gpu.compute_mode is ComputeMode.DEFAULT or gpu.original_compute_mode is not None:
         return None
-    left = gpu_node is not None and gpu_node.status.compute_modes is ComputeModes.LEAVE
+    left = gpu_node is not None and gpu_node.status.compute_mode_policy is ComputeModePolicy.LEAVE
     if left and gpu.compute_mode is not ComputeMode.PROHIBITED:
         return None
     return f"{candidate} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
@@ -195,7 +195,7 @@ def held_by_share(candidate: Candidate) -> str | None:
     return f'{candidate} belongs to GpuShare "{candidate.holder}"'
 
 
-def over_per_node(candidate: Candidate) -> str | None:
+def per_node_reached(candidate: Candidate) -> str | None:
     per_node = candidate.share.spec.gpus.per_node
     if per_node is None or candidate.taken < per_node:
         return None
@@ -217,7 +217,7 @@ CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.CLIENT_CEILING, client_ceiling),
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
     (GpuReason.HELD_BY_SHARE, held_by_share),
-    (GpuReason.OVER_PER_NODE, over_per_node),
+    (GpuReason.PER_NODE_REACHED, per_node_reached),
 )
 """All rules, in the order in which they are reported."""
 
@@ -226,7 +226,7 @@ SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.CLIENT_CEILING, client_ceiling),
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
 )
-"""over_per_node is not among them: it decides between GPUs, not about one."""
+"""per_node_reached is not among them: it decides between GPUs, not about one."""
 
 
 def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:

@@ -240,7 +240,7 @@ def _withdrawn(record: GpuRecord) -> bool:
 
 
 def _ending(record: GpuRecord) -> bool:
-    return record.assignment is not None and record.assignment.end_clients
+    return record.assignment is not None and record.assignment.terminate_clients
 
 
 def _left(record: GpuRecord) -> bool:

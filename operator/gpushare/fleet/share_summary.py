@@ -16,7 +16,7 @@ from gpushare.api.gpushare import (
 from gpushare.fleet.assign import Owners, deliverable, selects
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import SPEC_RULES, Candidate, Refusal, first_refusal, over_per_node
+from gpushare.fleet.refusals import SPEC_RULES, Candidate, Refusal, first_refusal, per_node_reached
 from gpushare.fleet.rollout import Rollout
 
 MESSAGE_LENGTH = 1024
@@ -105,7 +105,7 @@ def _add_node(
 def _refuse(summary: ShareSummary, candidate: Candidate) -> None:
     """A GPU that leaves the share is judged by the share's spec alone; any other by the whole chain."""
     if candidate.holder == summary.share.name:
-        refusal = first_refusal(candidate, (*SPEC_RULES, (GpuReason.OVER_PER_NODE, over_per_node)))
+        refusal = first_refusal(candidate, (*SPEC_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)))
     else:
         refusal = first_refusal(candidate)
     if refusal is None:

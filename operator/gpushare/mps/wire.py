@@ -16,7 +16,7 @@ FRESH_SECONDS = 10.0
 """Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
 
 
-class DaemonWanted(ApiModel):
+class DesiredDaemon(ApiModel):
     """daemon.json, written by the agent."""
 
     version: Literal[1] = 1

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gpushare.admission.server import WebhookSettings, serve
-from gpushare.controller.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.kube.client import GPU_SHARES, NAMESPACES, SECRETS
 from tests.unit.admission.test_app import POD, review
 from tests.unit.fake_kube import FakeKube

@@ -22,13 +22,13 @@ from gpushare.agent.settings import AgentSettings, Intervals
 from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeModes
+from gpushare.api.gpunode import ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
 from gpushare.kube.events import Event
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuProcess
 
 SHARE: Object = {
@@ -211,7 +211,7 @@ class FakeNode:
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, modes: ComputeModes = ComputeModes.MANAGE) -> None:
+    def start(self, modes: ComputeModePolicy = ComputeModePolicy.MANAGE) -> None:
         intervals = Intervals(
             tick=0.1, gpus=0.2, kubelet=0.2, observe=0.3, status=0.5, clear=1.0, brief=self.brief_seconds
         )
@@ -222,7 +222,7 @@ class FakeNode:
             kubelet_dir=self.root.parent / "kubelet",
             cdi_dir=self.cdi,
             simulation_dir="/sim",
-            compute_modes=modes,
+            compute_mode_policy=modes,
             intervals=intervals,
         )
         kubelet, control = self.kubelet, lambda _: self.daemons
@@ -245,12 +245,12 @@ class FakeNode:
     async def mps(self) -> None:
         while True:
             for path in self.root.glob("GPU-*/daemon.json"):
-                wanted = read_model(path, DaemonWanted).value
+                wanted = read_model(path, DesiredDaemon).value
                 if self.supervised and wanted is not None:
                     self._supervise(wanted)
             await asyncio.sleep(0.02)
 
-    def _supervise(self, wanted: DaemonWanted) -> None:
+    def _supervise(self, wanted: DesiredDaemon) -> None:
         directory, pid = gpu_dir(self.root, wanted.uuid), 1000 + int(wanted.uuid[-1])
         if wanted.stop:
             self.nvml.servers.pop(wanted.uuid, None)
@@ -319,7 +319,7 @@ class FakeNode:
         await self.until(lambda: len(self.kubelet.ids()) == 4)
 
 
-def read_wanted(node: FakeNode) -> DaemonWanted:
-    wanted = read_model(gpu_dir(node.root, "GPU-0").wanted, DaemonWanted).value
+def read_wanted(node: FakeNode) -> DesiredDaemon:
+    wanted = read_model(gpu_dir(node.root, "GPU-0").wanted, DesiredDaemon).value
     assert wanted is not None
     return wanted

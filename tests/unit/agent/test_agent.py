@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.status.meters import NodeMeters
-from gpushare.api.gpunode import ComputeMode, ComputeModes
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
@@ -66,7 +66,7 @@ async def test_a_server_that_let_go_closes_the_gate_and_withdraws_free_slots_alo
     node.nvml.servers["GPU-0"] = 4711
     await node.until(lambda: node.gates() == [])
     await node.until(lambda: node.kubelet.ids() == ["GPU-0::2"])
-    await node.until(lambda: node.daemon()["reason"] == "ServerLetGo")
+    await node.until(lambda: node.daemon()["reason"] == "ServerContextLost")
 
 
 async def test_changed_limits_of_the_share_reach_daemon_json(node: FakeNode) -> None:
@@ -110,7 +110,7 @@ async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(node: FakeNod
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
     await node.read()
     since = "2026-01-01T00:00:00Z"
-    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "endClients": True, "waitingSince": since})
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "terminateClients": True, "waitingSince": since})
     await node.until(lambda: node.gates() == [])
     assert await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
     await node.until(lambda: node.daemon()["reason"] == "Stopping")
@@ -130,10 +130,10 @@ async def test_a_released_gpu_is_given_back_as_it_was_found(node: FakeNode) -> N
 
 async def test_with_compute_modes_left_it_takes_and_gives_back_gpus_without_touching_any(node: FakeNode) -> None:
     await node.stop()
-    node.start(ComputeModes.LEAVE)
+    node.start(ComputeModePolicy.LEAVE)
     await node.serving()
     await node.until(lambda: node.daemon().get("ready"))
-    assert node.status()["computeModes"] == "Leave"
+    assert node.status()["computeModePolicy"] == "Leave"
     (exclusive,) = [it for it in node.status()["conditions"] if it["type"] == "GpusExclusive"]
     assert (exclusive["status"], exclusive["reason"]) == ("False", "ComputeModeLeft")
     node.kube.assign()
@@ -144,7 +144,7 @@ async def test_with_compute_modes_left_it_takes_and_gives_back_gpus_without_touc
 async def test_with_compute_modes_left_it_restores_those_that_an_earlier_agent_changed(node: FakeNode) -> None:
     await node.serving()
     await node.stop()
-    node.start(ComputeModes.LEAVE)
+    node.start(ComputeModePolicy.LEAVE)
     await node.until(lambda: node.state.unready() is None)
     node.kube.assign()
     await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())

@@ -95,11 +95,11 @@ async def test_a_container_started_without_its_mounts_is_an_event_of_its_pod_and
     await node.until(lambda: findings(node), 15)
     (finding,) = findings(node)
     assert (finding["reason"], finding["pod"], finding["container"], finding["pid"]) == (
-        "EditsNotApplied", "pod", "app", 4711,
+        "CdiEditsMissing", "pod", "app", 4711,
     )  # fmt: skip
-    assert (within_grants(node)["status"], within_grants(node)["reason"]) == ("False", "EditsNotApplied")
+    assert (within_grants(node)["status"], within_grants(node)["reason"]) == ("False", "CdiEditsMissing")
     assert {(event.reason, event.regarding["name"]) for event in node.recorder.events} == {
-        (EventReason.EDITS_NOT_APPLIED, "pod")
+        (EventReason.CDI_EDITS_MISSING, "pod")
     }
     assert node.daemons.asked == []
     node.kube.put(PODS, {**STRANDED, "status": {}})

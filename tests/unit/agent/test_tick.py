@@ -78,7 +78,7 @@ async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_sl
     await node.until(lambda: node.gates() == [])
     await node.until(lambda: node.daemon()["ready"] is False)
     assert len(node.kubelet.ids()) == 4
-    assert "ServerLetGo" in await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+    assert "ServerContextLost" in await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
 
 
 async def test_once_a_server_is_gone_for_longer_its_free_slots_are_withdrawn(node: FakeNode) -> None:

@@ -53,8 +53,8 @@ def daemon(**fields: Any) -> dict[str, Any]:
         "share": "a",
         "ready": True,
         "reason": "Ready",
-        "wanted": limits,
-        "inForce": limits,
+        "desiredLimits": limits,
+        "currentLimits": limits,
     } | fields
 
 
@@ -188,7 +188,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
     status = kube.live(GPU_SHARES, "a")["status"]
     old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
     kube.put(GPU_SHARES, kube.live(GPU_SHARES, "a") | {"status": status | {"conditions": old}})
-    await report(kube, reconciler, daemons=[daemon(inForce=None)])
+    await report(kube, reconciler, daemons=[daemon(currentLimits=None)])
     await reconciler.once()
     times = {item["type"]: item["lastTransitionTime"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert times["Ready"] == "2020-01-01T00:00:00Z", "still False, though for another reason"

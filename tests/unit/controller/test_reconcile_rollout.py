@@ -32,7 +32,14 @@ class Rolling:
     async def report(self, drained: bool = False, held: bool = False) -> None:
         node = self.kube.live(GPU_NODES, "n1")
         limits = {"threads": 100, "memoryMib": 16384, "priority": 0}
-        daemon = {"uuid": "GPU-1", "share": "a", "ready": True, "wanted": limits, "inForce": limits, "serverPid": 7}
+        daemon = {
+            "uuid": "GPU-1",
+            "share": "a",
+            "ready": True,
+            "desiredLimits": limits,
+            "currentLimits": limits,
+            "serverPid": 7,
+        }
         holders = [{"uuid": "GPU-1", "share": "a", "slots": [0], "pods": ["ml/x"]}] if held else []
         status = {"daemons": [daemon | {"drained": drained}], "holders": holders}
         status |= {"observedGeneration": node["metadata"]["generation"]}
@@ -92,5 +99,5 @@ async def test_maxwait_counts_on_through_a_restart_of_the_operator(rolling: Roll
     assert again == pytest.approx(60)
     rolling.now += timedelta(minutes=1)
     await rolling.again()
-    assert rolling.assignment()["endClients"]
+    assert rolling.assignment()["terminateClients"]
     assert "MaxWaitExpired" in [event["reason"] for event in rolling.kube.events]

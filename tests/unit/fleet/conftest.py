@@ -58,8 +58,8 @@ class Make:
             "share": share,
             "ready": True,
             "reason": "Ready",
-            "wanted": LIMITS,
-            "in_force": LIMITS,
+            "desiredLimits": LIMITS,
+            "current_limits": LIMITS,
         }
         return DaemonStatus.model_validate(values | fields)
 

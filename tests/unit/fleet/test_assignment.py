@@ -66,7 +66,7 @@ def test_per_node_prefers_what_is_ours_already_to_a_lower_index(make: Any) -> No
 
 def test_what_per_node_leaves_out_is_listed_but_no_trouble(make: Any) -> None:
     decided = make.plan(make.share(gpus={"perNode": 1}), make.node(gpus=2))
-    assert decided.reports["a"].counts.unavailable[0].reason == "OverPerNode"
+    assert decided.reports["a"].counts.unavailable[0].reason == "PerNodeReached"
     assert make.told(decided)["GpusAssigned"].reason == "Assigned"
 
 

@@ -97,7 +97,7 @@ def test_taken_all_the_same(make: Any, node: dict[str, Any]) -> None:
 def test_where_the_administrator_keeps_compute_modes_any_that_mps_can_live_with_is_taken(
     make: Any, mode: ComputeMode, taken: bool
 ) -> None:
-    node = make.node(gpus=[make.gpu(0, compute_mode=mode)], status={"computeModes": "Leave"})
+    node = make.node(gpus=[make.gpu(0, compute_mode=mode)], status={"computeModePolicy": "Leave"})
     assert bool(make.plan(make.share(), node).assignments["n1"]) is taken
 
 

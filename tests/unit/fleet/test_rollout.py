@@ -79,7 +79,7 @@ def fleet(make: Any) -> Fleet:
 
 
 WITHDRAWN = {"assignment": assigned(paused=True, waiting_since=STAMP), "daemon": {"drained": True}}
-EXPIRED = assigned(paused=True, end_clients=True, waiting_since=HOUR_AGO)
+EXPIRED = assigned(paused=True, terminate_clients=True, waiting_since=HOUR_AGO)
 STEPS: dict[str, tuple[dict[str, Any], dict[str, Any], Assignment, bool]] = {
     "a busy GPU goes on taking pods while its outdated daemon waits": (
         {"held": True}, {}, assigned(waiting_since=STAMP), False),
@@ -233,7 +233,7 @@ def test_waiting_for_clients_leaves_the_share_ready(fleet: Fleet) -> None:
 @given(data=st.data())
 def test_whatever_the_fleet_nobody_is_replaced_who_may_have_clients(make: Any, data: st.DataObject) -> None:
     fleet = Fleet(make)
-    flags = st.fixed_dictionaries({"paused": st.booleans(), "end_clients": st.booleans()})
+    flags = st.fixed_dictionaries({"paused": st.booleans(), "terminate_clients": st.booleans()})
     for number in range(data.draw(st.integers(1, 5))):
         name = f"n{number}"
         template = data.draw(st.sampled_from(["old", "new"]))
@@ -258,9 +258,9 @@ def test_whatever_the_fleet_nobody_is_replaced_who_may_have_clients(make: Any, d
         (item,) = node.spec.assignments or ()
         confirmed = item.paused and node.status.observed_generation >= node.metadata.generation
         drained = node.status.daemons[0].drained and not node.status.holders
-        assert not gone.running or (confirmed and (drained or (max_wait == "1h" and item.end_clients)))
+        assert not gone.running or (confirmed and (drained or (max_wait == "1h" and item.terminate_clients)))
     for name, (item,) in decided.assignments.items():
-        assert not item.end_clients or (max_wait == "1h" and item.paused), name
+        assert not item.terminate_clients or (max_wait == "1h" and item.paused), name
     before = {node.name: (node.gpu_node.spec.assignments or [])[0].paused for node, _ in fleet.parts if node.gpu_node}
     going = {pod.node for _, pod in fleet.parts if pod is not None and pod.deleting}
     begun = {name for name, (item,) in decided.assignments.items() if item.paused and not before[name]}

@@ -7,21 +7,21 @@ import pytest
 
 from gpushare.api.gpunode import Limits
 from gpushare.mps.files import MAX_BYTES, read_model, write_model, write_text
-from gpushare.mps.wire import DaemonWanted
+from gpushare.mps.wire import DesiredDaemon
 
-WANTED = DaemonWanted(uuid="GPU-1", share="inference", limits=Limits(threads=50, memory_mib=16384))
+WANTED = DesiredDaemon(uuid="GPU-1", share="inference", limits=Limits(threads=50, memory_mib=16384))
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "daemon.json"
     write_model(path, WANTED, mode=0o640)
-    assert read_model(path, DaemonWanted).value == WANTED
+    assert read_model(path, DesiredDaemon).value == WANTED
     assert path.stat().st_mode & 0o777 == 0o640
     assert '"memoryMib":16384' in path.read_text()
 
 
 def test_an_absent_file_is_told_from_a_bad_one(tmp_path: Path) -> None:
-    read = read_model(tmp_path / "daemon.json", DaemonWanted)
+    read = read_model(tmp_path / "daemon.json", DesiredDaemon)
     assert read.value is None
     assert read.absent
     assert "is not there" in read.reason
@@ -42,7 +42,7 @@ def test_an_absent_file_is_told_from_a_bad_one(tmp_path: Path) -> None:
 def test_garbage_reads_as_no_value_with_a_reason(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "daemon.json"
     path.write_text(content)
-    read = read_model(path, DaemonWanted)
+    read = read_model(path, DesiredDaemon)
     assert read.value is None
     assert not read.absent
     assert reason in read.reason
@@ -50,13 +50,13 @@ def test_garbage_reads_as_no_value_with_a_reason(tmp_path: Path, content: str, r
 
 def test_a_directory_in_the_file_s_place_reads_as_no_value(tmp_path: Path) -> None:
     (tmp_path / "daemon.json").mkdir()
-    assert "cannot be read" in read_model(tmp_path / "daemon.json", DaemonWanted).reason
+    assert "cannot be read" in read_model(tmp_path / "daemon.json", DesiredDaemon).reason
 
 
 def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "daemon.json"
     path.write_text(WANTED.model_dump_json(by_alias=True).replace("{", '{"later": [1], ', 1))
-    assert read_model(path, DaemonWanted).value == WANTED
+    assert read_model(path, DesiredDaemon).value == WANTED
 
 
 def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path: Path) -> None:
@@ -81,5 +81,5 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     while not done.is_set():
-        assert read_model(path, DaemonWanted).value is not None
+        assert read_model(path, DesiredDaemon).value is not None
     writer.join()

@@ -45,4 +45,4 @@ def _events(slot: Slot, holders: frozenset[ContainerName], pods: Mapping[tuple[s
     for pod in sorted({holder[:2] for holder in holders}):
         regarding = reference(pods[pod], "v1", "Pod")
         subject = names.slot_id(uuid, number)
-        yield Event(regarding, "Warning", EventReason.SLOT_GIVEN_TWICE, "Observe", note, subject)
+        yield Event(regarding, "Warning", EventReason.DUPLICATE_ALLOCATION, "Observe", note, subject)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from gpushare.api.gpunode import Assignment, Limits, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.mps.wire import DaemonWanted
+from gpushare.mps.wire import DesiredDaemon
 
 
 class GpuStage(StrEnum):
@@ -36,7 +36,7 @@ class GpuPlan:
 
 def plan(
     assignments: Collection[Assignment] | None,
-    on_disk: Mapping[Uuid, DaemonWanted],
+    on_disk: Mapping[Uuid, DesiredDaemon],
     shares: Mapping[ShareName, GpuShare],
     drained: Collection[Uuid],
 ) -> dict[Uuid, GpuPlan]:
@@ -48,7 +48,7 @@ def plan(
         if desired is not None:
             stage = _stage_on_disk(desired, item, known=assignments is not None, drained=uuid in drained)
             limits = _limits(desired, shares.get(desired.share))
-            ends = item is not None and item.share == desired.share and item.end_clients
+            ends = item is not None and item.share == desired.share and item.terminate_clients
             plans[uuid] = GpuPlan(uuid, desired.share, stage, limits, ends)
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
@@ -57,7 +57,7 @@ def plan(
     return plans
 
 
-def _stage_on_disk(desired: DaemonWanted, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
+def _stage_on_disk(desired: DesiredDaemon, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
     if desired.stop:
         return GpuStage.STOP
     if not known:
@@ -67,6 +67,6 @@ def _stage_on_disk(desired: DaemonWanted, item: Assignment | None, *, known: boo
     return GpuStage.DRAIN if item.draining or item.paused else GpuStage.SERVE
 
 
-def _limits(desired: DaemonWanted, share: GpuShare | None) -> Limits:
+def _limits(desired: DesiredDaemon, share: GpuShare | None) -> Limits:
     """A GPU whose share is unknown, or that is being given back, keeps its limits."""
     return desired.limits if share is None or desired.stop else share.process_limits

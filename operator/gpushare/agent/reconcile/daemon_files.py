@@ -7,7 +7,7 @@ from pathlib import Path
 from gpushare.api.gpunode import ComputeMode, Uuid
 from gpushare.mps.files import read_model, write_model, write_text
 from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 
 LOG = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ class DaemonFiles:
     """One taken GPU. `written_at`: daemon.json's mtime, seconds since the epoch."""
 
     directory: GpuDir
-    wanted: DaemonWanted
+    wanted: DesiredDaemon
     state: DaemonState | None
     client_control: bool
     original_mode: ComputeMode | None
@@ -32,7 +32,7 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
     """Every GPU that has a readable daemon.json; an unreadable one is logged and left out."""
     found = {}
     for directory in gpu_dirs(root):
-        wanted = read_model(directory.wanted, DaemonWanted)
+        wanted = read_model(directory.wanted, DesiredDaemon)
         if wanted.value is None and not wanted.absent:
             LOG.warning("GPU directory ignored: %s", wanted.reason)
         if wanted.value is not None:
@@ -55,7 +55,7 @@ def prepare(directory: GpuDir) -> None:
         path.chmod(mode)  # mkdir's own mode is cut by the umask
 
 
-def write_wanted(directory: GpuDir, wanted: DaemonWanted) -> None:
+def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:
     write_model(directory.wanted, wanted)
 
 

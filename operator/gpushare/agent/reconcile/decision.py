@@ -19,7 +19,7 @@ from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
 from gpushare.agent.reconcile.slots import GpuOffer, offer_of
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Assignment, ComputeModes, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, ComputeModePolicy, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 
 SCHEDULER_SECONDS = 5.0
@@ -56,7 +56,7 @@ class DecisionInput:
     """Since when the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
-    modes: ComputeModes = ComputeModes.MANAGE
+    modes: ComputeModePolicy = ComputeModePolicy.MANAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.api.gpunode import ComputeMode, ComputeModes, ForeignHolder, Uuid
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, ForeignHolder, Uuid
 from gpushare.mps.layout import GpuDir, gpu_dir
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError
 
 LOG = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Lifecycle:
         clock: Callable[[], float],
         changed: Callable[[], None],
         proc: Path = Path("/proc"),
-        modes: ComputeModes = ComputeModes.MANAGE,
+        modes: ComputeModePolicy = ComputeModePolicy.MANAGE,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `changed`: called when an action has ended."""
         self.notes: dict[Uuid, str] = {}
@@ -96,7 +96,7 @@ class Lifecycle:
         self._clock = clock
         self._changed = changed
         self._proc = proc
-        self._manages_modes = modes is ComputeModes.MANAGE
+        self._manages_modes = modes is ComputeModePolicy.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
 
@@ -134,10 +134,10 @@ class Lifecycle:
             holder = foreign[0]
             self.notes[planned.uuid] = f"pod {holder.namespace}/{holder.pod} of this node holds {holder.resource}"
         else:
-            desired = DaemonWanted(uuid=planned.uuid, share=planned.share, limits=planned.limits)
+            desired = DesiredDaemon(uuid=planned.uuid, share=planned.share, limits=planned.limits)
             self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
 
-    async def _take_now(self, desired: DaemonWanted) -> None:
+    async def _take_now(self, desired: DesiredDaemon) -> None:
         directory = gpu_dir(self._root, desired.uuid)
         daemon_files.prepare(directory)
         if self._manages_modes:

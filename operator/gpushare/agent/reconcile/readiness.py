@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModes
-from gpushare.mps.wire import FRESH_SECONDS, DaemonState, DaemonWanted
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
+from gpushare.mps.wire import FRESH_SECONDS, DaemonState, DesiredDaemon
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessInput:
     """Everything that readiness depends on. `now` and times are CLOCK_BOOTTIME seconds of this boot."""
 
-    wanted: DaemonWanted
+    wanted: DesiredDaemon
     state: DaemonState | None
     view: GpuView | None
     client_control: bool
@@ -26,7 +26,7 @@ class ReadinessInput:
     server_since: float
     """When this agent first read the current server_pid."""
     now: float
-    modes: ComputeModes = ComputeModes.MANAGE
+    modes: ComputeModePolicy = ComputeModePolicy.MANAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _reported_ready(_: ReadinessInput, state: DaemonState, __: GpuView) -> Readi
 
 
 def _exclusive(evidence: ReadinessInput, _: DaemonState, view: GpuView) -> Readiness | None:
-    if evidence.modes is ComputeModes.LEAVE or view.mode is ComputeMode.EXCLUSIVE_PROCESS:
+    if evidence.modes is ComputeModePolicy.LEAVE or view.mode is ComputeMode.EXCLUSIVE_PROCESS:
         return None
     return Readiness(DaemonReason.STARTING, f"compute mode is {view.mode.value}, not yet ExclusiveProcess")
 
@@ -121,7 +121,7 @@ def _seen_by_nvml(evidence: ReadinessInput, state: DaemonState, view: GpuView) -
         return Readiness(DaemonReason.SERVER_NOT_ACTIVE, "NVML has stopped answering") if stale else None
     if view.seen_at < evidence.server_since:
         return Readiness(DaemonReason.STARTING, f"waiting for NVML to show server {state.server_pid}")
-    return Readiness(DaemonReason.SERVER_LET_GO, f"NVML shows no context of server {state.server_pid} on the GPU")
+    return Readiness(DaemonReason.SERVER_CONTEXT_LOST, f"NVML shows no context of server {state.server_pid} on the GPU")
 
 
 def _linked(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness | None:

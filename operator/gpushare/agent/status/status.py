@@ -18,7 +18,7 @@ from gpushare.api.gpunode import (
     MAX_PODS,
     Assignment,
     ComputeMode,
-    ComputeModes,
+    ComputeModePolicy,
     DaemonStatus,
     Finding,
     ForeignHolder,
@@ -26,7 +26,6 @@ from gpushare.api.gpunode import (
     Gpu,
     GpuNodeStatus,
     Holder,
-    Limits,
     ShareName,
     Uuid,
 )
@@ -81,7 +80,7 @@ class NodeFacts:
     kubelet_error: str = ""
     now: str = ""
     """RFC 3339, for conditions that change."""
-    modes: ComputeModes = ComputeModes.MANAGE
+    modes: ComputeModePolicy = ComputeModePolicy.MANAGE
 
 
 def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
@@ -94,7 +93,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         cuda_version=facts.driver.cuda_version if facts.driver else "",
         client_ceiling=facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
         agent_version=facts.agent_version,
-        compute_modes=facts.modes,
+        compute_mode_policy=facts.modes,
         gpus=[
             _gpu(view, facts, servers)
             for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
@@ -114,7 +113,7 @@ def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
 
     def essence(status: GpuNodeStatus) -> object:
         return (
-            [(item.uuid, item.share, item.ready, item.drained, item.wanted) for item in status.daemons],
+            [(item.uuid, item.share, item.ready, item.drained, item.desired_limits) for item in status.daemons],
             [(item.uuid, item.lost) for item in status.gpus],
             status.foreign_holders,
         )
@@ -131,7 +130,7 @@ def what_waits(assignments: Iterable[Assignment], pods: PodNames) -> str:
 def _waiting_sentence(item: Assignment, pods: Collection[str]) -> str:
     change = "to leave it" if item.draining else "for a new MPS pod"
     reason = f"for {name_pods(pods)}" if pods else "for no pod any more: the change is being made"
-    end = "; maxWait is over, so its clients are being ended" if item.end_clients else ""
+    end = "; maxWait is over, so its clients are being ended" if item.terminate_clients else ""
     return f"GPU {item.uuid} of GpuShare {item.share} waits {change} since {item.waiting_since}, {reason}{end}"
 
 
@@ -199,8 +198,8 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
         ready=item.readiness.ready,
         reason=reason.value,
         message=(item.note or item.readiness.message)[:1024],
-        wanted=limits or Limits(threads=1, memory_mib=1),
-        in_force=state.in_force if state else None,
+        desired_limits=limits,
+        current_limits=state.in_force if state else None,
         server_pid=state.server_pid if state else None,
         restarts=state.restarts if state else 0,
         drained=item.drained,
@@ -237,7 +236,7 @@ def _within_grants(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     """Only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
-    if facts.modes is ComputeModes.MANAGE:
+    if facts.modes is ComputeModePolicy.MANAGE:
         return []
     shared = {item.plan.uuid for item in facts.gpus}
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)

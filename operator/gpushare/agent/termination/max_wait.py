@@ -1,8 +1,8 @@
 """Terminates the clients that a change no longer waits for, once their share's `maxWait` is over.
 
-Guarantees: only clients of a GPU whose assignment says `endClients` are terminated, each once, through the GPU's MPS
-daemon, so nobody else on the node is affected; events on their pods say so before and after; a hanging GPU holds up no
-other. Does not end pods: a container that goes on, or that is started again, keeps its slot.
+Guarantees: only clients of a GPU whose assignment says `terminateClients` are terminated, each once, through the GPU's
+MPS daemon, so nobody else on the node is affected; events on their pods say so before and after; a hanging GPU holds up
+no other. Does not end pods: a container that goes on, or that is started again, keeps its slot.
 """
 
 import asyncio

@@ -77,7 +77,7 @@ class Judgement:
 
 def violations(reading: Reading) -> list[Violation]:
     credible = sum(usage.memory_mib for usage in reading.usages) <= reading.gpu_memory_mib
-    unreached = [Violation(EventReason.EDITS_NOT_APPLIED, usage, 0, 0) for usage in reading.without_mounts]
+    unreached = [Violation(EventReason.CDI_EDITS_MISSING, usage, 0, 0) for usage in reading.without_mounts]
     return [violation for usage in reading.usages for violation in _judge(usage, reading, credible)] + unreached
 
 
@@ -98,7 +98,7 @@ def message(violation: Violation) -> str:
                 f"{who} uses {violation.observed} MiB on {gpu} past MPS (PID {listed}), its grant is 0 MiB: no limit "
                 "binds it, and while it runs an MPS server may fail to start"
             )
-        case EventReason.EDITS_NOT_APPLIED:
+        case EventReason.CDI_EDITS_MISSING:
             return (
                 f"{who} holds a slot of {gpu}, but was started without the mounts that go with it, so it cannot reach "
                 f"MPS and uses {violation.observed} MiB past it: is CDI off in the node's container runtime?"
@@ -132,7 +132,7 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
     if not usage.slot:
         return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib)
     if all(process.unmounted for process in usage.processes):
-        return Violation(EventReason.EDITS_NOT_APPLIED, usage, 0, usage.memory_mib)
+        return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib)
     same = [it for it in reading.usages if it.mps and (it.pod_uid, it.container) == (usage.pod_uid, usage.container)]
     beside = tuple(process for it in same for process in _living(it))
     to_end = _newest_first(usage.processes)

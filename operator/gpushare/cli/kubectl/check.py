@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeMode, ComputeModes, Gpu, GpuNode
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
 from gpushare.cli.kubectl.report import Report, Section
 from gpushare.controller.resync import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
@@ -197,14 +197,14 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
             yield CheckResult(Level.FAIL, where, f"GPU {gpu.uuid} is lost")
         elif gpu.mig_enabled:
             yield CheckResult(Level.WARN, where, f"GPU {gpu.uuid} is in MIG mode and cannot be shared")
-        elif _in_foreign_mode(gpu, gpu_node.status.compute_modes):
+        elif _in_foreign_mode(gpu, gpu_node.status.compute_mode_policy):
             message = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, which gpushare did not set"
             yield CheckResult(Level.WARN, where, f"{message}: nvidia-smi -c DEFAULT makes it usable")
 
 
-def _in_foreign_mode(gpu: Gpu, modes: ComputeModes) -> bool:
+def _in_foreign_mode(gpu: Gpu, modes: ComputeModePolicy) -> bool:
     """The operator's own rule: with Leave the administrator sets modes, but Prohibited refuses MPS too."""
-    if modes is ComputeModes.LEAVE:
+    if modes is ComputeModePolicy.LEAVE:
         return gpu.compute_mode is ComputeMode.PROHIBITED
     return gpu.compute_mode is not ComputeMode.DEFAULT and gpu.original_compute_mode is None
 

@@ -144,7 +144,7 @@ def _holds_gpu(observed: DaemonObservation) -> Decision | None:
     if observed.server is None or observed.server.pid in observed.gpu_use.pids:
         return None
     message = f"server {observed.server.pid} is ACTIVE, but NVML shows no context of it"
-    return _replace_idle(observed, DaemonReason.SERVER_LET_GO, message)
+    return _replace_idle(observed, DaemonReason.SERVER_CONTEXT_LOST, message)
 
 
 def _server_limits_in_force(observed: DaemonObservation) -> Decision | None:

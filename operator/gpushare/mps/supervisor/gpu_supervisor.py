@@ -25,12 +25,12 @@ from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, dec
 from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.observation import DaemonObservation
 from gpushare.mps.supervisor.state import SupervisorState
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
-FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_LET_GO)
+FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_CONTEXT_LOST)
 MAX_FAULTED_CLIENTS = 64
 """More than any driver accepts on one GPU."""
 
@@ -63,7 +63,7 @@ class GpuSupervisor:
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
         self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log, reread_seconds)
         self._state = SupervisorState()
-        self._desired: DaemonWanted | None = None
+        self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
 
     def wake(self) -> None:
@@ -96,7 +96,7 @@ class GpuSupervisor:
 
     def _limits(self) -> Limits | None:
         """The limits of daemon.json; None if this share's daemon has to end. An unreadable file changes nothing."""
-        read = read_model(self._gpu.wanted, DaemonWanted)
+        read = read_model(self._gpu.wanted, DesiredDaemon)
         if read.value is not None or read.absent:
             self._desired = read.value
         else:

@@ -14,7 +14,7 @@ from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.supervisor.decision import POLL_SECONDS
 from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
-from gpushare.mps.wire import DaemonWanted
+from gpushare.mps.wire import DesiredDaemon
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Supervisor:
             del self._workers[uuid], self._changed[uuid]
 
     def _is_ours(self, gpu: GpuDir) -> bool:
-        read = read_model(gpu.wanted, DaemonWanted)
+        read = read_model(gpu.wanted, DesiredDaemon)
         return read.value is not None and read.value.share == self._share
 
     def _start(self, gpu: GpuDir) -> None:

@@ -20,8 +20,8 @@ def test_a_slot_given_twice_is_an_event_of_both_pods_once_it_lasts() -> None:
     assert duplicates.look(reading(10.0, TWICE), PODS) == [], "the same reading shows nothing new"
     events = duplicates.look(reading(10.0 + LASTING_SECONDS, TWICE), PODS)
     assert [(event.regarding["uid"], event.reason, event.type) for event in events] == [
-        ("uid-x", EventReason.SLOT_GIVEN_TWICE, "Warning"),
-        ("uid-y", EventReason.SLOT_GIVEN_TWICE, "Warning"),
+        ("uid-x", EventReason.DUPLICATE_ALLOCATION, "Warning"),
+        ("uid-y", EventReason.DUPLICATE_ALLOCATION, "Warning"),
     ]
     note = events[0].note
     assert "slot 0 of GPU GPU-1 of GpuShare a to container app of pod ml/x and container app of pod web/y" in note

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpushare.agent.reconcile.assignments import GpuStage, plan
 from gpushare.api.gpunode import Assignment, Limits
 from gpushare.api.gpushare import GpuShare
-from gpushare.mps.wire import DaemonWanted
+from gpushare.mps.wire import DesiredDaemon
 
 OLD = Limits(threads=10, memory_mib=1024)
 
@@ -23,8 +23,8 @@ def share(name: str = "a") -> GpuShare:
     return GpuShare.model_validate({"metadata": {"name": name}, "spec": {"clients": clients}})
 
 
-def disk(name: str = "a", *, stop: bool = False) -> DaemonWanted:
-    return DaemonWanted(uuid="GPU-1", share=name, limits=OLD, stop=stop)
+def disk(name: str = "a", *, stop: bool = False) -> DesiredDaemon:
+    return DesiredDaemon(uuid="GPU-1", share=name, limits=OLD, stop=stop)
 
 
 def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
@@ -53,7 +53,7 @@ def assigned(name: str = "a", **fields: bool) -> list[Assignment]:
     ],
 )  # fmt: skip
 def test_stage(
-    sentence: str, assignments: list[Assignment] | None, on_disk: DaemonWanted | None, drained: bool, stage: GpuStage
+    sentence: str, assignments: list[Assignment] | None, on_disk: DesiredDaemon | None, drained: bool, stage: GpuStage
 ) -> None:
     wanted = {"GPU-1": on_disk} if on_disk else {}
     plans = plan(assignments, wanted, {"a": share(), "b": share("b")}, {"GPU-1"} if drained else set())
@@ -64,9 +64,9 @@ def test_clients_are_ended_only_of_the_share_whose_maxwait_is_over() -> None:
     def ends(assignments: list[Assignment] | None) -> bool:
         return plan(assignments, {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].ends_clients
 
-    assert ends(assigned(paused=True, end_clients=True))
+    assert ends(assigned(paused=True, terminate_clients=True))
     assert not ends(assigned(paused=True))
-    assert not ends(assigned("b", end_clients=True)), "the GPU is still that of another share"
+    assert not ends(assigned("b", terminate_clients=True)), "the GPU is still that of another share"
     assert not ends(None)
 
 
@@ -90,7 +90,7 @@ UUIDS = st.sampled_from(["GPU-1", "GPU-2", "GPU-3"])
 def test_nothing_stops_that_is_not_drained_or_without_an_explicit_list(
     assignments: list[Assignment] | None, on_disk: dict[str, str], drained: Collection[str]
 ) -> None:
-    wanted = {uuid: DaemonWanted(uuid=uuid, share=name, limits=OLD) for uuid, name in on_disk.items()}
+    wanted = {uuid: DesiredDaemon(uuid=uuid, share=name, limits=OLD) for uuid, name in on_disk.items()}
     for uuid, planned in plan(assignments, wanted, {}, drained).items():
         if planned.stage is GpuStage.STOP:
             assert assignments is not None

@@ -7,8 +7,8 @@ import pytest
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.readiness import ReadinessInput, readiness_of, with_room
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModes, Limits
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Limits
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
 LIMITS = Limits(threads=50, memory_mib=16384)
@@ -16,7 +16,7 @@ INFO = GpuInfo("GPU-1", 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
 VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), (GpuProcess(77, 66),)), seen_at=99.0)
 STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason.READY, server_pid=77, in_force=LIMITS)
 GOOD = ReadinessInput(
-    wanted=DaemonWanted(uuid="GPU-1", share="a", limits=LIMITS),
+    wanted=DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS),
     state=STATE,
     view=VIEW,
     client_control=True,
@@ -53,12 +53,12 @@ def view(**changes: object) -> ReadinessInput:
         ("outside EXCLUSIVE_PROCESS a stray process could take the GPU",
          view(mode=ComputeMode.DEFAULT), DaemonReason.STARTING),
         ("where compute modes are left alone that is the administrator's concern",
-         replace(view(mode=ComputeMode.DEFAULT), modes=ComputeModes.LEAVE), DaemonReason.READY),
+         replace(view(mode=ComputeMode.DEFAULT), modes=ComputeModePolicy.LEAVE), DaemonReason.READY),
         ("other limits in force than wanted are not enforced",
          state(in_force=Limits(threads=100, memory_mib=16384)), DaemonReason.LIMITS_NOT_IN_FORCE),
         ("limits not read back are not enforced", state(in_force=None), DaemonReason.LIMITS_NOT_IN_FORCE),
         ("an ACTIVE server without a context in NVML let the GPU go",
-         view(processes=GpuProcesses((), ())), DaemonReason.SERVER_LET_GO),
+         view(processes=GpuProcesses((), ())), DaemonReason.SERVER_CONTEXT_LOST),
         ("a server that became known after the last look is waited for",
          replace(view(processes=GpuProcesses((), ())), server_since=99.5), DaemonReason.STARTING),
         ("a look of long ago proves nothing", view(seen_at=80.0), DaemonReason.SERVER_NOT_ACTIVE),

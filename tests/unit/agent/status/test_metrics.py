@@ -123,10 +123,10 @@ def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], ex
 
 
 def test_a_draining_or_unready_gpu_offers_what_is_held_alone() -> None:
-    exported = series(snapshot(decisions={UUID: decision(DaemonReason.SERVER_LET_GO)}))
+    exported = series(snapshot(decisions={UUID: decision(DaemonReason.SERVER_CONTEXT_LOST)}))
     assert value(exported, "slots_offered", HERE) == 2
     assert value(exported, "daemon_ready", HERE) == 0
-    assert value(exported, "daemon_reason", HERE | {"reason": "ServerLetGo"}) == 1
+    assert value(exported, "daemon_reason", HERE | {"reason": "ServerContextLost"}) == 1
     assert value(exported, "daemon_reason", HERE | {"reason": "Ready"}) is None
 
 

@@ -10,7 +10,7 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, urgent
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModes, Finding, GpuNodeStatus, Limits
+from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Finding, GpuNodeStatus, Limits
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
@@ -50,7 +50,7 @@ def test_gpus_come_in_nvmls_order_with_the_driver_and_its_ceiling() -> None:
 
 def test_a_daemon_is_shown_with_the_limits_in_force() -> None:
     daemon = build(FACTS, EMPTY).daemons[0]
-    assert (daemon.ready, daemon.in_force, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
+    assert (daemon.ready, daemon.current_limits, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
 
 
 def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 @pytest.mark.parametrize(
     ("sentence", "changes", "condition"),
     [
-        ("an agent that sets the modes itself has nothing to say", {"modes": ComputeModes.MANAGE}, None),
+        ("an agent that sets the modes itself has nothing to say", {"modes": ComputeModePolicy.MANAGE}, None),
         ("a shared GPU that processes can use past MPS is reported", {}, "False"),
         ("one that the administrator has closed to them is fine",
          {"views": {"GPU-0": replace(view(0, 7), mode=ComputeMode.EXCLUSIVE_PROCESS), "GPU-1": view(1)}}, "True"),
@@ -132,7 +132,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_reported(
     sentence: str, changes: dict[str, Any], condition: str | None
 ) -> None:
-    status = build(replace(FACTS, **({"modes": ComputeModes.LEAVE} | changes)), EMPTY)
+    status = build(replace(FACTS, **({"modes": ComputeModePolicy.LEAVE} | changes)), EMPTY)
     exclusive = {item.type: item for item in status.conditions}.get("GpusExclusive")
     assert (exclusive and exclusive.status) == condition, sentence
     if exclusive and condition == "False":
@@ -149,7 +149,7 @@ def test_a_status_survives_the_api_unchanged() -> None:
     ("sentence", "facts", "expected"),
     [
         ("a change of readiness is urgent",
-         replace(FACTS, gpus=[replace(TAKEN, readiness=Readiness(DaemonReason.SERVER_LET_GO))]), True),
+         replace(FACTS, gpus=[replace(TAKEN, readiness=Readiness(DaemonReason.SERVER_CONTEXT_LOST))]), True),
         ("so is drained", replace(FACTS, gpus=[replace(TAKEN, drained=True)]), True),
         ("and a lost GPU", replace(FACTS, views={**FACTS.views, "GPU-1": view(1, lost=True)}), True),
         ("and a pod that holds a whole GPU", replace(FACTS, pods=[pod("whole", "nvidia.com/gpu")]), True),

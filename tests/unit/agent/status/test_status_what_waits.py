@@ -16,7 +16,7 @@ SINCE = "2026-01-01T00:00:00Z"
         ({}, {"ml/a"}, "waits for a new MPS pod since 2026-01-01T00:00:00Z, for pod ml/a"),
         ({"draining": True}, {"ml/b", "ml/a"}, "waits to leave it since 2026-01-01T00:00:00Z, for pods ml/a, ml/b"),
         ({"paused": True}, set(), "for no pod any more: the change is being made"),
-        ({"end_clients": True}, {"ml/a"}, "for pod ml/a; maxWait is over, so its clients are being ended"),
+        ({"terminate_clients": True}, {"ml/a"}, "for pod ml/a; maxWait is over, so its clients are being ended"),
     ],
 )  # fmt: skip
 def test_it_says_what_waits_since_when_and_for_which_pods(fields: dict[str, Any], pods: set[str], words: str) -> None:

@@ -91,7 +91,7 @@ def summary(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
         ),
         pytest.param(
             usage(replace(process(1, 500, mps=False), unmounted=True)),
-            [("EditsNotApplied", 0, 500, [])],
+            [("CdiEditsMissing", 0, 500, [])],
             id="past MPS, with a slot, but started without the way to MPS: not the program's fault",
         ),
         pytest.param(
@@ -136,7 +136,7 @@ def test_a_process_past_mps_is_ended_after_the_clients_of_its_own_container() ->
 def test_a_container_started_without_its_mounts_is_a_violation_that_ends_no_process() -> None:
     stranded = usage(replace(process(7, 0, mps=False), unmounted=True))
     (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,)))
-    assert (str(violation.reason), violation.observed, violation.to_end) == ("EditsNotApplied", 0, ())
+    assert (str(violation.reason), violation.observed, violation.to_end) == ("CdiEditsMissing", 0, ())
     assert message(violation) == (
         "container app of pod team/pod-1 holds a slot of GPU GPU-0 of GpuShare a, but was started without the mounts "
         "that go with it, so it cannot reach MPS and uses 0 MiB past it: is CDI off in the node's container runtime?"

@@ -72,7 +72,7 @@ def test_a_sound_cluster_passes_every_check() -> None:
                 SOUND,
                 gpu_nodes={
                     "n1": gpu_node(
-                        "GPU-0", gpus=[GPU | {"uuid": "GPU-0", "computeMode": "Prohibited"}], computeModes="Leave"
+                        "GPU-0", gpus=[GPU | {"uuid": "GPU-0", "computeMode": "Prohibited"}], computeModePolicy="Leave"
                     )
                 },
             ),
@@ -90,7 +90,9 @@ def test_each_obstacle_is_found_and_reported(facts: Facts, level: str, words: st
 def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to_him() -> None:
     exclusive = [GPU | {"uuid": "GPU-0", "computeMode": "ExclusiveProcess"}]
     assert problems(replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=exclusive)}))[0][0] == "warn"
-    assert problems(replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=exclusive, computeModes="Leave")})) == []
+    assert (
+        problems(replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=exclusive, computeModePolicy="Leave")})) == []
+    )
 
 
 def test_a_node_that_is_asked_for_by_name_is_reported_even_without_gpus() -> None:

@@ -22,10 +22,10 @@ def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_go
     assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-0", "taken")]
     assert (report.data["slots"], report.data["memoryPerGpuMiB"], report.code) == (8, 8 * 8192, 0)
     assert "46% of 143155Mi" in shown(report)
-    assert [it["reason"] for it in report.data["refused"]] == ["OverPerNode"]
+    assert [it["reason"] for it in report.data["refused"]] == ["PerNodeReached"]
 
 
-HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "wanted": LIMITS}
+HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "desiredLimits": LIMITS}
 
 
 def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> None:
@@ -53,7 +53,9 @@ def test_plan_of_a_share_that_gets_nothing_says_why_for_every_gpu_and_fails() ->
 
 
 def test_plan_of_a_changed_share_shows_what_it_keeps_and_gives_back() -> None:
-    daemons = [{"uuid": uuid, "share": "inference", "ready": True, "wanted": LIMITS} for uuid in ("GPU-0", "GPU-1")]
+    daemons = [
+        {"uuid": uuid, "share": "inference", "ready": True, "desiredLimits": LIMITS} for uuid in ("GPU-0", "GPU-1")
+    ]
     live = share()
     report = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
     assert {it["uuid"]: it["what"] for it in report.data["gpus"]} == {"GPU-0": "kept", "GPU-1": "given back once idle"}

@@ -9,8 +9,8 @@ def test_status_shows_shares_gpus_and_their_problems() -> None:
     ready = {"type": "Ready", "status": "False", "reason": "DaemonNotReady", "message": "1 of 1 MPS daemon not ready",
              "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
     state = {"summary": "0/1", "slots": {"total": 0, "used": 2}, "conditions": [ready]}
-    daemon = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout", "wanted": LIMITS,
-              "message": "the control daemon does not answer"}  # fmt: skip
+    daemon = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout",
+              "desiredLimits": LIMITS, "message": "the control daemon does not answer"}  # fmt: skip
     node = gpu_node(
         "GPU-0", "GPU-1", daemons=[daemon], holders=[{"uuid": "GPU-0", "share": "inference", "slots": [0, 3]}]
     )
@@ -50,6 +50,6 @@ def test_a_message_of_a_node_is_shown_literally_and_never_as_markup() -> None:
         "share": "a",
         "reason": "DaemonFailed",
         "message": "[red]odd[/red] [/]",
-        "wanted": LIMITS,
+        "desiredLimits": LIMITS,
     }
     assert "[red]odd[/red] [/]" in shown(status([], [gpu_node("GPU-0", daemons=[daemon])]))

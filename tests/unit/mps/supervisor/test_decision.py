@@ -133,11 +133,11 @@ SERVING = {
     ),
     "an idle server that let the GPU go is replaced": (
         healthy(gpu_use=GpuUse(), clients=()),
-        Reason.SERVER_LET_GO,
+        Reason.SERVER_CONTEXT_LOST,
         Action.KILL_SERVER,
     ),
-    "one with clients is not": (healthy(gpu_use=GpuUse(), clients=(590,)), Reason.SERVER_LET_GO, None),
-    "nor one whose clients are unknown": (healthy(gpu_use=GpuUse(), clients=None), Reason.SERVER_LET_GO, None),
+    "one with clients is not": (healthy(gpu_use=GpuUse(), clients=(590,)), Reason.SERVER_CONTEXT_LOST, None),
+    "nor one whose clients are unknown": (healthy(gpu_use=GpuUse(), clients=None), Reason.SERVER_CONTEXT_LOST, None),
     "without NVML nothing is ready": (
         healthy(gpu_use=GpuUse(error="GPU is lost")),
         Reason.SERVER_NOT_ACTIVE,

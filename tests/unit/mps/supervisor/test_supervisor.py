@@ -18,7 +18,7 @@ from gpushare.mps.control import ControlProgram
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.supervisor.supervisor import Supervisor
-from gpushare.mps.wire import DaemonState, DaemonWanted
+from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
 from gpushare.simulation.nvml import SimulatedNvml
@@ -60,7 +60,7 @@ class Node:
             gpu.client.mkdir(parents=True)
 
     def request(self, gpu: GpuDir, limits: Limits = LIMITS, share: str = "inference", stop: bool = False) -> None:
-        write_model(gpu.wanted, DaemonWanted(uuid=gpu.uuid, share=share, limits=limits, stop=stop))
+        write_model(gpu.wanted, DesiredDaemon(uuid=gpu.uuid, share=share, limits=limits, stop=stop))
 
     def state(self, gpu: GpuDir) -> DaemonState:
         state = read_model(gpu.state, DaemonState).value
