@@ -204,7 +204,7 @@ async def _all(requests: Iterable[Awaitable[object]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """From /proc/PID: MiB, and seconds of user and system time since the start."""
+    """From /proc/PID: MiB, and seconds of user and system time since the start. RuntimeError once it has ended."""
 
     resident: float
     peak: float
@@ -215,6 +215,8 @@ class Usage:
         status = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
         )
+        if "VmRSS" not in status:
+            raise RuntimeError(f"process {pid} has ended")
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return cls(int(status["VmRSS"].split()[0]) / 1024, int(status["VmHWM"].split()[0]) / 1024, cpu)
@@ -427,10 +429,13 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
     found: dict[str, list[Object]] = {subject: [] for subject in subjects}
     for repeat in range(args.repeats):
         for subject, (command, tree) in subjects.items():
-            copy = original.copy(scratch / f"{subject}-{repeat}")
-            with copy.running():
-                log = scratch / f"{subject}-{repeat}.log"
-                one = await measured(copy, command, tree, args.nodes, args.seconds, log)
+            copy, log = original.copy(scratch / f"{subject}-{repeat}"), scratch / f"{subject}-{repeat}.log"
+            try:
+                with copy.running():
+                    one = await measured(copy, command, tree, args.nodes, args.seconds, log)
+            except (RuntimeError, TimeoutError) as error:
+                print(f"{subject} {repeat + 1}/{args.repeats} left out: {error}", file=sys.stderr, flush=True)
+                continue
             found[subject].append(one)
             print(f"{subject} {repeat + 1}/{args.repeats}: {json.dumps(one)}", file=sys.stderr, flush=True)
         _write(args.out, result(found, sizes, environment(args)))
@@ -441,8 +446,8 @@ def result(found: dict[str, list[Object]], sizes: Object, measured_on: Object) -
         "what": "python -m tests.scale.operator_watch; MiB and CPU seconds of one process, see its documentation",
         "environment": measured_on,
         "objectBytes": sizes,
-        "operator": {subject: summary(found[subject]) for subject in ("before", "after") if subject in found},
-        "watch": {subject: summary(found[subject]) for subject in WATCHERS if subject in found},
+        "operator": {subject: summary(found[subject]) for subject in ("before", "after") if found.get(subject)},
+        "watch": {subject: summary(found[subject]) for subject in WATCHERS if found.get(subject)},
     }
 
 
