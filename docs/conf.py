@@ -3,6 +3,10 @@
 Guarantees: the site is made without the network and loads nothing from it; a dead link, anchor, image or Python
 reference, and a page that the navigation does not reach, fail the build. The navigation is what index.md and the
 README.md of each folder list, in their order: no second list has to be kept.
+
+Why Sphinx, with MyST for Markdown and Furo for the looks: it treats dead references and orphan pages as errors by
+itself, needs no other host, and is maintained; MkDocs 1 has had no release since 2024, and Material for MkDocs has
+announced the end of its maintenance for November 2026.
 """
 
 import inspect
