@@ -2,7 +2,7 @@
 
     python -m tests.scale.operator_watch --before ce6b93a --watchers --out docs/results/scale/operator-watch.json
 
-Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: Nodes of about 18 kB (25
+Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: Nodes of about 14 kB (25
 images, 30 labels), a GpuNode with 8 GPUs for each, and one GpuShare that matches all of them. Every measurement begins
 from a copy of that state, with one process that is measured:
 
