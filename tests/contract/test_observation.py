@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.agent.usage.violations import TOLERANCE_MIB
+from gpushare.nvml.types import TOLERANCE_MIB
 from tests.contract.conftest import Machine, Program
 
 MIB = 1 << 20

@@ -8,6 +8,12 @@ from typing import Protocol
 
 from gpushare.api.gpunode import ComputeMode
 
+TOLERANCE_MIB = 128
+"""How much more than MPS counts NVML may show of a process. MPS counts a context at 145 MiB (4 GiB limit, 25 % of the
+threads, H200) that NVML showed with 148 to 218 MiB, by the kernels loaded; memory comes in pages of 2 MiB, and NVML's
+figure is cut to whole MiB here. So a process within its limit may show 75 MiB more than the limit; one that escaped it
+shows gigabytes."""
+
 
 class NvmlError(Exception):
     """NVML refused or failed; the text is NVML's own."""

@@ -27,13 +27,10 @@ from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
+from gpushare.nvml.types import TOLERANCE_MIB
 
 LOG = logging.getLogger(__name__)
 
-TOLERANCE_MIB = 128
-"""For each process. MPS counts a context at 145 MiB (4 GiB limit, 25 % of the threads, H200) that NVML showed with 148
-to 218 MiB, by the kernels loaded; memory comes in pages of 2 MiB, and NVML's figure is cut to whole MiB here. So a
-process within its limit may show 75 MiB more than the limit; one that escaped it shows gigabytes."""
 PATIENCE_SECONDS = {EventReason.NO_GRANT: 30.0}
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.agent.usage.usage import Reading, Usage
-from gpushare.agent.usage.violations import TOLERANCE_MIB, Violation, message, violations
+from gpushare.agent.usage.violations import Violation, message, violations
+from gpushare.nvml.types import TOLERANCE_MIB
 from tests.unit.agent.observed_pods import GRANT, UUID, process, usage
 
 GPU_MIB = 143155
