@@ -6,7 +6,10 @@
     endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
     seen.json             the agent's last reading, from which a restarted agent learns what happened in between
     pipe/                 the daemon's own sockets, for supervisor and agent only
-    client/control        hard link to pipe/control, the only file that a client sees
+    client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker
+    client/share          the share that lets clients in
+    attach/control        the broker's socket, the only file that a client sees
+    broker/broker.json    the broker's state
     log/                  control.log, server.log
 """
 
@@ -58,6 +61,23 @@ class GpuDir:
     @property
     def client_control(self) -> Path:
         return self.client / "control"
+
+    @property
+    def attach(self) -> Path:
+        """Mounted read-only into client containers. The broker's own, as is `broker`."""
+        return self.path / "attach"
+
+    @property
+    def attach_control(self) -> Path:
+        return self.attach / "control"
+
+    @property
+    def broker(self) -> Path:
+        return self.path / "broker"
+
+    @property
+    def broker_state(self) -> Path:
+        return self.broker / "broker.json"
 
     @property
     def log(self) -> Path:

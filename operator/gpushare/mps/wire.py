@@ -58,3 +58,15 @@ class DaemonState(ApiModel):
     @property
     def ready(self) -> bool:
         return self.reason is DaemonReason.READY
+
+
+class BrokerState(ApiModel):
+    """broker.json, written by the attach broker twice a second."""
+
+    version: Literal[1] = 1
+    uuid: str
+    heartbeat: float = Field(description="CLOCK_BOOTTIME seconds.")
+    listening: bool = Field(description="Containers can attach.")
+    attached: int = Field(default=0, ge=0, description="Connections that attached, since this broker started.")
+    refused: int = Field(default=0, ge=0, description="Connections refused: commands, bad messages, above the bounds.")
+    problem: str = Field(default="", description="Why nobody can attach; empty otherwise.")

@@ -1,0 +1,1 @@
+"""The attach broker: the one socket of an MPS daemon that client containers reach."""

@@ -1,0 +1,97 @@
+"""Packets with descriptors over non-blocking SEQPACKET sockets, for coroutines."""
+
+import array
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from gpushare.broker.protocol import MAX_MESSAGE_BYTES, ProtocolError
+
+T = TypeVar("T")
+_INT_BYTES = array.array("i").itemsize
+MAX_DESCRIPTORS = 4
+"""Received at once; the kernel closes those beyond, and the packet is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One message. `descriptors` belong to whoever received it: pass them on or close them."""
+
+    data: bytes
+    descriptors: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who connected, as the kernel noted at connect(2): PID in our PID namespace (0 from outside of it), and UID."""
+
+    pid: int
+    uid: int
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return Peer(pid, uid)
+
+
+async def receive(sock: socket.socket) -> Packet:
+    """The next packet; one without data and descriptors when the other side hung up. OSError, ProtocolError."""
+    loop = asyncio.get_running_loop()
+    return await _when_possible(
+        lambda: _receive(sock), partial(loop.add_reader, sock), partial(loop.remove_reader, sock)
+    )
+
+
+async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
+    """Sends one packet whole. OSError when the other side hung up."""
+    loop = asyncio.get_running_loop()
+    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    await _when_possible(
+        lambda: sock.sendmsg([data], control, socket.MSG_NOSIGNAL),
+        partial(loop.add_writer, sock),
+        partial(loop.remove_writer, sock),
+    )
+
+
+def _receive(sock: socket.socket) -> Packet:
+    data, control, flags, _ = sock.recvmsg(
+        MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
+    )
+    found = array.array("i")
+    for level, kind, content in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(content[: len(content) // _INT_BYTES * _INT_BYTES])
+    packet = Packet(data, tuple(found))
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        packet.close()
+        raise ProtocolError(f"a message has more than {MAX_MESSAGE_BYTES} bytes or {MAX_DESCRIPTORS} descriptors")
+    return packet
+
+
+async def _when_possible(attempt: Callable[[], T], watch: Callable[..., object], unwatch: Callable[[], object]) -> T:
+    """`attempt` again each time the socket is ready, until it no longer blocks."""
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            pass
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watch(_set, ready)
+        try:
+            await ready
+        finally:
+            unwatch()
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
