@@ -53,7 +53,8 @@ for line in sys.stdin:
 LAUNCH = """
 import time
 import cupy
-kernel = cupy.RawKernel("extern \\"C\\" __global__ void add(float* x) { x[blockIdx.x * 256 + threadIdx.x] += 1.0f; }", "add")
+source = "extern \\"C\\" __global__ void add(float* x) { x[blockIdx.x * 256 + threadIdx.x] += 1.0f; }"
+kernel = cupy.RawKernel(source, "add")
 data = cupy.zeros(8 * 256, dtype=cupy.float32)
 stream = cupy.cuda.get_current_stream()
 def turn(seconds):

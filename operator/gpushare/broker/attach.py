@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from gpushare.broker.packets import Packet, receive, send
-from gpushare.broker.protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
+from gpushare.mps.attach_protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
 
 REQUEST_SECONDS = 5.0
 """A CUDA process asks within milliseconds of its connection."""

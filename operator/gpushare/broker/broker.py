@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpushare.broker.attach import RefusedError, attach, read_greeting, read_request
 from gpushare.broker.packets import Peer, peer_of
-from gpushare.broker.protocol import ProtocolError
+from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import BrokerState

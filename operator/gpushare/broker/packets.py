@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from gpushare.broker.protocol import MAX_MESSAGE_BYTES, ProtocolError
+from gpushare.mps.attach_protocol import MAX_MESSAGE_BYTES, ProtocolError
 
 T = TypeVar("T")
 _INT_BYTES = array.array("i").itemsize

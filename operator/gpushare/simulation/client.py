@@ -9,10 +9,12 @@ neighbours along. A forked child cannot use its parent's context (error 3), as i
 
 import os
 import select
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from gpushare.mps import attach_protocol
 from gpushare.simulation import cuda_errors, paths
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
@@ -68,10 +70,12 @@ class SimulatedContext:
         base = environ.get(paths.ENV_DIRECTORY) or paths.DEFAULT_DIRECTORY
         pipe = paths.pipe_directory(environ)
         try:
-            control = connect(f"{pipe}/control", CONNECT_SECONDS)
+            # CUDA looks first whether somebody listens, and hangs up (measured).
+            connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET).close()
+            control = connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET)
         except OSError:
             return cls._create_alone(base, environ.get("CUDA_VISIBLE_DEVICES"))
-        session = Channel(control, lambda _: None)
+        session = Channel(_server_socket(control), lambda _: None)
         try:
             return cls._create_under_mps(base, session, environ)
         except CudaError:
@@ -181,6 +185,24 @@ class SimulatedContext:
 
     def _failed(self, event: Message) -> None:
         self._error = event["error"]
+
+
+def _server_socket(control: socket.socket) -> socket.socket:
+    """The socket to the MPS server that the daemon passes to a client. CudaError: it passes none (assumed: 805)."""
+    with control:
+        try:
+            if control.recv(64):
+                control.send(attach_protocol.CREDENTIALS)
+                control.send(int(attach_protocol.Request.ATTACH).to_bytes(4, "little"))
+                _, descriptors, _, _ = socket.recv_fds(control, 64, 1)
+                if descriptors:
+                    control.send(bytes(4))
+                    server = socket.socket(fileno=descriptors[0])
+                    server.settimeout(CONNECT_SECONDS)
+                    return server
+        except OSError:
+            pass
+    raise CudaError(cuda_errors.MPS_CONNECTION_FAILED)
 
 
 def _ask(channel: Channel, message: Message, when_gone: int) -> Message:

@@ -51,9 +51,18 @@ def peer(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def connect(path: str, seconds: float | None) -> socket.socket:
+def receive_with_pid(sock: socket.socket, size: int) -> tuple[bytes, int]:
+    """(data, PID of its sender in our PID namespace). The socket has SO_PASSCRED; OSError where no PID came along."""
+    data, control, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(12))
+    for level, kind, content in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return data, struct.unpack("3i", content)[0]
+    raise OSError("a message without credentials")
+
+
+def connect(path: str, seconds: float | None, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
     """Raises OSError if nobody listens there. `seconds`: the time limit of every later operation; None: no limit."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, kind)
     sock.settimeout(seconds)
     try:
         sock.connect(path)

@@ -7,7 +7,6 @@ server and its clients end too (806). An idle daemon sleeps in select().
 """
 
 import contextlib
-import json
 import os
 import selectors
 import socket
@@ -16,26 +15,34 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gpushare.mps.attach_protocol import (
+    CLIENT_SOCKET,
+    GREETING,
+    ProtocolError,
+    Request,
+    check_credentials,
+    parse_request,
+)
 from gpushare.simulation import bin_dir
 from gpushare.simulation.control.commands import DaemonSettings, answer
 from gpushare.simulation.control.mps_log import MpsLog
-from gpushare.simulation.control.program import END_OF_ANSWER
+from gpushare.simulation.control.program import END_OF_ANSWER, END_OF_COMMAND
 from gpushare.simulation.control.server_process import ServerGoneError, ServerProcess
-from gpushare.simulation.cuda_errors import MPS_CONNECTION_FAILED
-from gpushare.simulation.wire import LINE_LIMIT, encode, peer
+from gpushare.simulation.wire import LINE_LIMIT, peer
 
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 FIRST_QUIT_WAIT = 0.2
 
 
 class ControlConnection:
-    """A connection to one of the two sockets, from a CUDA client or a control program. `rest`: an unfinished line."""
+    """A connection to one of the two sockets. `request`: None until the peer has said what it wants."""
 
     def __init__(self, sock: socket.socket, privileged: bool) -> None:
         self.sock = sock
         self.privileged = privileged
         self.pid, self.uid = peer(sock)
-        self.rest = b""
+        self.presented = False
+        self.request: Request | None = None
 
 
 class ControlDaemon:
@@ -48,7 +55,7 @@ class ControlDaemon:
         self._log = MpsLog(log_directory, "control.log", "Control")
         self._selector = selectors.DefaultSelector()
         self._server: ServerProcess | None = None
-        self._pending: list[tuple[ControlConnection, dict[str, Any]]] = []
+        self._pending: list[ControlConnection] = []
         self._stop_when_idle = False
         self._quit_at: float | None = None
         self._quit_wait = FIRST_QUIT_WAIT
@@ -125,30 +132,40 @@ class ControlDaemon:
             self.log("Accepting connection...")
             sock.setblocking(False)
             connection = ControlConnection(sock, privileged)
+            with contextlib.suppress(OSError):
+                sock.send(GREETING)
             self._selector.register(sock, selectors.EVENT_READ, lambda: self._connection_readable(connection))
 
         return accept
 
     def _connection_readable(self, connection: ControlConnection) -> None:
+        """Each packet is a message: credentials, the request, then a command or a client's farewell."""
         try:
             data = connection.sock.recv(LINE_LIMIT)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        connection.rest += data
-        if not data or len(connection.rest) > LINE_LIMIT:
+        if not data:
+            if not connection.presented:
+                self.log("User did not send valid credentials")
             self._close(connection)
             return
-        while b"\n" in connection.rest:
-            line, connection.rest = connection.rest.split(b"\n", 1)
-            if line.startswith(b"{"):
-                self._new_client(connection, line)
-                return
-            self._command(connection, line.decode(errors="replace"))
+        try:
+            if not connection.presented:
+                check_credentials(data)
+                connection.presented = True
+            elif connection.request is None:
+                connection.request = parse_request(data)
+                if connection.request is Request.ATTACH:
+                    self._new_client(connection)
+            elif connection.request is Request.COMMAND and data.endswith(END_OF_COMMAND):
+                self._command(connection, data.removesuffix(END_OF_COMMAND).decode(errors="replace"))
+        except ProtocolError:
+            self._close(connection)
 
     def _close(self, connection: ControlConnection) -> None:
-        self._pending = [entry for entry in self._pending if entry[0] is not connection]
+        self._pending = [waiting for waiting in self._pending if waiting is not connection]
         self._selector.unregister(connection.sock)
         connection.sock.close()
 
@@ -180,15 +197,8 @@ class ControlDaemon:
 
     # Clients
 
-    def _new_client(self, connection: ControlConnection, line: bytes) -> None:
-        self.log("User did not send valid credentials")
-        self.log("Accepting connection...")
-        try:
-            hello = json.loads(line)
-        except ValueError:
-            self._close(connection)
-            return
-        self._pending.append((connection, hello))
+    def _new_client(self, connection: ControlConnection) -> None:
+        self._pending.append(connection)
         who = f"NEW CLIENT {connection.pid} from user {connection.uid}"
         if self._server is None:
             self.log(f"{who}: Server is not ready, push client to pending list")
@@ -198,16 +208,18 @@ class ControlDaemon:
         self._serve_pending()
 
     def _serve_pending(self) -> None:
-        """Hand all waiting clients to the server; in single-user mode only those of the server's user."""
+        """Connect all waiting clients with the server; in single-user mode only those of the server's user."""
         if self._server is None or not self._server.ready or self._quit_at is not None:
             return
-        served = [entry for entry in self._pending if self._multiuser or entry[0].uid == self._server.uid]
-        self._pending = [entry for entry in self._pending if entry not in served]
-        for connection, hello in served:
-            self._selector.unregister(connection.sock)
-            self._server.hand_over(
-                {"op": "client", "pid": connection.pid, "uid": connection.uid, "hello": hello}, connection.sock
-            )
+        served = [waiting for waiting in self._pending if self._multiuser or waiting.uid == self._server.uid]
+        self._pending = [waiting for waiting in self._pending if waiting not in served]
+        for connection in served:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # The server takes a client's PID from this socket, since a broker may have asked for it (measured).
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self._server.hand_over({"op": "client"}, ours)
+            with theirs, contextlib.suppress(OSError):
+                socket.send_fds(connection.sock, [CLIENT_SOCKET], [theirs.fileno()])
             self.log(f"CLIENT {connection.pid} of user {connection.uid} is now connected to server {self._server.pid}")
 
     def _idle(self) -> None:
@@ -253,12 +265,10 @@ class ControlDaemon:
         self._stop_when_idle = False
         if not was_ready:
             # Waiting clients would start the same failing server for ever: refuse them.
-            for connection, _ in list(self._pending):
-                with contextlib.suppress(OSError):
-                    connection.sock.send(encode({"error": MPS_CONNECTION_FAILED}))
+            for connection in list(self._pending):
                 self._close(connection)
         elif self._pending and self._quit_at is None:
-            self.start_server(0 if self._multiuser else self._pending[0][0].uid)
+            self.start_server(0 if self._multiuser else self._pending[0].uid)
 
     # quit
 

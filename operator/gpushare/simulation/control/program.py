@@ -5,11 +5,13 @@ or the daemon ends instead of answering, and 0 otherwise, for errors too.
 """
 
 import sys
-from _socket import AF_UNIX, SOCK_STREAM  # `socket` itself doubles the start-up time
+from _socket import AF_UNIX, SOCK_SEQPACKET  # `socket` itself doubles the start-up time
 from _socket import socket as Socket
 
 from gpushare.simulation.paths import pipe_directory
 
+CREDENTIALS, COMMAND = b"OUTBCRED\0", b"\4\0\0\0"
+END_OF_COMMAND = b"\n\0"
 END_OF_ANSWER = b"\0"
 CHUNK = 65536
 
@@ -31,13 +33,15 @@ def main() -> int:
 def _connect(pipe: str) -> Socket | None:
     """To the privileged socket if possible, because only it may change settings; else to the clients' socket."""
     for name in ("control_privileged", "control"):
-        connection = Socket(AF_UNIX, SOCK_STREAM)
+        connection = Socket(AF_UNIX, SOCK_SEQPACKET)
         try:
             connection.connect(f"{pipe}/{name}")
+            if connection.recv(CHUNK):
+                connection.send(CREDENTIALS)
+                connection.send(COMMAND)
+                return connection
         except OSError:
             connection.close()
-        else:
-            return connection
     return None
 
 
@@ -45,7 +49,9 @@ def _ask(connection: Socket, command: str) -> str | None:
     """The daemon's answer, without a time limit. None if the daemon ends instead of answering."""
     answer = b""
     try:
-        connection.sendall(command.encode() + b"\n")
+        text = command.encode() + END_OF_COMMAND
+        for message in (len(text).to_bytes(8, "little"), text, bytes(8)):
+            connection.send(message)
         while not answer.endswith(END_OF_ANSWER):
             data = connection.recv(CHUNK)
             if not data:

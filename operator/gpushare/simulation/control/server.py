@@ -19,7 +19,7 @@ from gpushare.simulation.control.gpu import open_gpu
 from gpushare.simulation.control.mps_log import MpsLog
 from gpushare.simulation.control.server_process import ENV_DESCRIPTOR, PACKET_LIMIT
 from gpushare.simulation.cuda_errors import NO_DEVICE, UNAVAILABLE
-from gpushare.simulation.wire import LINE_LIMIT, Disconnected, Message, encode
+from gpushare.simulation.wire import LINE_LIMIT, Disconnected, Message, encode, receive_with_pid
 
 
 class Session:
@@ -85,7 +85,7 @@ class MpsServer:
             raise Disconnected("the control daemon is gone")
         message = json.loads(data)
         if descriptors:
-            self._new_client(socket.socket(fileno=descriptors[0]), message)
+            self._await_hello(socket.socket(fileno=descriptors[0]))
         else:
             answer = self._operations[message["op"]](message)
             if answer is not None:
@@ -120,8 +120,25 @@ class MpsServer:
             self._driver.ask({"op": "terminate", "ticket": session.ticket})
         return {"found": bool(doomed)}
 
-    def _new_client(self, sock: socket.socket, message: Message) -> None:
-        pid, hello = message["pid"], message["hello"]
+    def _await_hello(self, sock: socket.socket) -> None:
+        """The client says first what it was granted, with credentials that the kernel vouches for."""
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._hello_readable(sock))
+
+    def _hello_readable(self, sock: socket.socket) -> None:
+        try:
+            data, pid = receive_with_pid(sock, LINE_LIMIT)
+            hello = json.loads(data)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            self._selector.unregister(sock)
+            sock.close()
+            return
+        self._selector.unregister(sock)
+        self._new_client(sock, pid, hello)
+
+    def _new_client(self, sock: socket.socket, pid: int, hello: Message) -> None:
         self.log.write(f"Received new client request for {{PID: {pid}, Context ID: 0}}")
         answer = self._admit(sock, pid, hello)
         try:
@@ -146,7 +163,6 @@ class MpsServer:
         session = Session(sock, pid, context)
         session.ticket = admitted["ticket"]
         self._sessions[session.ticket] = session
-        sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._session_readable(session))
         self._log_admission(session, threads, limit)
         return {**admitted, "minor": self._gpu["minor"], "sms": self._gpu["sms"]}

@@ -55,7 +55,7 @@ def _sees_a_gpu(visible: str | None) -> bool:
 def _listen(path: str, mode: int) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path)
     os.chmod(path, mode)  # noqa: PTH101
     listener.listen(128)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.broker.protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
+from gpushare.mps.attach_protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
 
 
 def test_the_two_requests_are_told_apart_by_their_number() -> None:

@@ -1,4 +1,4 @@
-"""What is said on an MPS daemon's socket `control`, as far as the broker has to understand it. Pure.
+"""What is said on an MPS daemon's socket `control`, as far as the broker must understand it. Pure, standard library alone.
 
 Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every message arrives whole:
 
@@ -12,6 +12,8 @@ CUDA connects once to see whether a daemon is there, and hangs up, then once for
 
 from enum import IntEnum
 
+GREETING = b"OUTBHELL\0"
+"""By driver 580; the broker repeats whatever greeting its daemon has."""
 CREDENTIALS = b"OUTBCRED\0"
 CLIENT_SOCKET = b"OUTBCUFD\0"
 MAX_MESSAGE_BYTES = 4096
