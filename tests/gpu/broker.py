@@ -33,9 +33,8 @@ CROWD = 48
 SERVE = """
 import asyncio, sys, time
 from pathlib import Path
-from gpushare.broker.broker import Broker
-from gpushare.mps.layout import GpuDir
-asyncio.run(Broker(GpuDir(Path(sys.argv[1])), lambda: time.clock_gettime(time.CLOCK_BOOTTIME)).run())
+from gpushare.broker.broker import serve
+asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME)))
 """
 CLIENT = """
 import ctypes, json, sys, time
@@ -114,7 +113,7 @@ class Stand:
     def start_broker(self) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         self._broker = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(self.gpu.path)], env=environment, user=NOBODY, group=NOBODY,
+            [sys.executable, "-c", SERVE, str(self.gpu.path.parent)], env=environment, user=NOBODY, group=NOBODY,
             extra_groups=[],
         )  # fmt: skip
         before = self._inode()
@@ -151,6 +150,7 @@ def stand() -> Iterator[Stand]:
                 directory.mkdir(parents=True)
             for directory in (gpu.attach, gpu.broker):
                 os.chown(directory, NOBODY, NOBODY)
+            gpu.client_share.write_text("bench")
             gpu.client_control.hardlink_to(mps.pipe / "control")
             made = Stand(mps, gpu)
             made.start_broker()

@@ -1,6 +1,7 @@
-"""The attach broker of one GPU: listens where client containers connect, and attaches them to the MPS daemon.
+"""The attach broker of one MPS pod: listens where client containers connect, and attaches them to the MPS daemons.
 
-Guarantees: `attach/control` listens exactly while the supervisor lets clients in (its link `client/control` is there).
+Guarantees: `attach/control` of a GPU listens exactly while the pod's supervisor lets clients in (`client/control` is
+there, and `client/share` names the share).
 A broker that starts again takes the name over without a moment in which there is none, since a CUDA process that finds
 no socket runs without MPS, silently. Connections are bounded, in all and for each cgroup, so that one container cannot
 keep others from attaching. The broker's end harms no running client: after an attach no connection of theirs is left.
@@ -17,12 +18,12 @@ from gpushare.broker.attach import RefusedError, attach, read_greeting, read_req
 from gpushare.broker.packets import Peer, peer_of
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import write_model
-from gpushare.mps.layout import GpuDir
+from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.wire import BrokerState
 
 LOG = logging.getLogger(__name__)
-POLL_SECONDS = 0.5
-"""How soon the supervisor's link is followed."""
+SCAN_SECONDS = 0.5
+"""How soon a change of the supervisor's link is followed."""
 BACKLOG = 128
 MAX_CONNECTIONS = 256
 """At once. A GPU takes at most 60 contexts; each attaches over one connection, after one that only looks."""
@@ -30,14 +31,42 @@ MAX_CONNECTIONS_PER_CGROUP = 64
 _NEW = ".control.new"
 
 
-class Broker:
-    """`proc`: the /proc of the PID namespace that peers' PIDs count in. `clock`: CLOCK_BOOTTIME seconds."""
+async def serve(root: Path, share: str, clock: Callable[[], float]) -> None:
+    """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
-    def __init__(self, gpu: GpuDir, clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
-        self._gpu = gpu
+    `clock`: CLOCK_BOOTTIME seconds.
+    """
+    brokers: dict[str, Broker] = {}
+    try:
+        while True:
+            for gpu in gpu_dirs(root):
+                if gpu.uuid in brokers or _lets_in(gpu, share):
+                    await brokers.setdefault(gpu.uuid, Broker(gpu, share, clock)).step()
+            for uuid in [uuid for uuid, broker in brokers.items() if not broker.gpu.path.exists()]:
+                await brokers.pop(uuid).close()
+            await asyncio.sleep(SCAN_SECONDS)
+    finally:
+        for broker in brokers.values():
+            await broker.close()
+
+
+def _lets_in(gpu: GpuDir, share: str) -> bool:
+    try:
+        return gpu.client_control.exists() and gpu.client_share.read_text() == share
+    except OSError:
+        return False
+
+
+class Broker:
+    """Of one GPU. `proc`: the /proc of the PID namespace that peers' PIDs count in. `clock`: CLOCK_BOOTTIME seconds."""
+
+    def __init__(self, gpu: GpuDir, share: str, clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
+        self.gpu = gpu
+        self._share = share
         self._clock = clock
         self._proc = proc
         self._listener: socket.socket | None = None
+        self._inode = 0
         self._greeting = b""
         self._connections: set[asyncio.Task[None]] = set()
         self._by_cgroup: Counter[str] = Counter()
@@ -45,26 +74,29 @@ class Broker:
         self._refused = 0
         self._problem = ""
 
-    async def run(self) -> None:
-        """Follows the supervisor's link until cancelled."""
-        try:
-            while True:
-                await self.step()
-                await asyncio.sleep(POLL_SECONDS)
-        finally:
-            self._close(remove=False)
-            for task in list(self._connections):
-                task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
-
     async def step(self) -> None:
-        """Opens or closes the socket as the supervisor wants it, and writes broker.json."""
-        wanted = self._gpu.client_control.exists()
+        """Opens or closes the socket as the supervisor wants it, and writes broker.json while it is open."""
+        wanted = _lets_in(self.gpu, self._share)
+        if self._listener is not None and not (wanted and self._is_named()):
+            self._stop_listening(remove=not wanted)
         if wanted and self._listener is None:
             await self._open()
-        elif not wanted and self._listener is not None:
-            self._close(remove=True)
-        self._write_state()
+        if wanted:
+            self._write_state()
+
+    async def close(self) -> None:
+        """Gives up the connections under way. The name stays, for the next broker to take over."""
+        self._stop_listening(remove=False)
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _is_named(self) -> bool:
+        """Whether the name that containers see is of this broker's socket."""
+        try:
+            return self.gpu.attach_control.stat().st_ino == self._inode
+        except OSError:
+            return False
 
     async def _open(self) -> None:
         try:
@@ -74,33 +106,34 @@ class Broker:
         except (OSError, TimeoutError, ProtocolError) as error:
             problem = f"the MPS daemon cannot be reached: {error or type(error).__name__}"
             if problem != self._problem:
-                LOG.warning("GPU %s: %s", self._gpu.uuid, problem)
+                LOG.warning("GPU %s: %s", self.gpu.uuid, problem)
             self._problem = problem
 
     def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            new = self._gpu.attach / _NEW
+            new = self.gpu.attach / _NEW
             new.unlink(missing_ok=True)
             listener.bind(str(new))
             new.chmod(0o666)
             listener.listen(BACKLOG)
             listener.setblocking(False)
-            new.replace(self._gpu.attach_control)
+            self._inode = new.stat().st_ino
+            new.replace(self.gpu.attach_control)
         except OSError:
             listener.close()
             raise
         self._listener = listener
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
-        LOG.info("GPU %s: containers attach at %s", self._gpu.uuid, self._gpu.attach_control)
+        LOG.info("GPU %s: containers attach at %s", self.gpu.uuid, self.gpu.attach_control)
 
-    def _close(self, *, remove: bool) -> None:
+    def _stop_listening(self, *, remove: bool) -> None:
         if self._listener is None:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
-        if remove:
-            self._gpu.attach_control.unlink(missing_ok=True)
-            LOG.info("GPU %s: no container attaches any more", self._gpu.uuid)
+        if remove and self._is_named():
+            self.gpu.attach_control.unlink(missing_ok=True)
+            LOG.info("GPU %s: no container attaches any more", self.gpu.uuid)
         self._listener.close()
         self._listener = None
 
@@ -135,9 +168,9 @@ class Broker:
                     self._attached += 1
             except (RefusedError, ProtocolError) as error:
                 self._refused += 1
-                LOG.warning("GPU %s: PID %d of UID %d is refused: %s", self._gpu.uuid, peer.pid, peer.uid, error)
+                LOG.warning("GPU %s: PID %d of UID %d is refused: %s", self.gpu.uuid, peer.pid, peer.uid, error)
             except (OSError, TimeoutError) as error:
-                LOG.debug("GPU %s: PID %d: %s", self._gpu.uuid, peer.pid, error or type(error).__name__)
+                LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, error or type(error).__name__)
 
     async def _connect(self) -> socket.socket:
         """A connection to the MPS daemon. On this kind of socket connect(2) either succeeds at once or fails."""
@@ -146,7 +179,7 @@ class Broker:
         try:
             while True:
                 try:
-                    sock.connect(str(self._gpu.client_control))
+                    sock.connect(str(self.gpu.client_control))
                     return sock
                 except BlockingIOError:  # its backlog is full
                     await asyncio.sleep(0.05)
@@ -156,7 +189,7 @@ class Broker:
 
     def _write_state(self) -> None:
         state = BrokerState(
-            uuid=self._gpu.uuid,
+            uuid=self.gpu.uuid,
             heartbeat=self._clock(),
             listening=self._listener is not None,
             attached=self._attached,
@@ -164,9 +197,9 @@ class Broker:
             problem=self._problem,
         )
         try:
-            write_model(self._gpu.broker_state, state)
+            write_model(self.gpu.broker_state, state)
         except OSError as error:
-            LOG.warning("GPU %s: %s cannot be written: %s", self._gpu.uuid, self._gpu.broker_state.name, error)
+            LOG.warning("GPU %s: %s cannot be written: %s", self.gpu.uuid, self.gpu.broker_state.name, error)
 
 
 def _cgroup(proc: Path, pid: int) -> str:

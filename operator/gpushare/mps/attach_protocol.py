@@ -1,4 +1,4 @@
-"""What is said on an MPS daemon's socket `control`, as far as the broker must understand it. Pure, standard library alone.
+"""What is said on an MPS daemon's socket `control`, as far as the broker must understand it. Pure, stdlib alone.
 
 Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every message arrives whole:
 

@@ -63,6 +63,10 @@ class GpuDir:
         return self.client / "control"
 
     @property
+    def client_share(self) -> Path:
+        return self.client / "share"
+
+    @property
     def attach(self) -> Path:
         """Mounted read-only into client containers. The broker's own, as is `broker`."""
         return self.path / "attach"

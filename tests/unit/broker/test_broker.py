@@ -4,11 +4,12 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from gpushare.broker.broker import MAX_CONNECTIONS_PER_CGROUP, Broker
+from gpushare.broker.broker import MAX_CONNECTIONS_PER_CGROUP, SCAN_SECONDS, Broker, serve
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import BrokerState
@@ -23,12 +24,15 @@ from tests.unit.broker.fake_daemon import (
     open_descriptors,
 )
 
+SHARE = "inference"
+
 
 @pytest.fixture
 def gpu(tmp_path: Path) -> GpuDir:
     gpu = GpuDir(tmp_path / "GPU-0")
     for directory in (gpu.client, gpu.attach, gpu.broker):
         directory.mkdir(parents=True)
+    gpu.client_share.write_text(SHARE)
     return gpu
 
 
@@ -40,18 +44,26 @@ def daemon(gpu: GpuDir) -> Iterator[FakeDaemon]:
 
 
 @pytest.fixture
-async def broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[Broker]:
-    broker = Broker(gpu, clock=lambda: 7.0)
-    running = asyncio.create_task(broker.run())
-    await until(gpu.attach_control.exists)
-    yield broker
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+async def broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[None]:
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        yield
+
+
+@asynccontextmanager
+async def serving(gpu: GpuDir, share: str = SHARE) -> AsyncIterator[None]:
+    """The broker of the MPS pod of `share`, as its process runs it."""
+    running = asyncio.create_task(serve(gpu.path.parent, share, clock=lambda: 7.0))
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - threads and the file system change what it looks at
             await asyncio.sleep(0.01)
 
 
@@ -61,19 +73,19 @@ def state(gpu: GpuDir) -> BrokerState:
     return found
 
 
-async def test_a_client_gets_its_socket_to_the_server(gpu: GpuDir, broker: Broker, daemon: FakeDaemon) -> None:
+async def test_a_client_gets_its_socket_to_the_server(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
     await until(lambda: daemon.heard[-1] == [CREDENTIALS, ATTACH, b"\0\0\0\0"])
     await until(lambda: state(gpu).attached == 1)
 
 
-async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: Broker, daemon: FakeDaemon) -> None:
+async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     await asyncio.to_thread(attach, gpu.attach_control)
     assert set(daemon.uids) == {os.geteuid()}
 
 
 async def test_no_command_reaches_the_daemon_not_even_its_request(
-    gpu: GpuDir, broker: Broker, daemon: FakeDaemon
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
 ) -> None:
     before = len(daemon.heard)
 
@@ -95,7 +107,7 @@ async def test_no_command_reaches_the_daemon_not_even_its_request(
     ids=["a greeting", "an unknown request", "a short request", "more than any message has"],
 )
 async def test_other_messages_are_refused(
-    gpu: GpuDir, broker: Broker, daemon: FakeDaemon, messages: tuple[bytes, ...]
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, messages: tuple[bytes, ...]
 ) -> None:
     before = len(daemon.heard)
 
@@ -111,7 +123,7 @@ async def test_other_messages_are_refused(
 
 
 async def test_a_client_passes_no_descriptor_on_and_none_of_them_stays_open(
-    gpu: GpuDir, broker: Broker, daemon: FakeDaemon
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
 ) -> None:
     daemon.answers.clear()
     before = open_descriptors()
@@ -129,7 +141,7 @@ async def test_a_client_passes_no_descriptor_on_and_none_of_them_stays_open(
     await until(lambda: open_descriptors() <= before)
 
 
-async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, broker: Broker, daemon: FakeDaemon) -> None:
+async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     before = len(daemon.heard)
 
     def look() -> bytes:
@@ -146,8 +158,8 @@ async def test_one_container_cannot_keep_others_from_attaching(gpu: GpuDir, daem
     (proc / str(os.getpid())).mkdir(parents=True)
     cgroup = proc / str(os.getpid()) / "cgroup"
     cgroup.write_text("0::/kubepods/greedy\n")
-    running = asyncio.create_task(Broker(gpu, lambda: 0.0, proc).run())
-    await until(gpu.attach_control.exists)
+    broker = Broker(gpu, SHARE, lambda: 0.0, proc)
+    await broker.step()
     held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(MAX_CONNECTIONS_PER_CGROUP)]
     for sock in held:
         assert await asyncio.to_thread(sock.recv, 64) == GREETING
@@ -157,34 +169,40 @@ async def test_one_container_cannot_keep_others_from_attaching(gpu: GpuDir, daem
     assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
     for sock in held:
         sock.close()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await broker.close()
 
 
-async def test_the_socket_is_there_exactly_while_the_supervisor_lets_clients_in(gpu: GpuDir, broker: Broker) -> None:
+async def test_the_socket_is_there_exactly_while_the_supervisor_lets_clients_in(gpu: GpuDir, broker: None) -> None:
     gpu.client_control.unlink()
     await until(lambda: not gpu.attach_control.exists())
-    await until(lambda: not state(gpu).listening)
+    FakeDaemon(gpu.client_control)
+    await until(gpu.attach_control.exists)
+    assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
 
 
 async def test_a_broker_that_starts_again_takes_over_and_the_name_stays(gpu: GpuDir, daemon: FakeDaemon) -> None:
-    first = asyncio.create_task(Broker(gpu, lambda: 0.0).run())
-    await until(gpu.attach_control.exists)
-    inode = gpu.attach_control.stat().st_ino
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        inode = gpu.attach_control.stat().st_ino
     assert gpu.attach_control.exists()
-    second = asyncio.create_task(Broker(gpu, lambda: 0.0).run())
-    await until(lambda: gpu.attach_control.stat().st_ino != inode)
-    assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
-    second.cancel()
-    await asyncio.gather(second, return_exceptions=True)
+    async with serving(gpu):
+        await until(lambda: gpu.attach_control.stat().st_ino != inode)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
+
+
+async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    async with serving(gpu, SHARE), serving(gpu, "other"):
+        await until(gpu.attach_control.exists)
+        inode = gpu.attach_control.stat().st_ino
+        gpu.client_share.write_text("other")
+        await until(lambda: gpu.attach_control.exists() and gpu.attach_control.stat().st_ino != inode)
+        await asyncio.sleep(2 * SCAN_SECONDS)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
 
 
 async def test_without_a_daemon_behind_it_the_broker_says_why_and_lets_nobody_in(gpu: GpuDir) -> None:
     FakeDaemon(gpu.client_control).close()
-    broker = Broker(gpu, clock=lambda: 7.0)
-    await broker.step()
+    await Broker(gpu, SHARE, clock=lambda: 7.0).step()
     found = state(gpu)
     assert (found.listening, found.heartbeat) == (False, 7.0)
     assert "the MPS daemon cannot be reached" in found.problem

@@ -1,0 +1,39 @@
+"""`gpushare mps-broker`: the attach broker of an MPS pod. It needs no privilege, and runs as UID 65534."""
+
+import argparse
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+from gpushare.api.names import RUN_DIR
+from gpushare.broker.broker import serve
+from gpushare.mps.clock import boot_clock
+from gpushare.mps.supervisor.open_files import raise_nofile
+
+LOG = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--share", required=True, help="the GpuShare whose clients may attach")
+    parser.add_argument("--root", type=Path, default=Path(RUN_DIR), help=f"the GPUs' directories; default: {RUN_DIR}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 after SIGTERM."""
+    remark = raise_nofile()
+    if remark:
+        LOG.warning("%s", remark)
+    try:
+        asyncio.run(_main(args))
+    except asyncio.CancelledError:
+        LOG.info("ends; clients that run go on")
+    return 0
+
+
+async def _main(args: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - narrows for the type checker
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await serve(args.root, args.share, boot_clock)
