@@ -16,6 +16,7 @@ COMMANDS = {
     "operator": ("gpushare.cli.operator", "assign GPUs to shares; one replica is active at a time"),
     "webhook": ("gpushare.cli.webhook", "check and change pods, claims and GpuShares on admission"),
     "agent": ("gpushare.cli.agent", "run on a node: inventory, device plugin, DRA driver, ending clients in order"),
+    "mps-broker": ("gpushare.cli.mps_broker", "attach client containers of a share to its MPS daemons on a node"),
     "mps-supervisor": ("gpushare.cli.mps_supervisor", "run an MPS daemon for each GPU of a share on a node"),
     "simulated-driver": ("gpushare.cli.simulated_driver", "simulate GPUs and their driver"),
     "uninstall": ("gpushare.cli.uninstall", "check whether gpushare can be uninstalled, and prepare for it"),

@@ -1,10 +1,11 @@
-"""client/control: the name by which clients reach a daemon, a hard link to the daemon's own socket.
+"""client/control: the name by which the attach broker reaches a daemon, a hard link to the daemon's own socket.
 
-A daemon makes a new socket at each start, and the link is renewed then. Containers that run already see the new link in
-their read-only mount. The renewal is atomic, so the name exists at every moment: a CUDA process that does not find it
-would silently run without MPS, and without limits.
+A daemon makes a new socket at each start, and the link is renewed then. The renewal is atomic, so the name exists at
+every moment. Containers that an agent before the broker started have it in their mount: a CUDA process that does not
+find it would silently run without MPS, and without limits.
 """
 
+from gpushare.mps.files import write_text
 from gpushare.mps.layout import GpuDir
 
 _NEW = ".control.new"
@@ -22,9 +23,10 @@ def exists(gpu: GpuDir) -> bool:
     return gpu.client_control.exists()
 
 
-def renew(gpu: GpuDir) -> None:
-    """Let clients reach the daemon. Raises OSError, and then keeps the old link."""
+def renew(gpu: GpuDir, share: str) -> None:
+    """Let clients of `share` reach the daemon. Raises OSError, and then keeps the old link."""
     gpu.client.mkdir(mode=0o755, exist_ok=True)
+    write_text(gpu.client_share, share, mode=0o644)
     new = gpu.client / _NEW
     new.unlink(missing_ok=True)
     new.hardlink_to(gpu.control)

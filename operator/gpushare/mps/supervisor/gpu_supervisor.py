@@ -39,6 +39,7 @@ class GpuSupervisor:
     """Supervises one GPU for `share`. `leaving`: set when all daemons have to end.
 
     `poll_seconds`: the longest time between two observations; `reread_seconds`: between two readings of the limits.
+    `broker`: an attach broker stands between the daemon and its clients.
     """
 
     def __init__(
@@ -51,12 +52,15 @@ class GpuSupervisor:
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
+        *,
+        broker: bool = False,
     ) -> None:
         self._gpu = gpu
         self._share = share
         self._leaving = leaving
         self._wake = threading.Event()
         self._remark = remark
+        self._broker = broker
         self._poll_seconds = poll_seconds
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
@@ -134,6 +138,7 @@ class GpuSupervisor:
             fault_since=kept.fault_since,
             faulted_clients=[pid for pid in kept.faulted if pid in (observed.clients or ())][:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
+            broker=self._broker,
         )
         if self._reported is None or (report.reason, report.message) != (self._reported.reason, self._reported.message):
             LOG.info("GPU %s: %s %s", self._gpu.uuid, report.reason.value, report.message)
@@ -196,7 +201,7 @@ class GpuSupervisor:
         return self._state
 
     def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
-        client_link.renew(self._gpu)
+        client_link.renew(self._gpu, self._share)
         return state
 
     def _remove_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
