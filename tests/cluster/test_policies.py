@@ -99,11 +99,26 @@ FORBIDDEN: dict[str, tuple[str, Change]] = {
         lambda it: _container(it).update(lifecycle={"preStop": {"exec": {"command": ["id"]}}}),
     ),
     "environment": ("no environment", lambda it: _container(it).update(env=[{"name": "LD_PRELOAD", "value": "/x"}])),
-    "a second container": (
-        "exactly one container",
+    "a third container": (
+        "exactly two containers",
         lambda it: _pod(it)["containers"].append({"name": "b", "image": "b"}),
     ),
-    "an init container": ("exactly one", lambda it: _pod(it).update(initContainers=[{"name": "b", "image": "b"}])),
+    "a broker that is root": (
+        "runs as UID 65534",
+        lambda it: _pod(it)["containers"][1]["securityContext"].update(runAsUser=0, runAsNonRoot=False),
+    ),
+    "another command in the broker": (
+        "command begins with",
+        lambda it: _pod(it)["containers"][1].update(command=["gpushare", "mps-supervisor"]),
+    ),
+    "a broker of another image": ("runs the image", lambda it: _pod(it)["containers"][1].update(image="miner:1")),
+    "a capability of the broker's": (
+        "adds none",
+        lambda it: _pod(it)["containers"][1]["securityContext"].update(
+            capabilities={"drop": ["ALL"], "add": ["SYS_PTRACE"]}
+        ),
+    ),
+    "an init container": ("exactly two", lambda it: _pod(it).update(initContainers=[{"name": "b", "image": "b"}])),
     "privileged": (
         "not privileged",
         lambda it: _container(it).update(securityContext={"privileged": True, "readOnlyRootFilesystem": True}),

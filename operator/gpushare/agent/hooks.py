@@ -40,7 +40,8 @@ class SlotHooks:
         if view is None:
             raise LookupError(f"NVML does not show GPU {uuid} on node {state.node}")
         state.kubelet_due.set()
-        return slot_edits(state.shares.get(self._share), state.devices.allocated(view), view.info.memory_mib)
+        edits = state.devices.allocated(view, state.on_disk[uuid].client_directory)
+        return slot_edits(state.shares.get(self._share), edits, view.info.memory_mib)
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         """A new container has the slot, which has not started, even if an earlier one had."""

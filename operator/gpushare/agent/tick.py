@@ -57,7 +57,8 @@ class Tick:
         for uuid in self._gate.uuids() - passable:
             self._gate.close(uuid)
         for uuid in passable:
-            self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid])))
+            pipe = state.on_disk[uuid].client_directory
+            self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe)))
 
     async def _apply_offers(self, given: DecisionInput) -> None:
         state = self._state

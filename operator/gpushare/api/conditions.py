@@ -69,6 +69,7 @@ class DaemonReason(StrEnum):
     CONTROL_TIMEOUT = "ControlTimeout"  # wedged: control commands hang
     GPU_HELD_BY_FOREIGN_PROCESS = "GpuHeldByForeignProcess"
     SUPERVISOR_SILENT = "SupervisorSilent"
+    BROKER_NOT_READY = "BrokerNotReady"  # clients cannot attach; those that run go on
     NOFILE_TOO_LOW = "NofileTooLow"
     STOPPING = "Stopping"
 

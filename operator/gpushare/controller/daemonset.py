@@ -19,11 +19,16 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import MpsPod, Template
 from gpushare.kube.client import Object
+from gpushare.mps.wire import BROKER_UID
 
 RENDERED = f"{names.GROUP}/rendered"
 """Annotation with the hash of what we applied: a new release may change it, and may also remove fields."""
 
 TMP_SIZE = "64Mi"
+SUPERVISOR, BROKER = "mps", "broker"
+"""The containers of an MPS pod."""
+BROKER_RESOURCES = {"cpu": "100m", "memory": "64Mi"}
+"""An attach costs it a millisecond. Limits equal to requests keep the pod in the class Guaranteed."""
 MPS_LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "mps"}
 MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
 STUCK = (
@@ -96,7 +101,7 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
         "terminationGracePeriodSeconds": settings.drain_seconds,
         # A multi-user MPS server is for root alone.
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(share, settings)],
+        "containers": [_supervisor(share, settings), _broker(share, settings)],
         "volumes": [
             {"name": "run", "hostPath": {"path": names.RUN_DIR, "type": "DirectoryOrCreate"}},
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": TMP_SIZE}},
@@ -107,24 +112,35 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
     return pod
 
 
-def _container(share: str, settings: OperatorSettings) -> Object:
+def _supervisor(share: str, settings: OperatorSettings) -> Object:
     resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
-    command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
+    command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR, "--broker"]
+    container = _container(SUPERVISOR, [*command, "--simulation"] if settings.simulation else command, resources, settings)
+    container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - a private tmpfs
+    return container
+
+
+def _broker(share: str, settings: OperatorSettings) -> Object:
+    """All that client containers reach: a process without a user's, a capability's or a device's power."""
+    command = ["gpushare", "mps-broker", "--share", share, "--root", names.RUN_DIR]
+    container = _container(BROKER, command, BROKER_RESOURCES, settings)
+    container["securityContext"] |= {"runAsUser": BROKER_UID, "runAsGroup": BROKER_UID, "runAsNonRoot": True}
+    return container
+
+
+def _container(name: str, command: list[str], resources: Object, settings: OperatorSettings) -> Object:
     return {
-        "name": "mps",
+        "name": name,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "command": [*command, "--simulation"] if settings.simulation else command,
+        "command": command,
         "resources": {"requests": resources, "limits": resources},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            {"name": "run", "mountPath": names.RUN_DIR, "mountPropagation": "None"},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private tmpfs of bounded size
-        ],
+        "volumeMounts": [{"name": "run", "mountPath": names.RUN_DIR, "mountPropagation": "None"}],
     }
 
 
@@ -146,9 +162,10 @@ def mps_pod(pod: Object) -> tuple[str, MpsPod] | None:
     node = spec.get("nodeName") or _intended_node(spec)
     if not node:
         return None
-    state = next((item.get("state") or {} for item in status.get("containerStatuses") or ()), {})
-    running = state.get("running")
-    trouble, stuck = ("", False) if running is not None else _trouble(state, status)
+    states = {item.get("name"): item.get("state") or {} for item in status.get("containerStatuses") or ()}
+    running = states.get(SUPERVISOR, {}).get("running")
+    waits = next((state for state in states.values() if "running" not in state), {})
+    trouble, stuck = _trouble(waits, status) if waits or running is None else ("", False)
     began = running.get("startedAt") if running else None
     return owner, MpsPod(
         name=metadata["name"],

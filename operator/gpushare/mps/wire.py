@@ -61,6 +61,10 @@ class DaemonState(ApiModel):
         return self.reason is DaemonReason.READY
 
 
+BROKER_UID = 65534
+"""Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
+
+
 class BrokerState(ApiModel):
     """broker.json, written by the attach broker twice a second."""
 

@@ -48,25 +48,35 @@ def test_the_only_host_path_is_our_own(pod: dict[str, Any]) -> None:
     assert paths == [{"path": "/run/gpushare", "type": "DirectoryOrCreate"}]
 
 
-def test_the_container_has_no_privilege(pod: dict[str, Any]) -> None:
-    (container,) = pod["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
+NO_PRIVILEGE = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def test_no_container_has_a_privilege_and_the_broker_is_nobody(pod: dict[str, Any]) -> None:
+    supervisor, broker = pod["containers"]
+    assert supervisor["securityContext"] == NO_PRIVILEGE
+    assert broker["securityContext"] == NO_PRIVILEGE | {
+        "runAsUser": 65534,
+        "runAsGroup": 65534,
+        "runAsNonRoot": True,
     }
+    assert [mount["mountPath"] for mount in broker["volumeMounts"]] == ["/run/gpushare"]
+    assert "internal.gpushare.dev/mps" not in broker["resources"]["limits"], "it gets no device"
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False
 
 
 def test_nothing_but_its_end_ends_it(pod: dict[str, Any], settings: OperatorSettings) -> None:
-    (container,) = pod["containers"]
-    assert "livenessProbe" not in container
+    for container in pod["containers"]:
+        assert "livenessProbe" not in container
+        assert container["resources"]["requests"] == container["resources"]["limits"], "Guaranteed"
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds
-    assert container["resources"]["requests"] == container["resources"]["limits"], "Guaranteed"
 
 
 def test_it_runs_where_its_share_has_gpus(pod: dict[str, Any]) -> None:

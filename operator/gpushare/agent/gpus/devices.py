@@ -7,6 +7,7 @@ limit. An MPS pod gets every GPU of the node, since device nodes are fixed when 
 import logging
 import platform
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.driver import CONTROL_DEVICES, SERVER_DEVICES, DriverFiles, find
@@ -98,18 +99,17 @@ class Devices:
             return ""
         return f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot"
 
-    def client(self, view: GpuView) -> ContainerEdits:
-        """The edits that a GPU's CDI spec carries."""
-        client_dir = str(self._settings.root / view.info.uuid / "client")
+    def client(self, view: GpuView, pipe: Path) -> ContainerEdits:
+        """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory."""
         if self._settings.simulation_dir is not None:
-            return simulated_client_edits(view.info.minor, client_dir, self._settings.simulation_dir)
-        return client_edits(view.info.minor, client_dir, self._driver)
+            return simulated_client_edits(view.info.minor, str(pipe), self._settings.simulation_dir)
+        return client_edits(view.info.minor, str(pipe), self._driver)
 
-    def allocated(self, view: GpuView) -> ContainerEdits:
+    def allocated(self, view: GpuView, pipe: Path) -> ContainerEdits:
         """Allocate's answer for a slot of the GPU."""
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))
-        return self.client(view)
+        return self.client(view, pipe)
 
     def mps(self, views: Mapping[Uuid, GpuView]) -> ContainerEdits:
         if self._settings.simulation_dir is not None:

@@ -1,13 +1,14 @@
-"""A GPU's directory on the node: the agent writes daemon.json and reads state.json."""
+"""A GPU's directory on the node: the agent writes daemon.json and reads state.json and broker.json."""
 
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.api.gpunode import ComputeMode, Uuid
 from gpushare.mps.files import read_model, write_model, write_text
 from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.wire import BROKER_UID, BrokerState, DaemonState, DesiredDaemon
 
 LOG = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ class DaemonFiles:
     directory: GpuDir
     wanted: DesiredDaemon
     state: DaemonState | None
+    broker: BrokerState | None
     client_control: bool
     original_mode: ComputeMode | None
     written_at: float
@@ -26,6 +28,11 @@ class DaemonFiles:
     @property
     def server_pid(self) -> int | None:
         return self.state.server_pid if self.state else None
+
+    @property
+    def client_directory(self) -> Path:
+        """What a client container gets as its pipe directory. MPS pods of older releases have no broker."""
+        return self.directory.attach if self.state and self.state.broker else self.directory.client
 
 
 def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
@@ -40,6 +47,7 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
                 directory,
                 wanted.value,
                 read_model(directory.state, DaemonState).value,
+                read_model(directory.broker_state, BrokerState).value,
                 directory.client_control.exists(),
                 original_mode(directory),
                 directory.wanted.stat().st_mtime,
@@ -48,11 +56,24 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
 
 
 def prepare(directory: GpuDir) -> None:
-    """Makes the directories that belong to the agent. The supervisor makes pipe/ and log/, private to root."""
+    """Makes the directories that are not the supervisor's own; that one makes pipe/ and log/, private to root.
+
+    attach/ and broker/ belong to the broker, which has no capability to take them itself.
+    """
     directory.path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     for path, mode in ((directory.path, 0o711), (directory.client, 0o755)):
         path.mkdir(exist_ok=True)
         path.chmod(mode)  # mkdir's own mode is cut by the umask
+    for path in (directory.attach, directory.broker):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(path, BROKER_UID, BROKER_UID)
+
+
+def is_prepared(directory: GpuDir) -> bool:
+    """False for a GPU that an agent of an older release took."""
+    return directory.broker.exists()
 
 
 def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:

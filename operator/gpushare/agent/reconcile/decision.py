@@ -124,6 +124,7 @@ def _readiness(given: DecisionInput, planned: GpuPlan) -> Readiness:
         ReadinessInput(
             wanted=item.wanted,
             state=item.state,
+            broker=item.broker,
             view=given.views.get(planned.uuid),
             client_control=item.client_control,
             server_since=given.server_since.get(planned.uuid, given.now),

@@ -146,6 +146,8 @@ class Lifecycle:
         LOG.info("GPU %s is taken for GpuShare %s", desired.uuid, desired.share)
 
     def _keep(self, planned: GpuPlan, item: DaemonFiles, view: GpuView | None) -> None:
+        if not daemon_files.is_prepared(item.directory):
+            daemon_files.prepare(item.directory)
         if planned.limits is not None and planned.limits != item.wanted.limits:
             daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
-from gpushare.mps.wire import FRESH_SECONDS, DaemonState, DesiredDaemon
+from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class ReadinessInput:
 
     wanted: DesiredDaemon
     state: DaemonState | None
+    broker: BrokerState | None
     view: GpuView | None
     client_control: bool
     """Whether client/control exists."""
@@ -128,6 +129,18 @@ def _linked(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness 
     return None if evidence.client_control else Readiness(DaemonReason.STARTING, "client/control is not there yet")
 
 
+def _attachable(evidence: ReadinessInput, state: DaemonState, __: GpuView) -> Readiness | None:
+    """Without its broker a CUDA process finds nobody, and runs past MPS where the compute mode lets it (measured)."""
+    broker = evidence.broker
+    if not state.broker or (broker and broker.listening and evidence.now - broker.heartbeat <= FRESH_SECONDS):
+        return None
+    if broker is None:
+        return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")
+    if evidence.now - broker.heartbeat > FRESH_SECONDS:
+        return Readiness(DaemonReason.BROKER_NOT_READY, "the attach broker writes no state any more")
+    return Readiness(DaemonReason.BROKER_NOT_READY, broker.problem or "the attach broker does not listen yet")
+
+
 _CHAIN: tuple[Callable[[ReadinessInput, DaemonState, GpuView], Readiness | None], ...] = (
     _reachable,
     _supervised,
@@ -136,4 +149,5 @@ _CHAIN: tuple[Callable[[ReadinessInput, DaemonState, GpuView], Readiness | None]
     _limits,
     _seen_by_nvml,
     _linked,
+    _attachable,
 )

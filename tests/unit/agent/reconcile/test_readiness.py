@@ -8,7 +8,7 @@ from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.readiness import ReadinessInput, readiness_of, with_room
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Limits
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
 LIMITS = Limits(threads=50, memory_mib=16384)
@@ -18,6 +18,7 @@ STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason
 GOOD = ReadinessInput(
     wanted=DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS),
     state=STATE,
+    broker=None,
     view=VIEW,
     client_control=True,
     server_since=90.0,
@@ -27,6 +28,12 @@ GOOD = ReadinessInput(
 
 def state(**changes: object) -> ReadinessInput:
     return replace(GOOD, state=STATE.model_copy(update=changes))
+
+
+def brokered(**changes: object) -> ReadinessInput:
+    """By a supervisor with an attach broker."""
+    broker = BrokerState(uuid="GPU-1", heartbeat=99.0, listening=True).model_copy(update=changes)
+    return replace(state(broker=True), broker=broker)
 
 
 def view(**changes: object) -> ReadinessInput:
@@ -64,6 +71,13 @@ def view(**changes: object) -> ReadinessInput:
         ("a look of long ago proves nothing", view(seen_at=80.0), DaemonReason.SERVER_NOT_ACTIVE),
         ("without client/control no client could connect",
          replace(GOOD, client_control=False), DaemonReason.STARTING),
+        ("clients attach through a broker that listens", brokered(), DaemonReason.READY),
+        ("a broker that never wrote its state is starting", replace(brokered(), broker=None), DaemonReason.STARTING),
+        ("a broker without news for more than 10 s is not ready",
+         brokered(heartbeat=89.9), DaemonReason.BROKER_NOT_READY),
+        ("a broker that reaches no daemon is not ready",
+         brokered(listening=False, problem="gone"), DaemonReason.BROKER_NOT_READY),
+        ("a supervisor of an older release has no broker", replace(GOOD, broker=None), DaemonReason.READY),
     ],
 )  # fmt: skip
 def test_readiness(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:
