@@ -1,8 +1,7 @@
 """From inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
 
-import json
-
 from tests.cluster.harness import Harness
+from tests.cluster.node import daemon_of
 
 PIPE = "/run/gpushare/mps"
 PROBE = f"""
@@ -49,10 +48,13 @@ def test_the_control_directory_is_read_only_and_holds_control_alone(harness: Har
         assert seen["run"] == ["mps"]
 
 
-def test_a_client_can_neither_change_limits_nor_end_the_daemon(harness: Harness) -> None:
-    with harness.share("locked", per_node=1), harness.namespace() as tenant:
+def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: Harness) -> None:
+    """The attach broker hangs up on control programs, so that they get no answer."""
+    with harness.share("locked", per_node=1) as share, harness.namespace() as tenant:
+        daemon = daemon_of(harness, share)
         tenant.start(tenant.pod("changer", "locked", command=["python", "-c", CHANGE]))
         seen = tenant.wait_event("changer", "change")
-        assert "Insufficient privileges" in seen["set"], json.dumps(seen)
-        assert "Not enough privilege" in seen["quit"]
-        assert seen["get"] == "50.0", "the daemon's limit is the share's ceiling"
+        assert (seen["set"], seen["quit"], seen["get"]) == ("", "", "")
+        now = daemon_of(harness, share)
+        assert [now[key] for key in ("controlPid", "serverPid")] == [daemon[key] for key in ("controlPid", "serverPid")]
+        assert share.condition("LimitsEnforced")["status"] == "True"
