@@ -58,7 +58,8 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
 def prepare(directory: GpuDir) -> None:
     """Makes the directories that are not the supervisor's own; that one makes pipe/ and log/, private to root.
 
-    attach/ and broker/ belong to the broker, which has no capability to take them itself.
+    The broker's group may write to attach/ and broker/. The agent gives them to that group without a capability, since
+    the chart makes it a member.
     """
     directory.path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     for path, mode in ((directory.path, 0o711), (directory.client, 0o755)):
@@ -66,9 +67,13 @@ def prepare(directory: GpuDir) -> None:
         path.chmod(mode)  # mkdir's own mode is cut by the umask
     for path in (directory.attach, directory.broker):
         path.mkdir(exist_ok=True)
-        path.chmod(0o755)
-        if os.geteuid() == 0:
-            os.chown(path, BROKER_UID, BROKER_UID)
+        path.chmod(0o775)
+        try:
+            os.chown(path, -1, BROKER_UID)
+        except PermissionError:
+            LOG.warning(
+                "the attach broker cannot write to %s: the agent must be a member of group %d", path, BROKER_UID
+            )
 
 
 def is_prepared(directory: GpuDir) -> bool:
