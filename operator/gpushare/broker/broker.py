@@ -197,7 +197,7 @@ class Broker:
             problem=self._problem,
         )
         try:
-            write_model(self.gpu.broker_state, state)
+            write_model(self.gpu.broker_state, state, mode=0o644)  # the agent has no capability to read past it
         except OSError as error:
             LOG.warning("GPU %s: %s cannot be written: %s", self.gpu.uuid, self.gpu.broker_state.name, error)
 
