@@ -23,14 +23,14 @@ Connect = Callable[[], Awaitable[socket.socket]]
 """A new connection to the daemon. OSError where none listens."""
 
 
-class RefusedError(Exception):
+class AttachRefusedError(Exception):
     """The peer asked for something that the broker never passes on. The text says what."""
 
 
 async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     """Greets the peer as the daemon would. True once it asks to attach; False when it only looked and hung up.
 
-    Raises RefusedError for control commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
+    Raises AttachRefusedError for control commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
     """
     async with asyncio.timeout(REQUEST_SECONDS):
         await send(peer, greeting)
@@ -39,7 +39,7 @@ async def read_request(peer: socket.socket, greeting: bytes) -> bool:
             return False
         check_credentials(first)
         if parse_request(await _plain(peer)) is Request.COMMAND:
-            raise RefusedError("it asked to send control commands, which no container may")
+            raise AttachRefusedError("it asked to send control commands, which no container may")
     return True
 
 

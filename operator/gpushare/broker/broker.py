@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from gpushare.broker.attach import RefusedError, attach, read_greeting, read_request
+from gpushare.broker.attach import AttachRefusedError, attach, read_greeting, read_request
 from gpushare.broker.packets import Peer, peer_of
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import write_model
@@ -166,7 +166,7 @@ class Broker:
                 if await read_request(sock, self._greeting):
                     await attach(sock, self._greeting, self._connect)
                     self._attached += 1
-            except (RefusedError, ProtocolError) as error:
+            except (AttachRefusedError, ProtocolError) as error:
                 self._refused += 1
                 LOG.warning("GPU %s: PID %d of UID %d is refused: %s", self.gpu.uuid, peer.pid, peer.uid, error)
             except (OSError, TimeoutError) as error:

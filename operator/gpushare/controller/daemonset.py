@@ -115,7 +115,9 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
 def _supervisor(share: str, settings: OperatorSettings) -> Object:
     resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
     command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR, "--broker"]
-    container = _container(SUPERVISOR, [*command, "--simulation"] if settings.simulation else command, resources, settings)
+    if settings.simulation:
+        command.append("--simulation")
+    container = _container(SUPERVISOR, command, resources, settings)
     container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - a private tmpfs
     return container
 

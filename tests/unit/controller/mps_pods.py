@@ -22,4 +22,12 @@ def pod(template: str = "t1", *, status: dict[str, Any] | None = None, **spec: A
 
 
 def container(**state: Any) -> dict[str, Any]:
-    return {"containerStatuses": [{"state": state}]}
+    """The status of a pod whose supervisor is in that state, and whose broker runs longer than any supervisor."""
+    broker = {"running": {"startedAt": CREATED}}
+    return {"containerStatuses": [{"name": "broker", "state": broker}, {"name": "mps", "state": state}]}
+
+
+def broken_broker(**state: Any) -> dict[str, Any]:
+    """The status of a pod whose supervisor runs, and whose broker is in that state."""
+    supervisor = {"running": {"startedAt": CREATED}}
+    return {"containerStatuses": [{"name": "broker", "state": state}, {"name": "mps", "state": supervisor}]}

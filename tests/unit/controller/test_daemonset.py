@@ -10,7 +10,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import RENDERED, daemon_set, mps_pod, template_of
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import Template
-from tests.unit.controller.mps_pods import DAEMON_SET, container
+from tests.unit.controller.mps_pods import DAEMON_SET, broken_broker, container
 from tests.unit.controller.mps_pods import pod as mps_pod_object
 
 
@@ -71,9 +71,9 @@ def test_no_container_has_a_privilege_and_the_broker_is_nobody(pod: dict[str, An
 
 
 def test_nothing_but_its_end_ends_it(pod: dict[str, Any], settings: OperatorSettings) -> None:
-    for container in pod["containers"]:
-        assert "livenessProbe" not in container
-        assert container["resources"]["requests"] == container["resources"]["limits"], "Guaranteed"
+    for part in pod["containers"]:
+        assert "livenessProbe" not in part
+        assert part["resources"]["requests"] == part["resources"]["limits"], "Guaranteed"
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds
@@ -135,3 +135,10 @@ def test_a_template_counts_as_observed_once_the_controller_has_seen_its_generati
     assert template_of(live) == Template("t1", observed=False)
     assert template_of(live | {"status": {"observedGeneration": 2}}) == Template("t1", observed=True)
     assert template_of({"metadata": {}, "spec": {}}) is None
+
+
+def test_a_broker_that_cannot_start_is_the_pods_trouble_although_its_supervisor_runs() -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    found = mps_pod(mps_pod_object(status=broken_broker(waiting=waiting)))
+    assert found is not None
+    assert (found[1].running, found[1].stuck, found[1].trouble) == (True, True, "CrashLoopBackOff: back-off 10s")
