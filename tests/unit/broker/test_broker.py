@@ -67,6 +67,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+def socket_of(gpu: GpuDir) -> tuple[int, int]:
+    """Which socket has the name; a file system may give an inode's number to the next one."""
+    found = gpu.attach_control.stat()
+    return found.st_ino, found.st_ctime_ns
+
+
 def state(gpu: GpuDir) -> BrokerState:
     found = read_model(gpu.broker_state, BrokerState).value
     assert found is not None
@@ -183,19 +189,19 @@ async def test_the_socket_is_there_exactly_while_the_supervisor_lets_clients_in(
 async def test_a_broker_that_starts_again_takes_over_and_the_name_stays(gpu: GpuDir, daemon: FakeDaemon) -> None:
     async with serving(gpu):
         await until(gpu.attach_control.exists)
-        inode = gpu.attach_control.stat().st_ino
+        before = socket_of(gpu)
     assert gpu.attach_control.exists()
     async with serving(gpu):
-        await until(lambda: gpu.attach_control.stat().st_ino != inode)
+        await until(lambda: socket_of(gpu) != before)
         assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
 
 
 async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
     async with serving(gpu, SHARE), serving(gpu, "other"):
         await until(gpu.attach_control.exists)
-        inode = gpu.attach_control.stat().st_ino
+        before = socket_of(gpu)
         gpu.client_share.write_text("other")
-        await until(lambda: gpu.attach_control.exists() and gpu.attach_control.stat().st_ino != inode)
+        await until(lambda: gpu.attach_control.exists() and socket_of(gpu) != before)
         await asyncio.sleep(2 * SCAN_SECONDS)
         assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
 
