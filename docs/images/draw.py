@@ -272,7 +272,7 @@ def architecture() -> str:
         ("state.json", "state, limits read back"),
         ("pipe/", "the MPS daemon's sockets"),
         ("log/", "what daemon and server print"),
-        ("client/control", "hard link to pipe/control"),
+        ("attach/control", "the attach broker's socket"),
     )
     for number, (name, meaning) in enumerate(rows):
         it.text("m", 402, 316 + 22 * number, name, room=110)
@@ -352,8 +352,8 @@ def allocate() -> str:
         answer(agent, kubelet, "may start; else tried again"),
         call(kubelet, runtime, "create the container with the CDI device"),
         key(runtime, runtime, "No CDI spec, no start: the gate. It also", "holds while the agent is down"),
-        call(runtime, client, "starts it with the GPU's device node, client/ read-only, and its limits"),
-        call(client, daemon, "connects through", "client/control"),
+        call(runtime, client, "starts it with the GPU's device node, attach/ read-only, and its limits"),
+        call(client, daemon, "attaches through the broker at", "attach/control"),
         answer(daemon, client, "context within", "its limits"),
     ]
     return sequence("How a container gets a slot", participants, 160, steps)
