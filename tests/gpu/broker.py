@@ -27,7 +27,8 @@ from gpushare.mps.control import PROGRAM
 from gpushare.mps.layout import GpuDir
 
 NOBODY = 65534
-REPEATS = 7
+ATTACHES, LAUNCHES = 15, 9
+"""Repeats of each way, in turns."""
 CROWD = 48
 """What one GPU takes with this driver."""
 SERVE = """
@@ -175,7 +176,7 @@ def spread(values: list[float]) -> dict[str, float]:
 def attach_times(it: Stand) -> dict[str, Any]:
     """Seconds from a process' first CUDA call to its context, in turns."""
     found: dict[str, list[float]] = {"direct": [], "broker": []}
-    for _ in range(REPEATS):
+    for _ in range(ATTACHES):
         for way, environment in (("direct", it.direct), ("broker", it.brokered)):
             client = Client(environment)
             first = client.line()
@@ -184,20 +185,20 @@ def attach_times(it: Stand) -> dict[str, Any]:
             found[way].append(first["seconds"])
             client.end()
     ratio = median(b / d for b, d in zip(found["broker"], found["direct"], strict=True))
-    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": REPEATS}
+    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": ATTACHES}
 
 
 def launches(it: Stand) -> dict[str, Any]:
     """Kernels per second of one client, launched and waited for one by one, in turns."""
     found: dict[str, list[float]] = {"direct": [], "broker": []}
-    for _ in range(3):
+    for _ in range(LAUNCHES):
         for way, environment in (("direct", it.direct), ("broker", it.brokered)):
             done = subprocess.run(
                 [sys.executable, "-c", LAUNCH], env=environment, capture_output=True, text=True, timeout=90, check=True
             )
             found[way].append(float(done.stdout))
     ratio = median(b / d for b, d in zip(found["broker"], found["direct"], strict=True))
-    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": 3}
+    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": LAUNCHES}
 
 
 def crowd(it: Stand, environment: dict[str, str]) -> dict[str, Any]:
