@@ -16,7 +16,7 @@ DEMO_MINUTES = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class BuildPart:
     """Something that is built once. `minutes` and `gigabytes` (10^9 bytes) are rounded up."""
 
     name: str
@@ -24,12 +24,12 @@ class Part:
     gigabytes: float
 
 
-PROGRAMS = Part("Kubernetes, containerd, runc and Helm, built from source; 6.4 GB are Go's caches", 20, 6.8)
-ENVIRONMENT_AND_IMAGES = Part("Python packages, a base image, and the images of operator and workload", 5, 2.7)
+PROGRAMS = BuildPart("Kubernetes, containerd, runc and Helm, built from source; 6.4 GB are Go's caches", 20, 6.8)
+ENVIRONMENT_AND_IMAGES = BuildPart("Python packages, a base image, and the images of operator and workload", 5, 2.7)
 FIRST_RUN_GIGABYTES = PROGRAMS.gigabytes + ENVIRONMENT_AND_IMAGES.gigabytes
 
 
-def missing_parts(cache: Path) -> list[Part]:
+def missing_parts(cache: Path) -> list[BuildPart]:
     """The parts that the cache lacks."""
     programs = binaries(cache)
     built = all(entry.exists() for entry in (programs.kube, programs.runtime, programs.helm))
@@ -37,7 +37,7 @@ def missing_parts(cache: Path) -> list[Part]:
     return parts if any(cache.glob("images-*/*.tar")) else [*parts, ENVIRONMENT_AND_IMAGES]
 
 
-def describe(parts: Sequence[Part], packages: Sequence[str], has_go: bool, cache: Path) -> list[str]:
+def describe(parts: Sequence[BuildPart], packages: Sequence[str], has_go: bool, cache: Path) -> list[str]:
     """Lines for the user; one line if everything is there."""
     minutes = DEMO_MINUTES + sum(part.minutes for part in parts)
     lines = [f"the demo takes about {minutes} min on two cores and needs root"]

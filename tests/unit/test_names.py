@@ -7,8 +7,6 @@ from localcluster.paths import REPOSITORY
 
 TREES = ("operator/gpushare", "workload/gpushare_workload", "localcluster")
 GENERATED = REPOSITORY / "operator/gpushare/agent/proto"
-KNOWN_TWICE = frozenset({"ComputeMode", "Loop", "Part", "Xid"})
-"""Names of the operator and the local cluster that still stand for two things. Only remove names here."""
 
 
 def places_by_name() -> dict[str, list[str]]:
@@ -25,10 +23,4 @@ def places_by_name() -> dict[str, list[str]]:
 
 
 def test_no_class_name_stands_for_two_things() -> None:
-    twice = {name: places for name, places in places_by_name().items() if len(places) > 1}
-    assert {name: places for name, places in twice.items() if name not in KNOWN_TWICE} == {}
-
-
-def test_the_workload_has_no_class_name_of_another_tree() -> None:
-    for name in KNOWN_TWICE:
-        assert not any(place.startswith("workload/") for place in places_by_name().get(name, []))
+    assert {name: places for name, places in places_by_name().items() if len(places) > 1} == {}

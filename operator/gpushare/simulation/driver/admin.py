@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 from gpushare.simulation.cuda_errors import UNKNOWN
-from gpushare.simulation.driver.gpu import ComputeMode, Kind, SimulatedGpu
-from gpushare.simulation.driver.loop import Connection, Loop
+from gpushare.simulation.driver.gpu import DriverComputeMode, Kind, SimulatedGpu
+from gpushare.simulation.driver.loop import Connection, DriverLoop
 from gpushare.simulation.driver.state import DriverState
 from gpushare.simulation.limits import MIB
 from gpushare.simulation.wire import Message
@@ -20,7 +20,7 @@ class AdminConnection(Connection):
     An answer with `refused` carries NVML's error text; `lost` means that the GPU is gone.
     """
 
-    def __init__(self, loop: Loop, sock: socket.socket, state: DriverState) -> None:
+    def __init__(self, loop: DriverLoop, sock: socket.socket, state: DriverState) -> None:
         super().__init__(loop, sock)
         self.state = state
         self._driver: dict[str, Callable[[Message], Message | None]] = {
@@ -83,7 +83,7 @@ class AdminConnection(Connection):
         return {}
 
     def _set_compute_mode(self, gpu: SimulatedGpu, message: Message) -> Message:
-        gpu.mode = ComputeMode(message["mode"])
+        gpu.mode = DriverComputeMode(message["mode"])
         return {}
 
     def _lose(self, gpu: SimulatedGpu, _: Message) -> Message:

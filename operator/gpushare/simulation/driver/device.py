@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gpushare.simulation.cuda_errors import MPS_CONNECTION_FAILED
 from gpushare.simulation.driver.failure_outcome import FailureCause
 from gpushare.simulation.driver.gpu import Context, Kind, RefusedByDriver, SimulatedGpu
-from gpushare.simulation.driver.loop import Connection, Loop
+from gpushare.simulation.driver.loop import Connection, DriverLoop
 from gpushare.simulation.driver.state import DriverState
 from gpushare.simulation.wire import Message
 
@@ -16,7 +16,7 @@ from gpushare.simulation.wire import Message
 class Device:
     """One GPU's node: its connections by context, and the servers by the tickets that they gave to clients."""
 
-    def __init__(self, loop: Loop, state: DriverState, gpu: SimulatedGpu) -> None:
+    def __init__(self, loop: DriverLoop, state: DriverState, gpu: SimulatedGpu) -> None:
         self.loop = loop
         self.state = state
         self.gpu = gpu

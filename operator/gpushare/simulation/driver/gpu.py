@@ -11,7 +11,7 @@ from gpushare.simulation.cuda_errors import LAUNCH_FAILURE, MPS_SERVER_NOT_READY
 from gpushare.simulation.driver.failure_outcome import FailureCause, FailureOutcome, outcome_of
 
 
-class ComputeMode(StrEnum):
+class DriverComputeMode(StrEnum):
     """Spelt as in the API models, which cost too much to import here."""
 
     DEFAULT = "Default"
@@ -76,7 +76,7 @@ class SimulatedGpu:
     product: str
     sms: int
     memory_mib: int
-    mode: ComputeMode = ComputeMode.DEFAULT
+    mode: DriverComputeMode = DriverComputeMode.DEFAULT
     lost: bool = False
     contexts: dict[int, Context] = field(default_factory=dict)
     _last_id: int = 0
@@ -125,7 +125,11 @@ class SimulatedGpu:
         return self._add(Context(self._next_id(), pid, Kind.CLIENT, context_mib, sms, server.id, limit))
 
     def _check_mode(self, others: list[Context]) -> None:
-        if self.mode is ComputeMode.PROHIBITED or (self.mode is ComputeMode.EXCLUSIVE_PROCESS and others) or self.lost:
+        if (
+            self.mode is DriverComputeMode.PROHIBITED
+            or (self.mode is DriverComputeMode.EXCLUSIVE_PROCESS and others)
+            or self.lost
+        ):
             raise RefusedByDriver(UNAVAILABLE)
 
     def _add(self, context: Context) -> Context:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Connection:
     """One accepted connection. A subclass answers messages in `handle` and cleans up in `gone`."""
 
-    def __init__(self, loop: "Loop", sock: socket.socket) -> None:
+    def __init__(self, loop: "DriverLoop", sock: socket.socket) -> None:
         self.loop = loop
         self.sock = sock
         self.pid, self.uid = peer(sock)
@@ -56,7 +56,7 @@ class Connection:
             self.loop.drop(self)
 
 
-class Loop:
+class DriverLoop:
     """Calls `Connection.readable` and `Connection.gone`, all in the thread of `run`."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpushare.simulation import paths
 from gpushare.simulation.driver.admin import AdminConnection
 from gpushare.simulation.driver.device import Device
-from gpushare.simulation.driver.loop import Loop
+from gpushare.simulation.driver.loop import DriverLoop
 from gpushare.simulation.driver.state import DriverState
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 def serve(state: DriverState, base: str, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT, and remove the sockets then. Calls `ready` once all sockets listen."""
-    loop = Loop()
+    loop = DriverLoop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.stop())
     directory = Path(base)

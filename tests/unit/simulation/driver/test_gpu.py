@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.simulation.driver.failure_outcome import FailureCause
-from gpushare.simulation.driver.gpu import ComputeMode, RefusedByDriver, SimulatedGpu
+from gpushare.simulation.driver.gpu import DriverComputeMode, RefusedByDriver, SimulatedGpu
 
 GIB = 1 << 30
 
@@ -20,7 +20,7 @@ def refusal(call, *arguments):
 
 
 def test_without_mps_an_exclusive_gpu_belongs_to_one_process(gpu):
-    gpu.mode = ComputeMode.EXCLUSIVE_PROCESS
+    gpu.mode = DriverComputeMode.EXCLUSIVE_PROCESS
     gpu.open_compute(10)
     assert refusal(gpu.open_compute, 11) == 46
     assert refusal(gpu.open_server, 12) == 46
@@ -28,14 +28,14 @@ def test_without_mps_an_exclusive_gpu_belongs_to_one_process(gpu):
 
 def test_a_prohibited_gpu_refuses_programs_servers_and_new_clients(gpu):
     server = gpu.open_server(10)
-    gpu.mode = ComputeMode.PROHIBITED
+    gpu.mode = DriverComputeMode.PROHIBITED
     assert refusal(gpu.open_compute, 11) == 46
     assert refusal(gpu.open_server, 12) == 46
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
 
 def test_a_server_that_let_go_cannot_take_back_an_exclusive_gpu_from_a_non_mps_process(gpu):
-    gpu.mode = ComputeMode.EXCLUSIVE_PROCESS
+    gpu.mode = DriverComputeMode.EXCLUSIVE_PROCESS
     server = gpu.open_server(10)
     client = gpu.open_client(11, server, 25, None)
     gpu.fail(FailureCause.ILLEGAL_ADDRESS, client, now=0)
