@@ -39,7 +39,7 @@ def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harne
         assert [error["code"] for error in errors] == [700] * 7
         # The next agent tells what nobody saw.
         note = wait_node_event(harness, "UnguardedDeparture", f"in order: {tenant.name}/victim.", seconds=60)
-        assert "a fatal fault has hit the MPS server since" in note
+        assert "the MPS server has met a fatal fault since" in note
         wait_node_event(harness, "GpuFault", f"{tenant.name}/victim", "It happened while no agent ran", seconds=60)
 
 
