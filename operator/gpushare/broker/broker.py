@@ -1,10 +1,10 @@
 """The attach broker of one MPS pod: listens where client containers connect, and attaches them to the MPS daemons.
 
 Guarantees: `attach/control` of a GPU listens exactly while the pod's supervisor lets clients in (`client/control` is
-there, and `client/share` names the share).
-A broker that starts again takes the name over without a moment in which there is none, since a CUDA process that finds
-no socket runs without MPS, silently. Connections are bounded, in all and for each cgroup, so that one container cannot
-keep others from attaching. The broker's end harms no running client: after an attach no connection of theirs is left.
+there, and `client/share` names the share). A broker that starts again takes the name over without a moment in which
+there is none, since a CUDA process that finds no socket runs without MPS, silently. Connections are bounded, in all
+and for each cgroup, so that one container cannot keep others from attaching. The broker's end harms no running client:
+after an attach no connection of theirs is left.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpushare.broker.attach import AttachRefusedError, attach, read_greeting, read_request
 from gpushare.broker.packets import Peer, peer_of
+from gpushare.kube.changes import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
@@ -40,8 +41,10 @@ async def serve(root: Path, share: str, clock: Callable[[], float]) -> None:
     try:
         while True:
             for gpu in gpu_dirs(root):
-                if gpu.uuid in brokers or _lets_in(gpu, share):
-                    await brokers.setdefault(gpu.uuid, Broker(gpu, share, clock)).step()
+                if gpu.uuid not in brokers and _lets_in(gpu, share):
+                    brokers[gpu.uuid] = Broker(gpu, share, clock)
+            # At the same time: a wedged daemon takes DAEMON_SECONDS, and the others' heartbeats must not wait in line.
+            await asyncio.gather(*(broker.step() for broker in brokers.values()))
             for uuid in [uuid for uuid, broker in brokers.items() if not broker.gpu.path.exists()]:
                 await brokers.pop(uuid).close()
             await asyncio.sleep(SCAN_SECONDS)
@@ -73,6 +76,7 @@ class Broker:
         self._attached = 0
         self._refused = 0
         self._problem = ""
+        self._problems = LogOnChange(LOG)
 
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and writes broker.json while it is open."""
@@ -103,11 +107,10 @@ class Broker:
             self._greeting = await read_greeting(self._connect)
             self._listen()
             self._problem = ""
+            self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
-            problem = f"the MPS daemon cannot be reached: {error or type(error).__name__}"
-            if problem != self._problem:
-                LOG.warning("GPU %s: %s", self.gpu.uuid, problem)
-            self._problem = problem
+            self._problem = f"the MPS daemon cannot be reached: {str(error) or type(error).__name__}"
+            self._problems.log("GPU %s: %s", self.gpu.uuid, self._problem, key="open")
 
     def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -170,7 +173,7 @@ class Broker:
                 self._refused += 1
                 LOG.warning("GPU %s: PID %d of UID %d is refused: %s", self.gpu.uuid, peer.pid, peer.uid, error)
             except (OSError, TimeoutError) as error:
-                LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, error or type(error).__name__)
+                LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, str(error) or type(error).__name__)
 
     async def _connect(self) -> socket.socket:
         """A connection to the MPS daemon. On this kind of socket connect(2) either succeeds at once or fails."""
@@ -198,8 +201,10 @@ class Broker:
         )
         try:
             write_model(self.gpu.broker_state, state, mode=0o644)  # the agent has no capability to read past it
+            self._problems.clear("state")
         except OSError as error:
-            LOG.warning("GPU %s: %s cannot be written: %s", self.gpu.uuid, self.gpu.broker_state.name, error)
+            name = self.gpu.broker_state.name
+            self._problems.log("GPU %s: %s cannot be written: %s", self.gpu.uuid, name, error, key="state")
 
 
 def _cgroup(proc: Path, pid: int) -> str:

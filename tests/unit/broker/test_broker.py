@@ -213,3 +213,20 @@ async def test_without_a_daemon_behind_it_the_broker_says_why_and_lets_nobody_in
     assert (found.listening, found.heartbeat) == (False, 7.0)
     assert "the MPS daemon cannot be reached" in found.problem
     assert not gpu.attach_control.exists()
+
+
+async def test_a_daemon_that_does_not_greet_holds_up_no_other_gpus_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    silent = GpuDir(gpu.path.parent / "GPU--before")
+    for directory in (silent.client, silent.attach, silent.broker):
+        directory.mkdir(parents=True)
+    silent.client_share.write_text(SHARE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wedged:
+        wedged.bind(str(silent.client_control))
+        wedged.listen(1)
+        async with serving(gpu):
+            await until(gpu.attach_control.exists)
+            assert read_model(silent.broker_state, BrokerState).absent, "it is still being asked"
+            assert await asyncio.to_thread(attach, gpu.attach_control) == b"hello from the server"
+            await until(lambda: read_model(silent.broker_state, BrokerState).value is not None)
+    assert "TimeoutError" in state(silent).problem
+    assert not silent.attach_control.exists()
