@@ -2,6 +2,7 @@
 
 <root>/<gpu uuid>/        0711 root
     daemon.json           the desired state, written by the agent
+    grants.json           who may attach, written by the agent for the broker
     state.json            the current state, written by the supervisor
     endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
     seen.json             the agent's last reading, from which a restarted agent learns what happened in between
@@ -28,6 +29,10 @@ class GpuDir:
     @property
     def wanted(self) -> Path:
         return self.path / "daemon.json"
+
+    @property
+    def grants(self) -> Path:
+        return self.path / "grants.json"
 
     @property
     def state(self) -> Path:
