@@ -9,6 +9,7 @@
     pipe/                 the daemon's own sockets, for supervisor and agent only
     client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker
     client/share          the share that lets clients in
+    client/turns          the supervisor's socket, at which the broker asks for a turn to attach a client
     attach/control        the broker's socket, the only file that a client sees
     broker/broker.json    the broker's state
     log/                  control.log, server.log
@@ -70,6 +71,10 @@ class GpuDir:
     @property
     def client_share(self) -> Path:
         return self.client / "share"
+
+    @property
+    def turns(self) -> Path:
+        return self.client / "turns"
 
     @property
     def attach(self) -> Path:

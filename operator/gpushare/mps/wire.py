@@ -74,6 +74,13 @@ class ClientGrant(ApiModel):
     processes: int = Field(ge=1)
 
 
+class TurnAnswer(ApiModel):
+    """The supervisor's answer to a ClientGrant, by which the broker asks for a turn: one of the two is set."""
+
+    server_pid: int = Field(default=0, description="Its limits are the grant's now, until the broker hangs up.")
+    wait: str = Field(default="", max_length=512, description="Why there is no turn now.")
+
+
 class GrantedContainer(ApiModel):
     name: str
     id: str = Field(default="", description="The runtime's; empty until the pod's status shows it.")
