@@ -12,12 +12,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from gpushare.agent.attach.grants import PartHolders
 from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu
 from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
-from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu, Slots, united
+from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.reconcile import daemon_files
@@ -32,7 +33,9 @@ from gpushare.agent.usage.usage import Reading, SharedGpu
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
+from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
+from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import Nvml
@@ -113,15 +116,14 @@ class AgentState:
         """Reads who uses the GPUs; findings follow. Not before the first decision, and not without pods and shares."""
         if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
             return
-        slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
-        claimed = self.claims.containers(self.pods.objects.values())
+        places, claimed = self._places()
         await self.usage.observe(
             self.inventory.views,
             {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
             self.pods.objects.values(),
             self.shares,
-            {**slots, **{container: use.share_gpu for container, use in claimed.items()}},
-            {container: use.grant for container, use in claimed.items()},
+            places,
+            claimed,
             self.published_findings,
         )
 
@@ -241,6 +243,12 @@ class AgentState:
         """The pods that hold a part of a GPU, as namespace/name."""
         return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
 
+    def part_holders(self) -> PartHolders | None:
+        """Who may attach to the GPUs; None until pods, shares and the kubelet's list are known."""
+        if self.kubelet.view is None or not (self.pods.synced.is_set() and self.informed):
+            return None
+        return PartHolders(pods_by_cgroup_uid(self.pods.objects.values()), *self._places(), self.shares)
+
     def claimable(self) -> Iterator[ClaimableGpu]:
         """The GPUs that shares have here now."""
         for uuid in self.on_disk:
@@ -306,6 +314,13 @@ class AgentState:
     def unready(self) -> str | None:
         """What is missing before the agent has reported once; None: nothing."""
         return None if self.reported else "has not yet seen the API, the GPUs and the kubelet"
+
+    def _places(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
+        """Where the containers' slots and claims are, and what the claims grant."""
+        slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
+        claimed = self.claims.containers(self.pods.objects.values())
+        places = {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
+        return places, {container: use.grant for container, use in claimed.items()}
 
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None

@@ -39,19 +39,16 @@ class GrantFiles:
                 self._problems.clear(("write", uuid))
             except OSError as error:
                 text = "GPU %s: who may attach cannot be written, trying again: %s"
-                self._problems.log(text, uuid, error, key=("write", uuid))
+                self._problems.log(text, uuid, error.strerror or error, key=("write", uuid))
 
     def _update(self, item: DaemonFiles, why_closed: str, holders: PartHolders | None) -> None:
         """OSError."""
         uuid, share, path = item.wanted.uuid, item.wanted.share, item.directory.grants
         exists = path.exists()
         before = self._before(item) if exists else None
-        if holders is None:
-            pods = before.pods if before is not None else None
-        else:
-            pods = self._pods(holders, share, uuid)
-        if pods is None or (item.wanted.stop and not exists):
+        if (holders is None and before is None) or (item.wanted.stop and not exists):
             return  # of a GPU that is given back the file may be gone already
+        pods = self._pods(holders, share, uuid) if holders is not None else before.pods if before is not None else []
         grants = GpuGrants(uuid=uuid, share=share, closed=why_closed, pods=pods)
         if grants != before:
             write_model(path, grants, READABLE)

@@ -5,7 +5,8 @@ init containers. One that asks for a slot has a part of the GPU that its pod hol
 none is known, until the pod's containers run. Which GPU it reaches is decided by its mounts.
 
 Guarantees: the file stays within what a reader takes, whatever pods there are. What does not fit is left out in this
-order: containers without a part, then parts beyond PARTS_FIRST of one pod, then pods that do not run yet. So a pod with many containers cannot keep another pod from attaching.
+order: containers without a part, then parts beyond PARTS_FIRST of one pod, then pods that do not run yet. So a pod with
+many containers cannot keep another pod from attaching.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
     found = []
     for uid, pod in holders.pods.items():
         places = by_pod.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), frozenset())
-        if not has_ended(pod) and ((share, uuid) in places or not places and _may_initialise(pod)):
+        if not has_ended(pod) and ((share, uuid) in places or (not places and _may_initialise(pod))):
             granted = _granted_pod(uid, pod, holders, share, uuid)
             if any(container.grant for container in granted.containers):
                 found.append((_rank(granted, listed=bool(places)), granted))
@@ -113,8 +114,10 @@ def _client_grant(grant: Grant | None) -> ClientGrant | None:
 
 
 def _may_initialise(pod: Pod) -> bool:
-    """Whether the kubelet has taken the pod up, and its init containers may run: none of the others does yet."""
+    """Whether the kubelet has taken it up, and its ordinary init containers may run: none of the others does yet."""
     status = pod.get("status") or {}
+    if not any(_ordinary_init_containers(pod)):
+        return False
     return bool(status.get("startTime")) and not any(map(is_running, status.get("containerStatuses") or ()))
 
 

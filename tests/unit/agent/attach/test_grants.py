@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.agent.attach.grants import MAX_CONTAINERS, MAX_PODS, PartHolders, closed, granted_pods
@@ -142,6 +142,7 @@ def crowd(pods: int, parts: int, plain: int) -> PartHolders:
     return PartHolders(pods_by_cgroup_uid(made), places, {}, {"a": share()})
 
 
+@settings(max_examples=15)
 @given(pods=st.integers(0, 300), parts=st.integers(1, 4), plain=st.integers(0, 4))
 def test_any_crowd_fits_into_the_file(pods: int, parts: int, plain: int) -> None:
     result = granted_pods(crowd(pods, parts, plain), *HERE)
