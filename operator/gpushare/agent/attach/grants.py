@@ -79,7 +79,7 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
         by_pod.setdefault((namespace, name), set()).add(place)
     found = []
     for uid, pod in holders.pods.items():
-        places = by_pod.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), frozenset())
+        places = by_pod.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), set())
         if not has_ended(pod) and ((share, uuid) in places or (not places and _may_initialise(pod))):
             granted = _granted_pod(uid, pod, holders, share, uuid)
             if any(container.grant for container in granted.containers):
