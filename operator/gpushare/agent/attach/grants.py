@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.usage.granted import container_grant, has_slot
+from gpushare.agent.usage.granted import container_grant
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -97,7 +97,7 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
         key = (namespace, name, container["name"])
         here = holders.places.get(key) == (share, uuid)
         grant = None
-        if here or (id(container) in starting and key not in holders.places and has_slot(container, share)):
+        if here or (id(container) in starting and key not in holders.places):
             grant = container_grant(container, share, holders.shares.get(share), holders.claimed.get(key)).grant
         listed.append(
             GrantedContainer.model_construct(

@@ -93,6 +93,15 @@ def test_a_gpu_that_was_given_back_is_forgotten() -> None:
     assert made.attaches(GPU, HOLDERS, LATER, NAMES) == NO_ATTACHES
 
 
+def test_an_arrival_that_is_no_longer_kept_clears_nobody() -> None:
+    made, listed = log(broker(), broker(arrival(1, 1.5))), [arrival(1, 1.5)]
+    for number in range(MAX_KEPT + 10):
+        listed = [*listed, arrival(number + 2, 2.0 + number, "uid-b")][-MAX_ARRIVALS:]
+        made.update(broker(*listed, attached=number + 2), 2.5 + number)
+    assert len(made.attaches(GPU, (), {}, NAMES).latest) == MAX_KEPT
+    assert without_client(made, {"team/a": 1.2}) == set()
+
+
 @given(st.lists(st.integers(1, MAX_ARRIVALS), max_size=20), st.floats(0.5, 40.0))
 def test_who_attached_is_never_cleared_however_many_others_did(bursts: list[int], absent: float) -> None:
     made, pid, listed = ArrivalLog(), 1, [arrival(1, 10.0)]

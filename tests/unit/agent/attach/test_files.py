@@ -83,6 +83,9 @@ def test_nothing_is_written_before_anybody_is_known(directory: GpuDir) -> None:
 def test_the_grants_of_another_share_are_not_kept(directory: GpuDir) -> None:
     files = GrantFiles()
     files.update(taken(directory), READY, HOLDERS)
+    for still_unknown in (files, GrantFiles()):
+        still_unknown.update(taken(directory, "b"), READY, None)
+        assert written(directory).share == "a", "another share's grants were made this one's"
     files.update(taken(directory, "b"), READY, NOBODY)
     assert (written(directory).share, written(directory).pods) == ("b", [])
 

@@ -29,6 +29,7 @@ async def test_an_attach_is_observed_within_half_a_second(node: FakeNode) -> Non
     await node.serving()
     node.kube.put(PODS, TENANT)
     await node.until(lambda: "GPU-0" in node.state.observed)
+    await node.ticks(5)
     node.client(4711, 4000, TENANT)
     await node.ticks(3)
     assert node.state.observed["GPU-0"].usages == (), "a reading was taken without an attach"
@@ -36,6 +37,19 @@ async def test_an_attach_is_observed_within_half_a_second(node: FakeNode) -> Non
     write_broker(node, attached=1, arrivals=[Arrival(pid=4711, pod_uid=TENANT["metadata"]["uid"], at=boot_clock())])
     await node.until(lambda: node.state.observed["GPU-0"].usages)
     assert time.monotonic() - began < 2.0, "half a second on a machine that has nothing else to do"
+
+
+async def test_who_attaches_without_end_causes_one_early_reading_in_a_second(node: FakeNode) -> None:
+    await node.stop()
+    node.seldom = 60.0
+    node.start()
+    await node.serving()
+    readings, began = set(), time.monotonic()
+    for number in range(20):
+        write_broker(node, attached=number + 1)
+        await node.ticks(1)
+        readings.add(node.state.inventory.views["GPU-0"].seen_at)
+    assert 1 < len(readings) <= time.monotonic() - began + 2
 
 
 async def test_a_refused_process_is_an_event_of_its_pod_and_counted(node: FakeNode) -> None:

@@ -101,6 +101,17 @@ def test_an_init_container_has_no_part_any_more_once_the_pod_s_containers_run() 
     assert found(holders(running, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "init": None}}
 
 
+def test_pods_that_run_come_first_and_those_whose_gpu_is_not_known_last() -> None:
+    waiting, running = pod(2, with_status=False), pod(3)
+    given = holders(
+        initialising(container("init"), number=1),
+        waiting,
+        running,
+        places={("pod-2", "app"): HERE, ("pod-3", "app"): HERE},
+    )
+    assert list(found(given)) == ["pod-3", "pod-2", "pod-1"]
+
+
 def test_an_ephemeral_container_is_named_and_has_no_part() -> None:
     debugged = pod()
     debugged["spec"]["ephemeralContainers"] = [PLAIN]
