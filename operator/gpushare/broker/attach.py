@@ -11,6 +11,7 @@ clients go on; the broker tells who it was.
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 
 from gpushare.broker.daemon import Daemon, speak_for
@@ -28,6 +29,8 @@ REQUEST_SECONDS = 5.0
 ATTACH_SECONDS = 2.0
 """From the moment that a peer has its socket until it has said who it is. CUDA takes less than a millisecond."""
 RECOVERY_SECONDS = 1.0
+LIFE_SECONDS = 0.05
+"""Between two looks at a peer that the server waits for."""
 FAREWELL_SECONDS = 1.0
 
 
@@ -59,8 +62,8 @@ async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     return True
 
 
-async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
-    """Passes the peer its socket, and waits until the server has heard the peer.
+async def attach(peer: socket.socket, lives: Callable[[], bool], server: int, daemon: Daemon) -> None:
+    """Passes the peer its socket, and waits until the server has heard the peer. `lives`: whether its process does.
 
     Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.
     """
@@ -70,11 +73,32 @@ async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
         except BaseException:
             speak_for(passed)
             raise
-        if not await daemon.answers_for(server, ATTACH_SECONDS):
+        heard = asyncio.create_task(daemon.until_free(server))
+        try:
+            if await _in_time(heard, lives):
+                return
             speak_for(passed)
-            if not await daemon.answers_for(server, RECOVERY_SECONDS):
+            await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
+            if not heard.done():
                 raise ServerHungError("the MPS server answers no more since this process attached")
+            if not lives():
+                raise ConnectionResetError("the process ended in the midst of its attach")
             raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
+        finally:
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
+
+
+async def _in_time(heard: "asyncio.Task[None]", lives: Callable[[], bool]) -> bool:
+    """Whether the server has heard the peer before ATTACH_SECONDS are over and before the peer's process has ended."""
+    end = asyncio.get_running_loop().time() + ATTACH_SECONDS
+    while asyncio.get_running_loop().time() < end:
+        await asyncio.wait({heard}, timeout=LIFE_SECONDS)
+        if heard.done():
+            return True
+        if not lives():
+            return False
+    return False
 
 
 async def farewell(peer: socket.socket) -> None:

@@ -272,10 +272,11 @@ class Broker:
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
+        started = procfs.read_start_time(peer.pid)
         async with turn(self.gpu, admitted.grant) as server:
             new, attached = self._clients.add(owner, peer.pid), False
             try:
-                await attach(sock, server, self._daemon)
+                await attach(sock, lambda: procfs.read_start_time(peer.pid) == started, server, self._daemon)
                 attached = True
             except StalledError as error:
                 self._clients.stalled(owner)
@@ -289,12 +290,13 @@ class Broker:
         self._record.arrived(peer.pid, owner, container, new=new)
 
     def _check(self, peer: Peer, admitted: Admitted) -> None:
-        """RefusedError: too many processes, or one that held up all others a moment ago."""
+        """RefusedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(owner)
         if penalty:
-            text = f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
-            raise RefusedError(Refused(RefusedAttach.STALLED, text, owner, container))
+            raise NoTurnError(
+                f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
+            )
         if self._clients.others(owner, peer.pid) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
             raise RefusedError(Refused(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
