@@ -4,8 +4,9 @@
     python3 tests/gpu/broker.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 The broker runs as UID 65534 beside a daemon that the script starts; the supervisor's turns come from this script. Which
-container a process is of stands on its command line here, since there are no containers. Compared in turns: clients that
-connect to the daemon itself, as before there was a broker, and clients that connect to the broker. Ends all that it started.
+container a process is of stands on its command line here, since there are no containers. Compared in turns: clients
+that connect to the daemon itself, as before there was a broker, and clients that connect to the broker. Ends all that
+it started.
 """
 
 import json
@@ -36,7 +37,7 @@ from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedP
 
 NOBODY = 65534
 CEILING_MIB = 16384
-ATTACHES, LAUNCHES, RATES = 15, 9, 3
+ATTACHES, LAUNCHES, RATES = 15, 24, 3
 """Repeats of each way, in turns."""
 CROWD = 48
 """What one GPU takes with this driver."""
@@ -101,7 +102,8 @@ rate(spin, 132 * 8, (data, 20000), 0.3)
 print(json.dumps({"used_sms": int((seen > 0).sum())}), flush=True)
 for line in open(0, closefd=False):
     kind, seconds = line.split()
-    value = rate(add, 8, (data,), float(seconds)) if kind == "small" else rate(spin, 132 * 8, (data, 20000), float(seconds))
+    how = (add, 8, (data,)) if kind == "small" else (spin, 132 * 8, (data, 20000))
+    value = rate(*how, float(seconds))
     print(json.dumps({"rate": value}), flush=True)
 """
 """Answers "small 2" with launches per second of 8 blocks, and "full 2" with those of a kernel that fills the GPU."""
@@ -296,9 +298,9 @@ def launches(it: Stand) -> dict[str, Any]:
     clients = {way: Program(RATE, "all", env) for way, env in (("direct", it.direct), ("broker", it.brokered))}
     for client in clients.values():
         client.line()
-    for _ in range(LAUNCHES):
-        for way, client in clients.items():
-            found[way].append(client.ask("small 1.5")["rate"])
+    for number in range(LAUNCHES):
+        for way in sorted(clients, reverse=bool(number % 2)):
+            found[way].append(clients[way].ask("small 1")["rate"])
     for client in clients.values():
         client.end()
     return _ratio(found)
