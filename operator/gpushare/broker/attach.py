@@ -11,7 +11,6 @@ clients go on; the broker tells who it was.
 
 import asyncio
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 
 from gpushare.broker.daemon import Daemon, speak_for
@@ -29,8 +28,6 @@ REQUEST_SECONDS = 5.0
 ATTACH_SECONDS = 2.0
 """From the moment that a peer has its socket until it has said who it is. CUDA takes less than a millisecond."""
 RECOVERY_SECONDS = 1.0
-LIFE_SECONDS = 0.05
-"""Between two looks at a peer that the server waits for."""
 FAREWELL_SECONDS = 1.0
 
 
@@ -62,8 +59,8 @@ async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     return True
 
 
-async def attach(peer: socket.socket, lives: Callable[[], bool], server: int, daemon: Daemon) -> None:
-    """Passes the peer its socket, and waits until the server has heard the peer. `lives`: whether its process does.
+async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
+    """Passes the peer its socket, and waits until the server has heard the peer.
 
     Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.
     """
@@ -75,30 +72,18 @@ async def attach(peer: socket.socket, lives: Callable[[], bool], server: int, da
             raise
         heard = asyncio.create_task(daemon.until_free(server))
         try:
-            if await _in_time(heard, lives):
+            # Not less for a process that has ended: the server may have heard it, and be busy with its end.
+            await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
+            if heard.done():
                 return
             speak_for(passed)
             await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
             if not heard.done():
                 raise ServerHungError("the MPS server answers no more since this process attached")
-            if not lives():
-                raise ConnectionResetError("the process ended in the midst of its attach")
             raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
         finally:
             heard.cancel()
             await asyncio.gather(heard, return_exceptions=True)
-
-
-async def _in_time(heard: "asyncio.Task[None]", lives: Callable[[], bool]) -> bool:
-    """Whether the server has heard the peer before ATTACH_SECONDS are over and before the peer's process has ended."""
-    end = asyncio.get_running_loop().time() + ATTACH_SECONDS
-    while asyncio.get_running_loop().time() < end:
-        await asyncio.wait({heard}, timeout=LIFE_SECONDS)
-        if heard.done():
-            return True
-        if not lives():
-            return False
-    return False
 
 
 async def farewell(peer: socket.socket) -> None:

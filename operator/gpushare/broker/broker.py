@@ -272,11 +272,10 @@ class Broker:
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
-        started = procfs.read_start_time(peer.pid)
         async with turn(self.gpu, admitted.grant) as server:
             new, attached = self._clients.add(owner, peer.pid), False
             try:
-                await attach(sock, lambda: procfs.read_start_time(peer.pid) == started, server, self._daemon)
+                await attach(sock, server, self._daemon)
                 attached = True
             except StalledError as error:
                 self._clients.stalled(owner)
