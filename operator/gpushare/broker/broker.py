@@ -49,7 +49,7 @@ BACKLOG = 128
 MAX_CONNECTIONS = 2048
 """At once. A GPU takes at most 60 contexts; each attaches over one connection, after one that only looks."""
 MAX_CONNECTIONS_PER_CONTAINER = 64
-GRANT_SECONDS = 10.0
+GRANT_SECONDS = 20.0
 """How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
