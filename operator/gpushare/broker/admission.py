@@ -61,14 +61,13 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
 
 
 def _container(pod: GrantedPod, owner: Owner) -> Verdict:
-    """By its id; until the pod's status shows that, the only container of the pod that it can be."""
+    """By its id, which the pod's status shows about a second after the start; an only container is known at once."""
     known = next((one for one in pod.containers if one.id and one.id == owner.container_id), None)
     if known is None:
-        with_part = [one for one in pod.containers if one.grant is not None]
-        if len(with_part) != 1:
-            why = "several containers of its pod hold a part of this GPU, and its status does not show yet which it is"
+        if len(pod.containers) != 1:
+            why = "its pod has several containers, and the pod's status does not show yet which of them it is"
             return NotYet(Refused(RefusedAttach.NO_GRANT, why, owner))
-        known = with_part[0]
+        known = pod.containers[0]
     if known.grant is None:
         why = f"its container {known.name} holds no part of this GPU"
         return Refused(RefusedAttach.NO_GRANT, why, owner, known.name)

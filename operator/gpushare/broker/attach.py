@@ -70,11 +70,20 @@ async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
         except BaseException:
             speak_for(passed)
             raise
-        if not await daemon.answers_for(server, ATTACH_SECONDS):
+        heard = asyncio.create_task(daemon.until_free(server))
+        try:
+            # Not less for a process that has ended: the server may have heard it, and be busy with its end.
+            await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
+            if heard.done():
+                return
             speak_for(passed)
-            if not await daemon.answers_for(server, RECOVERY_SECONDS):
+            await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
+            if not heard.done():
                 raise ServerHungError("the MPS server answers no more since this process attached")
             raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
+        finally:
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
 
 
 async def farewell(peer: socket.socket) -> None:

@@ -49,7 +49,7 @@ BACKLOG = 128
 MAX_CONNECTIONS = 2048
 """At once. A GPU takes at most 60 contexts; each attaches over one connection, after one that only looks."""
 MAX_CONNECTIONS_PER_CONTAINER = 64
-GRANT_SECONDS = 10.0
+GRANT_SECONDS = 20.0
 """How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
@@ -289,12 +289,13 @@ class Broker:
         self._record.arrived(peer.pid, owner, container, new=new)
 
     def _check(self, peer: Peer, admitted: Admitted) -> None:
-        """RefusedError: too many processes, or one that held up all others a moment ago."""
+        """RefusedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(owner)
         if penalty:
-            text = f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
-            raise RefusedError(Refused(RefusedAttach.STALLED, text, owner, container))
+            raise NoTurnError(
+                f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
+            )
         if self._clients.others(owner, peer.pid) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
             raise RefusedError(Refused(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))

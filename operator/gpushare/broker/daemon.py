@@ -26,6 +26,8 @@ from gpushare.mps.attach_protocol import (
 DAEMON_SECONDS = 5.0
 """It answers within a millisecond, unless it is wedged, its server has faulted, or the server waits for a client."""
 
+RETRY_SECONDS = 0.05
+
 
 class Daemon:
     """`control`: the daemon's socket."""
@@ -46,14 +48,14 @@ class Daemon:
             servers = _pids(await self._ask("get_server_list"))
             return [pid for server in servers for pid in _pids(await self._ask(f"get_client_list {server}"))]
 
-    async def answers_for(self, server: int, seconds: float) -> bool:
-        """Whether the server answers within `seconds`: it does not while it waits for a client."""
-        try:
-            async with asyncio.timeout(seconds):
+    async def until_free(self, server: int) -> None:
+        """Returns once the server answers: it does not while it waits for a client. Without a time limit."""
+        while True:
+            try:
                 await self._ask(f"get_server_status {server}")
-        except (TimeoutError, OSError, ProtocolError):
-            return False
-        return True
+                return
+            except (OSError, ProtocolError):  # such as one that hangs up while it recovers
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def client_socket(self) -> socket.socket:
         """A client's socket to the server, which the server now waits for. OSError, ProtocolError, TimeoutError."""

@@ -80,7 +80,8 @@ def answer_text(messages: Sequence[bytes]) -> str:
     """The text of an answer, without the last newline. `messages`: those before its end. Raises ProtocolError."""
     if any(len(message) < _TEXT_AT for message in messages):
         raise ProtocolError("a part of the daemon's answer is too short")
-    return b"".join(message[_TEXT_AT:] for message in messages).decode(errors="replace").rstrip("\n\0")
+    parts = (message[_TEXT_AT:].decode(errors="replace").strip("\n\0") for message in messages)
+    return "\n".join(part for part in parts if part)
 
 
 def answer_messages(text: str) -> list[bytes]:
