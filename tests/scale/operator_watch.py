@@ -37,7 +37,17 @@ import yaml
 from kubernetes.aio import client, config
 
 from gpushare.api import names
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, Kube, Object, Resource, connect
+from gpushare.kube.client import (
+    GPU_NODES,
+    GPU_SHARES,
+    NAMESPACES,
+    NODES,
+    Kube,
+    Object,
+    Resource,
+    connect,
+    with_configuration,
+)
 from tests.scale.control_plane import ControlPlane
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -311,7 +321,7 @@ def _is_complete(log: Path) -> bool:
 async def _connected(plane: ControlPlane) -> Kube:
     configuration = client.Configuration()
     await config.load_kube_config(config_file=str(plane.kubeconfig), client_configuration=configuration)
-    return Kube(client.ApiClient(configuration))
+    return with_configuration(configuration, MANAGER)
 
 
 async def _assigned(kube: Kube, nodes: int) -> bool:

@@ -20,6 +20,14 @@ Object = dict[str, Any]
 REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
 """Length of one watch request; the server ends it and we go on from the last resource version."""
+PAGE_ITEMS = 500
+PAGE_BYTES = 4 * 1024 * 1024
+"""Of a page that holds more, fewer items are asked for: parsed, JSON takes up to some 20 times its size."""
+MAX_OBJECT_BYTES = 32 * 1024 * 1024
+"""Of one object as JSON. A request to the API server may have 3 MiB, and etcd stores 1.5 MiB by default; as JSON, with
+the defaults filled in, that was measured to be up to four times as much."""
+READ_BYTES = 64 * 1024
+"""What is read ahead of one answer. Lines are put together here, so no line has to fit into it."""
 
 _PATCH_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 
@@ -45,6 +53,10 @@ CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 """The API server did not answer."""
 API_ERRORS = (KubeError, *CONNECTION_ERRORS)
 """What a request raises: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
+
+
+class TooLargeError(ValueError):
+    """An answer, or a part of it that is read as a whole, is larger than anything that an API server should send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,14 @@ async def connect(user_agent: str) -> "Kube":
         config.load_incluster_config(client_configuration=configuration)
     else:
         await config.load_kube_config(client_configuration=configuration)
+    return with_configuration(configuration, user_agent)
+
+
+def with_configuration(configuration: client.Configuration, user_agent: str) -> "Kube":
+    """A connection to the API server that `configuration` names."""
+    # Each watch keeps a connection, and there may be hundreds: with a limit they would keep every request waiting.
+    configuration.connection_pool_maxsize = 0
+    configuration.client_session_kwargs = {"read_bufsize": READ_BYTES}
     api = client.ApiClient(configuration)
     api.user_agent = user_agent
     return Kube(api)
@@ -125,6 +145,31 @@ class Kube:
     async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
         """The whole list object. `selectors`: labelSelector, fieldSelector."""
         return await self._json("GET", resource.path(namespace), query=selectors)
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """The list in pieces: (objects, the version of the whole list). Of a large list no more than PAGE_BYTES, or one
+        object, are in memory at a time. KubeError.gone: it took too long, list again. TooLargeError: an object is.
+        """
+        limit, token = PAGE_ITEMS, ""
+        while True:
+            query = {**selectors, "limit": str(limit), **({"continue": token} if token else {})}
+            most = PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES
+            raw = await self._request("GET", resource.path(namespace), query, None, None, REQUEST_SECONDS)
+            body = await _read(raw, most)
+            if body is None:
+                if limit == 1:
+                    raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
+                limit = max(1, limit // 8)
+                continue
+            page: Object = json.loads(body)
+            del body
+            token = page["metadata"].get("continue") or ""
+            yield page.get("items") or [], str(page["metadata"]["resourceVersion"])
+            if not token:
+                return
+            limit = min(PAGE_ITEMS, limit * 2)
 
     async def create(
         self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
@@ -199,7 +244,10 @@ class Kube:
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
     ) -> AsyncIterator[Object]:
-        """Watch events from `version` on, until the server ends the request. KubeError.gone: list again."""
+        """Watch events from `version` on, until the server ends the request. KubeError.gone: list again.
+
+        TooLargeError: an event is.
+        """
         query = {
             **selectors,
             "watch": "true",
@@ -209,7 +257,7 @@ class Kube:
         }
         raw = await self._request("GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15)
         try:
-            async for line in raw.response.content:
+            async for line in _lines(raw):
                 event: Object = json.loads(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
@@ -254,6 +302,31 @@ class Kube:
         if raw.status >= HTTPStatus.BAD_REQUEST:
             raise _error(raw.status, await raw.read())
         return raw
+
+
+async def _read(raw: Any, most: int) -> bytes | None:
+    """The whole answer; None: it has more than `most` bytes, and the rest is not read."""
+    body = bytearray()
+    async for chunk in raw.response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            raw.response.close()
+            return None
+    return bytes(body)
+
+
+async def _lines(raw: Any) -> AsyncIterator[bytes]:
+    """Each line without its end, as soon as it is there; what follows the last end is left out."""
+    rest = bytearray()
+    async for chunk in raw.response.content.iter_any():
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            rest += line
+            yield bytes(rest)
+            rest.clear()
+        rest += last
+        if len(rest) > MAX_OBJECT_BYTES:
+            raise TooLargeError(f"a watch event has more than {MAX_OBJECT_BYTES} bytes")
 
 
 def _dry(dry_run: bool) -> dict[str, str]:
