@@ -354,4 +354,4 @@ def _container(pod: Pod, container_id: str, share: ShareName, claims: Mapping[st
 
 
 def _has_slot(container: Container, share: ShareName) -> bool:
-    return str(limits(container).get(names.slot_resource(share), "0")) != "0"
+    return names.slot_resource(share) in limits(container)

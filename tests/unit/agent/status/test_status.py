@@ -168,6 +168,10 @@ def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
         pod("shared", "nvidia.com/gpu.shared"),
         pod("ended", "nvidia.com/gpu", phase="Succeeded"),
         pod("ours", "gpushare.dev/a"),
+        {
+            "metadata": {"namespace": "ns", "name": "by a chart's default"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "0"}}}]},
+        },
         {"metadata": {"namespace": "ns", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}},
     ]
     assert [holder.pod for holder in foreign_holders(pods)] == ["shared", "slice", "whole"]
