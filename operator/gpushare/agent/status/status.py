@@ -10,6 +10,7 @@ from typing import Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.kubelet.holdings import Slots
+from gpushare.agent.node_pods import NVIDIA_PREFIXES
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
@@ -35,7 +36,6 @@ from gpushare.mps.wire import DaemonState
 
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
-NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 MPS_SERVER = "nvidia-cuda-mps-server"
 
 NVML_REACHABLE = "NvmlReachable"
