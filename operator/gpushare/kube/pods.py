@@ -88,6 +88,22 @@ def container_name(pod: Pod, of_id: str) -> str:
     return next((str(item["name"]) for item in statuses if container_id(item) == of_id), "")
 
 
+def stop_signals(pod: Pod, name: str) -> set[str]:
+    """The signal that the runtime sends to end the container, by name; of an unknown one (""), those of all containers.
+
+    The status has the signal in force, the image's included, where the cluster reports it (feature gate
+    ContainerStopSignals). Elsewhere the image's STOPSIGNAL is not known, and SIGTERM, the default, is assumed.
+    """
+    reported = {str(item.get("name")): item.get("stopSignal") for item in container_statuses(pod)}
+    found = {
+        str(container.get("name")): reported.get(str(container.get("name")))
+        or (container.get("lifecycle") or {}).get("stopSignal")
+        or "SIGTERM"
+        for container in containers(pod, ephemeral=True)
+    }
+    return {str(found[name])} if name in found else {"SIGTERM", *map(str, found.values())}
+
+
 def limits(container: Container) -> Mapping[str, Any]:
     """Its resource limits, as the API has them: quantities may be strings or numbers. Without those of zero."""
     return _asked(container, "limits")

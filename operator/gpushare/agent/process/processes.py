@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: whose they are, and how SIGTERM ends them.
+"""Processes as /proc shows them: whose they are, and which of them a signal ends.
 
 Covers cgroup v1 and v2, the cgroupfs and systemd drivers, containerd, CRI-O and Docker, any cgroup root before
 `kubepods` and paths seen from inside a cgroup namespace. A process that left its pod's cgroup belongs to no pod.
@@ -9,8 +9,7 @@ read.
 """
 
 import re
-import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +21,6 @@ _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})
 """The 32 digits are a static pod's. systemd's slices cannot hold a `-`, so the kubelet writes `_`."""
 _POD = re.compile(rf"^(?:(?:[^/]*-)?kubepods(?:-besteffort|-burstable)?-)?pod{_UID}(?:\.slice)?$")
 _CONTAINER = re.compile(r"^(?:cri-containerd-|crio-|docker-)?(?P<id>[0-9a-f]{64})(?:\.scope)?$")
-_SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 _START_TIME = 22
 """Field number in /proc/PID/stat (proc(5)), counted from 1."""
 
@@ -50,17 +48,23 @@ class ProcessIdentity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process when it was read. `started`: clock ticks since boot. `owner` None: it belongs to no pod."""
+    """A process when it was read. `started`: clock ticks since boot. `caught`: the mask of the signals that it has
+    handlers for. `owners`: its pods by its cgroup, the outermost first; empty: it belongs to no pod.
+    """
 
     pid: int
     started: int
-    catches_sigterm: bool
-    owner: Owner | None
+    caught: int
+    owners: tuple[Owner, ...]
+
+    def catches(self, number: int) -> bool:
+        """Whether it has a handler of its own for the signal."""
+        return _has(self.caught, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """`acts`: catches SIGTERM, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its PID namespace."""
+    """`acts`: catches the signal, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its PID namespace."""
 
     pid: int
     acts: bool
@@ -82,11 +86,11 @@ def read(pid: int, proc: Path = PROC) -> Process | None:
     directory = proc / str(pid)
     try:
         started = start_time(read_text(directory / "stat"))
-        caught = catches_sigterm(read_text(directory / "status"))
-        owner = owner_of(read_text(directory / "cgroup"))
+        caught = caught_signals(read_text(directory / "status"))
+        owners = owners_of(read_text(directory / "cgroup"))
     except OSError:
         return None
-    return Process(pid, started, caught, owner)
+    return Process(pid, started, caught, owners)
 
 
 def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
@@ -124,32 +128,34 @@ def read_text(file: Path) -> str:
     return file.read_bytes().decode(errors="replace")
 
 
-def ancestors(pid: int, owner: Owner, proc: Path = PROC) -> list[Ancestor]:
-    """Of a process, within its own container, the parent first. One that has ended meanwhile ends the list."""
+def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[Ancestor]:
+    """Of a process, within its own container, the parent first. One that has ended meanwhile ends the list.
+
+    `number`: the signal that they are judged by.
+    """
     found: list[Ancestor] = []
     parent = _parent(pid, proc)
     while parent > 1 and len(found) < MAX_ANCESTORS:
         try:
-            if owner_of(read_text(proc / str(parent) / "cgroup")) != owner:
+            if owner not in owners_of(read_text(proc / str(parent) / "cgroup")):
                 break
             status = read_text(proc / str(parent) / "status")
         except OSError:
             break
         fields = dict(line.split(":", 1) for line in status.split("\n") if ":" in line)
-        found.append(_ancestor(parent, fields))
+        found.append(_ancestor(parent, fields, number))
         parent = int(fields.get("PPid", "0"))
     return found
 
 
 def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
-    """PID of the ancestor whose end by SIGTERM kills the process too; None: there is none.
+    """PID of the ancestor whose end by its container's stop signal kills the process too; None: there is none.
 
-    A container's main process alone is sent SIGTERM. When it ends, the kernel or the runtime kills everything else in
-    the container at once. So catching SIGTERM gives a process time only if nothing that it depends on dies of the
-    signal.
+    A container's main process alone is sent that signal. When it ends, the kernel or the runtime kills everything else
+    in the container at once. So catching the signal gives a process time only if nothing that it depends on dies of it.
 
-    `ancestors`: from the parent to the container's main process; empty for the main process itself. The kernel drops a
-    SIGTERM for a PID 1 that does nothing about it, so nobody below it dies of that signal. Does not know of a main
+    `ancestors`: from the parent to the container's main process; empty for the main process itself. The kernel drops
+    the signal for a PID 1 that does nothing about it, so nobody below it dies of that signal. Does not know of a main
     process that catches the signal and exits before its children: it is trusted not to.
     """
     if not ancestors:
@@ -160,10 +166,13 @@ def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
     return next((one.pid for one in ancestors if not one.acts and not one.ignores), None)
 
 
-def owner_of(cgroup: str) -> Owner | None:
-    """From the text of /proc/PID/cgroup. The innermost pod, where a cluster runs in one. None: no pod's process."""
-    owners = owners_of(cgroup)
-    return owners[-1] if owners else None
+def owner_among(owners: Sequence[Owner], pods: Container[str]) -> Owner | None:
+    """The outermost of `owners` whose pod's uid is among `pods`; None: there is none.
+
+    A cgroup further in can be made by anybody who may write cgroups inside a container; one further out is the node
+    itself, if a cluster runs in the pods of another.
+    """
+    return next((owner for owner in owners if owner.pod_uid in pods), None)
 
 
 def owners_of(cgroup: str) -> tuple[Owner, ...]:
@@ -190,12 +199,12 @@ def has_mount(mountinfo: str, path: str) -> bool:
     return any(line.split(" ")[4:5] == [path] for line in mountinfo.split("\n"))
 
 
-def catches_sigterm(status: str) -> bool:
-    """From the text of /proc/PID/status: whether the process has a handler of its own for SIGTERM (SigCgt)."""
+def caught_signals(status: str) -> int:
+    """From the text of /proc/PID/status: the mask of the signals with a handler of the process' own (SigCgt)."""
     for line in status.split("\n"):
         if line.startswith("SigCgt:"):
-            return bool(int(line.removeprefix("SigCgt:"), 16) & _SIGTERM_BIT)
-    return False
+            return int(line.removeprefix("SigCgt:"), 16)
+    return 0
 
 
 def start_time(stat: str) -> int:
@@ -211,9 +220,13 @@ def _container(parts: list[str]) -> str:
     return ""
 
 
-def _ancestor(pid: int, status: dict[str, str]) -> Ancestor:
+def _has(mask: int, number: int) -> bool:
+    return bool(mask >> (number - 1) & 1)
+
+
+def _ancestor(pid: int, status: dict[str, str], number: int) -> Ancestor:
     def has(mask: str) -> bool:
-        return bool(int(status.get(mask, "0"), 16) & _SIGTERM_BIT)
+        return _has(int(status.get(mask, "0"), 16), number)
 
     inside = status.get("NSpid", "").split()
     return Ancestor(pid, has("SigCgt") or has("SigBlk"), has("SigIgn"), inside[-1:] == ["1"])

@@ -283,12 +283,8 @@ def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
 
 
 def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Pod]) -> Owner | None:
-    """The outermost pod that this cluster knows.
-
-    A cgroup further in can be made by anybody who may write cgroups inside a container; one further out is the node
-    itself, if a cluster runs in the pods of another.
-    """
-    return next((owner for owner in owners if owner.pod_uid in pods), owners[0] if owners else None)
+    """One of a pod that this cluster knows; else the outermost."""
+    return processes.owner_among(owners, pods) or next(iter(owners), None)
 
 
 def _is_mps_pod(owner: Owner | None, pods: Mapping[str, Pod]) -> bool:
