@@ -2,12 +2,12 @@
 
     python -m tests.scale.agent_memory --before 2bc09cf --out docs/results/scale/agent-memory.json
 
-Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: one Node, and pods that name
-it in their spec, as everybody may who may create pods. None of them runs. `--pods` of them ask for a slot and have some
-7 kB; `--large` of them have 250,000 readiness gates, 6 MB as JSON and about the most that etcd takes. Every measurement
-begins from a copy of that state, with one process that is measured: `gpushare agent` of this work tree, and of the
-commit `--before` from a git worktree of its own. It has no kubelet and no driver, which it survives. Once it has read
-the pods, each of the large ones is changed, one after the other.
+Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: one Node, and pods that
+name it in their spec, as everybody may who may create pods. None of them runs. `--pods` of them ask for a slot and
+have some 7 kB; `--large` of them have 250,000 readiness gates, 6 MB as JSON and about the most that etcd takes. Every
+measurement begins from a copy of that state, with one process that is measured: `gpushare agent` of this work tree,
+and of the commit `--before` from a git worktree of its own. It has no kubelet and no driver, which it survives. Once
+it has read the pods, each of the large ones is changed, one after the other.
 
 Figures are from /proc/PID: VmRSS at the end, VmHWM, user and system time.
 """

@@ -3,10 +3,10 @@
 Everybody who may create pods can name a node in them, however many and however large, whether they run or not: a pod of
 150,000 ports takes 39 MB as Python has it.
 
-Guarantees: what is kept of one pod is bounded, whatever is in it: 150 kB of JSON once the kubelet has taken it up, which
-takes up a few hundred at most, and 12 kB otherwise. Of its containers those with a part of a GPU are kept first. Of
-one that is left out nothing is known but that its pod exists; if it uses a GPU, that is a finding (`usage`). Who needs
-more of a pod, such as who may start it, asks the API server.
+Guarantees: what is kept of one pod is bounded, whatever is in it: 150 kB of JSON once the kubelet has taken it up, of
+which it takes up a few hundred at most, and 12 kB otherwise. Of its containers those with a part of a GPU are kept
+first. Of one that is left out nothing is known but that its pod exists; if it uses a GPU, that is a finding (`usage`).
+Who needs more of a pod, such as whom its containers run as, asks the API server.
 """
 
 from collections.abc import Iterable, Mapping

@@ -64,7 +64,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """`acts`: catches the signal, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its PID namespace."""
+    """`acts`: it catches the signal, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its namespace."""
 
     pid: int
     acts: bool

@@ -123,8 +123,8 @@ class MaxWaitEnforcer:
             return
         pod, container = owner
         note = (
-            f"Ended the CUDA contexts of process {process.pid} (container {container or 'unknown'}) on GPU {gpu.uuid} through its "
-            f"MPS daemon: maxWait of GpuShare {gpu.share} is over."
+            f"Ended the CUDA contexts of process {process.pid} (container {container or 'unknown'}) on GPU {gpu.uuid} "
+            f"through its MPS daemon: maxWait of GpuShare {gpu.share} is over."
         )
         self._record_event(pod, "Normal", EventReason.CLIENT_TERMINATED, note, f"{process.pid}/{process.started}")
 
