@@ -259,6 +259,17 @@ async def test_a_cdi_spec_that_cannot_be_written_withdraws_its_gpu_and_no_other(
     await node.until(lambda: len(node.kubelet.ids()) == 8)
 
 
+async def test_a_gpu_directory_that_cannot_be_written_holds_up_no_other_gpu(node: FakeNode) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    directory.broker.rmdir()
+    directory.attach.rmdir()
+    directory.attach.touch()
+    node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "a"})
+    await node.until(lambda: "GPU-1::0" in node.kubelet.ids())
+    await node.until(lambda: "its files cannot be written" in node.daemon().get("message", ""))
+
+
 async def test_before_the_kubelet_was_read_nothing_is_offered(node: FakeNode) -> None:
     await node.stop()
     node.kubelet.down = True
