@@ -125,7 +125,8 @@ async def test_a_watch_event_without_an_end_is_refused() -> None:
 async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:
     async with serving(lines=[event(1)]) as (server, kube):
         watches = [aiter(kube.watch(PODS, f"team-{number}", "1", {})) for number in range(150)]
-        await asyncio.gather(*(anext(watch) for watch in watches))
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(anext(watch) for watch in watches))
         assert server.watches == 150
         async with asyncio.timeout(5):
             assert (await kube.get(NODES, "n"))["metadata"]["name"] == "n"
