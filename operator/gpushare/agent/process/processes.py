@@ -16,6 +16,7 @@ from typing import Protocol
 
 PROC = Path("/proc")
 MAX_ANCESTORS = 32
+MAX_COMMAND_BYTES = 4096
 
 _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 """The 32 digits are a static pod's. systemd's slices cannot hold a `-`, so the kubelet writes `_`."""
@@ -121,6 +122,14 @@ def read_has_mount(pid: int, path: str, proc: Path = PROC) -> bool | None:
         return has_mount(read_text(proc / str(pid) / "mountinfo"), path)
     except OSError:
         return None
+
+
+def read_words(pid: int, proc: Path = PROC) -> list[str]:
+    """The beginning of its command line, of up to MAX_COMMAND_BYTES: a process may have megabytes of it. OSError: it is
+    gone.
+    """
+    with (proc / str(pid) / "cmdline").open("rb") as file:
+        return [word.decode(errors="replace") for word in file.read(MAX_COMMAND_BYTES).split(b"\0") if word]
 
 
 def read_text(file: Path) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.cdi import Gate
 from gpushare.agent.gpus.inventory import GpuView, Inventory
+from gpushare.agent.process.processes import read_words
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
@@ -235,9 +236,10 @@ class Lifecycle:
     def _is_daemon(self, pid: int | None) -> bool:
         """Whether that process is an MPS daemon: the PID may have been reused."""
         try:
-            return pid is not None and b"nvidia-cuda-mps-control" in (self._proc / str(pid) / "cmdline").read_bytes()
+            words = read_words(pid, self._proc) if pid is not None else []
         except OSError:
             return False
+        return any("nvidia-cuda-mps-control" in word for word in words)
 
     def _act(self, uuid: Uuid, doing: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if uuid in self._actions or self._clock() < self._retry_at.get(uuid, 0.0):
