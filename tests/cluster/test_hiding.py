@@ -51,13 +51,13 @@ def test_the_kubelet_starts_nothing_for_a_false_mirror_pod_and_removes_it(harnes
 
 
 def test_a_pod_that_asks_for_none_of_nvidias_gpus_keeps_no_gpu_from_a_share(harness: Harness) -> None:
-    with harness.namespace() as tenant:
-        pod = plain_pod(tenant, "charted")
+    with harness.namespace() as other:
+        pod = plain_pod(other, "charted")
         [container] = pod["spec"]["containers"]
         container["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
-        tenant.start(pod)
-        wait_until("it runs", tenant.running, 60, lambda: tenant.explain("charted"))
-        with harness.share("free", per_node=1):
+        other.start(pod)
+        wait_until("it runs", other.running, 60, lambda: other.explain("charted"))
+        with harness.share("free", per_node=1), harness.namespace() as tenant:
             tenant.neighbours("free", 1)
         assert harness.gpu_node()["status"].get("foreignHolders", []) == []
 

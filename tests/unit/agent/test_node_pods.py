@@ -14,6 +14,7 @@ from gpushare.kube import pods
 from tests.unit.agent.observed_pods import GRANT, container, pod, uid
 
 STARTED = {"startTime": "2026-01-01T00:00:00Z"}
+STARTED_AT = {"startedAt": "2026-01-01T00:00:01Z"}
 RUNNING: Any = {"phase": "Running", **STARTED}
 UNSTARTED: Any = {"phase": "Pending"}
 
@@ -48,12 +49,23 @@ def test_what_a_departure_is_judged_by_is_kept() -> None:
     times = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
     found = with_status(pod(1, app, **times), **RUNNING)
     found["spec"]["terminationGracePeriodSeconds"] = 7
+    found["status"]["containerStatuses"][0] |= {"state": {"running": STARTED_AT}, "stopSignal": "SIGINT"}
     result = kept(found)
     assert (pods.grace_period_seconds(result), pods.phase(result), pods.is_taken_up(result)) == (7.0, "Running", True)
     assert result["metadata"] == {"name": "pod-1", "namespace": "team", "uid": uid(1), **times}
     (only,) = pods.containers(result)
     assert only["livenessProbe"] == {"terminationGracePeriodSeconds": 5}
     assert only["lifecycle"] == {"stopSignal": "SIGUSR1"}
+    [status] = pods.container_statuses(result)
+    assert (status["state"]["running"], status["stopSignal"]) == (STARTED_AT, "SIGINT")
+
+
+@pytest.mark.parametrize("field", ["containerID", "stopSignal"])
+def test_of_a_text_that_is_too_long_nothing_is_kept(field: str) -> None:
+    """A part of it would be something else."""
+    found = with_status(pod(), **RUNNING)
+    found["status"]["containerStatuses"][0][field] = "x" * 10_000
+    assert kept(found)["status"]["containerStatuses"][0][field] == ""
 
 
 def test_which_claims_it_uses_is_kept() -> None:
@@ -88,7 +100,8 @@ def test_of_a_mirror_pod_it_is_kept_which_static_pod_it_shows() -> None:
 def test_a_pod_that_has_ended_is_kept_only_if_it_may_still_have_clients(share: str | None, remains: bool) -> None:
     """The kubelet may report the end of an evicted pod before its containers have ended."""
     result = kept_pod(with_status(pod(1, container(share=share)), phase="Failed"))
-    assert (result is not None and pods.asks_for_gpu(result) and pods.has_ended(result)) is remains
+    assert (result is not None) is remains
+    assert result is None or (pods.asks_for_gpu(result) and pods.has_ended(result))
 
 
 @pytest.mark.parametrize(

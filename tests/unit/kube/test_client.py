@@ -119,7 +119,8 @@ async def test_a_watch_event_may_be_as_large_as_an_object() -> None:
 async def test_a_watch_event_without_an_end_is_refused() -> None:
     async with serving(lines=[b"x" * (client.MAX_OBJECT_BYTES + 1)]) as (_, kube):
         with pytest.raises(TooLargeError, match="a watch event has more than"):
-            await anext(aiter(kube.watch(PODS, None, "1", {})))
+            async with asyncio.timeout(20):
+                await anext(aiter(kube.watch(PODS, None, "1", {})))
 
 
 async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:
