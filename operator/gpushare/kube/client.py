@@ -151,17 +151,20 @@ class Kube:
     ) -> AsyncIterator[tuple[list[Object], str]]:
         """The list in pieces: (objects, the version of the whole list). Of a large list no more than PAGE_BYTES, or one
         object, are in memory at a time. KubeError.gone: it took too long, list again. TooLargeError: an object is.
+
+        A small list is asked for without a limit: API servers before 1.34 answer one with a limit from etcd, where they
+        read every object of the kind for it, whatever the selectors say.
         """
-        limit, token = PAGE_ITEMS, ""
+        limit, token = 0, ""
         while True:
-            query = {**selectors, "limit": str(limit), **({"continue": token} if token else {})}
-            most = PAGE_BYTES if limit > 1 else MAX_OBJECT_BYTES
+            query = {**selectors, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            most = MAX_OBJECT_BYTES if limit == 1 else PAGE_BYTES
             raw = await self._request("GET", resource.path(namespace), query, None, None, REQUEST_SECONDS)
             body = await _read(raw, most)
             if body is None:
                 if limit == 1:
                     raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
-                limit = max(1, limit // 8)
+                limit = max(1, limit // 8) if limit else PAGE_ITEMS
                 continue
             page: Object = json.loads(body)
             del body

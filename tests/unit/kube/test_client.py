@@ -32,8 +32,9 @@ class Server:
             return await self._watch(request)
         if request.path.endswith("/nodes/n"):
             return web.json_response({"metadata": {"name": "n"}})
-        limit, first = int(request.query["limit"]), int(request.query.get("continue") or 0)
+        limit, first = int(request.query.get("limit") or 0), int(request.query.get("continue") or 0)
         self.limits.append(limit)
+        limit = limit or len(self.pods)
         more = {"continue": str(first + limit)} if first + limit < len(self.pods) else {}
         items = self.pods[first : first + limit]
         return web.json_response({"metadata": {"resourceVersion": "9", **more}, "items": items})
@@ -74,18 +75,24 @@ async def listed(kube: Kube) -> tuple[list[str], set[str]]:
     return [obj["metadata"]["name"] for objects, _ in pages for obj in objects], {version for _, version in pages}
 
 
-async def test_a_list_comes_in_pages_of_one_version() -> None:
-    pods = [pod(number) for number in range(2 * client.PAGE_ITEMS + 1)]
+async def test_a_small_list_is_asked_for_as_a_whole() -> None:
+    async with serving([pod(number) for number in range(1000)]) as (server, kube):
+        assert len((await listed(kube))[0]) == 1000
+    assert server.limits == [0]
+
+
+async def test_a_large_list_comes_in_pages_of_one_version() -> None:
+    pods = [pod(number, client.PAGE_BYTES // client.PAGE_ITEMS - 200) for number in range(2 * client.PAGE_ITEMS + 1)]
     async with serving(pods) as (server, kube):
         assert await listed(kube) == ([it["metadata"]["name"] for it in pods], {"9"})
-    assert server.limits == [client.PAGE_ITEMS] * 3
+    assert server.limits == [0] + [client.PAGE_ITEMS] * 3
 
 
 async def test_of_large_objects_fewer_are_asked_for_at_a_time() -> None:
     pods = [pod(number, client.PAGE_BYTES // 3) for number in range(6)]
     async with serving(pods) as (server, kube):
         assert (await listed(kube))[0] == [it["metadata"]["name"] for it in pods]
-    assert min(server.limits) <= 3
+    assert 0 < min(server.limits[1:]) <= 3
 
 
 async def test_an_object_that_is_larger_than_a_page_is_read_alone() -> None:
