@@ -8,6 +8,7 @@ it.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -144,7 +145,8 @@ class Inventory:
             words = read_words(pid, self._proc)
         except OSError:
             return ""
-        paths = [Path(word).name for word in words]
+        # A terminal may show the name, and who chose it may choose any characters.
+        paths = [re.sub(r"[^ -~]", "?", Path(word).name) for word in words]
         return next((path for path in paths if path.startswith("nvidia-cuda-mps")), paths[0] if paths else "")
 
     def _caller_of(self, uuid: Uuid) -> BlockingCaller:

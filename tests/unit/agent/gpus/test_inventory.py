@@ -91,3 +91,15 @@ async def test_a_command_line_that_hangs_its_reader_loses_no_gpu(nvml: Any, tmp_
     await inventory.poll()
     assert {uuid: view.lost for uuid, view in inventory.views.items()} == {"GPU-0": False, "GPU-1": False}
     (tmp_path / "7" / "cmdline").write_bytes(b"")
+
+
+@pytest.mark.parametrize(("line", "name"), [(b"/bin/a\x1b[2Jb\n\0-c\0", "a?[2Jb?"), (b"\xff\xfe\0", "??"), (b"", "")])
+async def test_a_name_that_a_process_chose_can_do_nothing_to_a_terminal(
+    nvml: Any, tmp_path: Path, line: bytes, name: str
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cmdline").write_bytes(line)
+    nvml.servers = {"GPU-0": 7}
+    inventory = Inventory(nvml, clock, tmp_path)
+    await inventory.poll()
+    assert inventory.views["GPU-0"].commands == {7: name}
