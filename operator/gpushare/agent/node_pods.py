@@ -34,7 +34,7 @@ MAX_CONTAINERS_UNSTARTED = 2
 """Of a pod that the kubelet has not taken up, and of one that has ended."""
 MAX_RESOURCES = 8
 """Of each container, and as many claims."""
-MAX_CLAIMS = 32
+MAX_CLAIMS = 64
 """Of each pod."""
 MAX_TEXT = 256
 """More than any value of ours has, in characters."""
