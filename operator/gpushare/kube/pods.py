@@ -89,19 +89,23 @@ def container_name(pod: Pod, of_id: str) -> str:
 
 
 def stop_signals(pod: Pod, name: str) -> set[str]:
-    """The signal that the runtime sends to end the container, by name; of an unknown one (""), those of all containers.
+    """The signals of which the runtime may send one to end the container, by name; of an unknown one (""), of any.
 
-    The status has the signal in force, the image's included, where the cluster reports it (feature gate
-    ContainerStopSignals). Elsewhere the image's STOPSIGNAL is not known, and SIGTERM, the default, is assumed.
+    The status has the signal in force, the image's included, where cluster and runtime report it (feature gate
+    ContainerStopSignals). Where only the spec names one, the runtime may not know of it, and send SIGTERM. Elsewhere
+    the image's STOPSIGNAL is not known, and SIGTERM, the default, is assumed.
     """
-    reported = {str(item.get("name")): item.get("stopSignal") for item in container_statuses(pod)}
+    reported = {str(item.get("name")): str(item.get("stopSignal") or "") for item in container_statuses(pod)}
     found = {
-        str(container.get("name")): reported.get(str(container.get("name")))
-        or (container.get("lifecycle") or {}).get("stopSignal")
-        or "SIGTERM"
+        one: {reported[one]} if reported.get(one) else _assumed_signals(container)
         for container in containers(pod, ephemeral=True)
+        if (one := str(container.get("name")))
     }
-    return {str(found[name])} if name in found else {"SIGTERM", *map(str, found.values())}
+    return found[name] if name in found else {"SIGTERM"}.union(*found.values())
+
+
+def _assumed_signals(container: Container) -> set[str]:
+    return {"SIGTERM", str((container.get("lifecycle") or {}).get("stopSignal") or "SIGTERM")}
 
 
 def limits(container: Container) -> Mapping[str, Any]:

@@ -137,3 +137,25 @@ def test_a_pod_is_taken_up_once_its_kubelet_has_set_its_start() -> None:
     assert not pods.is_taken_up(BARE)
     assert not pods.is_taken_up({**BARE, "status": {"phase": "Pending"}})
     assert pods.is_taken_up({**BARE, "status": {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("app", {"SIGQUIT"}, id="as its status reports it, whatever its spec says"),
+        pytest.param("side", {"SIGUSR1", "SIGTERM"}, id="as its spec says, which its runtime may not know"),
+        pytest.param("debug", {"SIGTERM"}, id="the default"),
+        pytest.param("", {"SIGQUIT", "SIGUSR1", "SIGTERM"}, id="of a container that is not known"),
+        pytest.param("gone", {"SIGQUIT", "SIGUSR1", "SIGTERM"}, id="of one that is left out"),
+    ],
+)
+def test_the_signals_that_may_stop_a_container(name: str, expected: set[str]) -> None:
+    pod = {
+        **BARE,
+        "spec": {
+            "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGINT"}}, {"name": "debug"}],
+            "initContainers": [{"name": "side", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+        },
+        "status": {"containerStatuses": [{"name": "app", "stopSignal": "SIGQUIT"}, {"name": "debug"}]},
+    }
+    assert pods.stop_signals(pod, name) == expected

@@ -232,11 +232,13 @@ def terminated_event(uuid: Uuid, client: DueClient) -> Event:
 
 def _note(uuid: Uuid, client: DueClient) -> str:
     """What was done, to which process, why, and what it prevents."""
-    process, pod, stop = client.process, client.departure.pod, " or ".join(client.signals)
+    process, pod = client.process, client.departure.pod
     name = container_name(pod, client.owner.container_id)
     container = f"container {name}" if name else "an unknown container"
-    why = f"catches {stop} but its time is over" if client.catches else f"does not catch {stop}"
+    caught = " and ".join(client.signals)
+    why = f"catches {caught} but its time is over" if client.catches else f"does not catch {caught}"
     if client.fatal_ancestor is not None:
+        stop = " or ".join(client.signals)
         why = f"would be killed as soon as process {client.fatal_ancestor}, which it depends on, dies of {stop}"
     return (
         f"Ended the CUDA contexts of process {process.pid} ({container} of pod {full_name(pod)}) on GPU {uuid} through "

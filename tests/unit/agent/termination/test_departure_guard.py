@@ -261,7 +261,7 @@ async def test_who_catches_sigterm_but_not_the_signal_that_stops_its_container_i
     await world.at(0, stopped_by(pod(1), **stop))
     assert await world.at(1, stopped_by(pod(1, grace=30), **stop)) == ended
     if ended:
-        assert f"does not catch {stop.get('reported') or stop['specified']}," in world.event().note
+        assert f"does not catch {stop.get('reported') or stop['specified']}" in world.event().note
 
 
 async def test_a_cgroup_that_a_container_made_hides_no_client_from_a_departure(world: World) -> None:
