@@ -1,7 +1,7 @@
 """What the agent keeps of the pods of its node: the fields that it reads, and a bounded number of each. Pure.
 
 Everybody who may create pods can name a node in them, however many and however large, whether they run or not: a pod of
-150,000 ports takes 39 MB as Python has it.
+250,000 readiness gates, which etcd takes, has 48 MB as Python has it.
 
 Guarantees: what is kept of one pod is bounded, whatever is in it: 150 kB of JSON once the kubelet has taken it up, of
 which it takes up a few hundred at most, and 12 kB otherwise. Of its containers those with a part of a GPU are kept
@@ -91,9 +91,7 @@ def _metadata(pod: Pod) -> Object:
 
 def _first(listed: list[Container], most: int) -> list[Container]:
     """Those with something of ours or a claim, then those with NVIDIA's, then the others."""
-    return sorted(listed, key=lambda container: 0 if _concerns_us(container) else 1 if _foreign(container) else 2)[
-        :most
-    ]
+    return sorted(listed, key=lambda container: (not _concerns_us(container), not _foreign(container)))[:most]
 
 
 def _concerns_us(container: Container) -> bool:

@@ -7,6 +7,7 @@ out, since what we write is server-side apply and what we read goes into our own
 import json
 import os
 from collections.abc import AsyncIterator
+from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -113,22 +114,28 @@ async def connect(user_agent: str) -> "Kube":
 
 def with_configuration(configuration: client.Configuration, user_agent: str) -> "Kube":
     """A connection to the API server that `configuration` names."""
-    # Each watch keeps a connection, and there may be hundreds: with a limit they would keep every request waiting.
-    configuration.connection_pool_maxsize = 0
     configuration.client_session_kwargs = {"read_bufsize": READ_BYTES}
-    api = client.ApiClient(configuration)
-    api.user_agent = user_agent
-    return Kube(api)
+    for_watches = copy(configuration)
+    for_watches.connection_pool_maxsize = 0  # no limit
+    clients = client.ApiClient(configuration), client.ApiClient(for_watches)
+    for one in clients:
+        one.user_agent = user_agent
+    return Kube(*clients)
 
 
 class Kube:
-    """One connection pool to one API server. Safe to use from many tasks of one event loop."""
+    """Two connection pools to one API server. Safe to use from many tasks of one event loop.
 
-    def __init__(self, api: client.ApiClient) -> None:
-        self.api = api
+    Each watch keeps a connection, and there may be hundreds: among the requests they would keep all of those waiting.
+    """
+
+    def __init__(self, api: client.ApiClient, watches: client.ApiClient) -> None:
+        self._api = api
+        self._watches = watches
 
     async def close(self) -> None:
-        await self.api.close()
+        await self._api.close()
+        await self._watches.close()
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         return await self._json("GET", resource.path(namespace, name))
@@ -258,7 +265,9 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        raw = await self._request("GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15)
+        raw = await self._request(
+            "GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15, api=self._watches
+        )
         try:
             async for line in _lines(raw):
                 event: Object = json.loads(line)
@@ -291,9 +300,11 @@ class Kube:
         content: str | None,
         seconds: float,
         accept: str = "application/json",
+        api: client.ApiClient | None = None,
     ) -> Any:
+        api = api or self._api
         headers = {"Accept": accept, "Content-Type": content or "application/json"}
-        request = await self.api.param_serialize(
+        request = await api.param_serialize(
             method,
             path,
             query_params=list(query.items()),
@@ -301,7 +312,7 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        raw = await self.api.call_api(*request, _request_timeout=seconds)
+        raw = await api.call_api(*request, _request_timeout=seconds)
         if raw.status >= HTTPStatus.BAD_REQUEST:
             raise _error(raw.status, await raw.read())
         return raw

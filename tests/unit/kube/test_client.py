@@ -26,18 +26,29 @@ class Server:
         self.limits: list[int] = []
         self.watches = 0
         self.closing = asyncio.Event()
+        self.asking, self.hundred, self.more = 0, asyncio.Event(), asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch"):
             return await self._watch(request)
         if request.path.endswith("/nodes/n"):
             return web.json_response({"metadata": {"name": "n"}})
+        if request.path.endswith("/nodes/slow"):
+            return await self._slow()
         limit, first = int(request.query.get("limit") or 0), int(request.query.get("continue") or 0)
         self.limits.append(limit)
         limit = limit or len(self.pods)
         more = {"continue": str(first + limit)} if first + limit < len(self.pods) else {}
         items = self.pods[first : first + limit]
         return web.json_response({"metadata": {"resourceVersion": "9", **more}, "items": items})
+
+    async def _slow(self) -> web.StreamResponse:
+        self.asking += 1
+        for many, event in ((100, self.hundred), (101, self.more)):
+            if self.asking == many:
+                event.set()
+        await self.closing.wait()
+        return web.json_response({})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -140,3 +151,16 @@ async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:
             assert (await kube.get(NODES, "n"))["metadata"]["name"] == "n"
         for watch in watches:
             await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_of_requests_a_hundred_are_under_way_at_most() -> None:
+    """A pod may have thousands of claims, of each of which the webhook asks."""
+    async with serving() as (server, kube), asyncio.timeout(20):
+        asked = asyncio.gather(*(kube.get(NODES, "slow") for _ in range(150)))
+        await server.hundred.wait()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await server.more.wait()
+        server.closing.set()
+        await asked
+    assert server.asking == 150
