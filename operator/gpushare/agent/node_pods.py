@@ -17,12 +17,14 @@ from gpushare.grant.environment import VARIABLES, grant_from_environment
 from gpushare.kube.client import Object
 from gpushare.kube.pods import (
     MIRROR,
+    SCHEDULED,
     Container,
     Pod,
     asks_for_gpu,
     containers,
     environment,
     has_ended,
+    is_bound,
     is_taken_up,
     limits,
     mirrored_uid,
@@ -59,6 +61,7 @@ def kept_pod(pod: Object) -> Object | None:
     kept = {id(container) for container in _first(containers(pod, ephemeral=True), most)}
     kept_spec = _fields(spec, "terminationGracePeriodSeconds")
     kept_status = _fields(status, "phase", "startTime")
+    kept_status |= _unless_empty("conditions", [{"type": SCHEDULED, "status": "True"}] if is_bound(pod) else [])
     for field, statuses in _KINDS:
         chosen = [container for container in spec.get(field) or () if id(container) in kept]
         by_name = {str(item.get("name")): item for item in status.get(statuses) or ()}

@@ -20,6 +20,8 @@ ENDED_PHASES = ("Succeeded", "Failed")
 """A pod in such a phase has no running container and never will again."""
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: the uid of the static pod as the kubelet knows it; the mirror has another in the API."""
+SCHEDULED = "PodScheduled"
+"""Type of a pod's condition."""
 DEFAULT_GRACE_SECONDS = 30.0
 """Kubernetes' default of terminationGracePeriodSeconds."""
 
@@ -51,6 +53,12 @@ def is_taken_up(pod: Pod) -> bool:
     A pod that only names the node is none of the few hundred that a kubelet runs.
     """
     return bool((pod.get("status") or {}).get("startTime"))
+
+
+def is_bound(pod: Pod) -> bool:
+    """Whether a scheduler or its kubelet says that it has a node. A pod may be created with a node's name, too."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == SCHEDULED and item.get("status") == "True" for item in conditions)
 
 
 def grace_period_seconds(pod: Pod) -> float:

@@ -38,7 +38,8 @@ async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(node: FakeNod
     containers = [{"name": "app", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     metadata = {"name": "whole", "namespace": "ml", "uid": "w"}
     await node.until(lambda: node.status().get("gpus"))
-    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
+    bound = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}, "status": bound})
     await node.until(lambda: node.status().get("foreignHolders"))
     node.kube.assign({"uuid": "GPU-0", "share": "a"})
     await node.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))

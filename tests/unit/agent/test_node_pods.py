@@ -114,7 +114,14 @@ def test_of_many_containers_those_with_a_part_of_a_gpu_come_first(status: Any, m
     listed = [item["name"] for item in pods.containers(result)]
     assert len(listed) == most
     assert {"whole", "slot"} <= set(listed)
-    assert [holder.resource for holder in foreign_holders([result])] == ["nvidia.com/gpu"]
+    holders = [holder.resource for holder in foreign_holders([result])]
+    assert holders == (["nvidia.com/gpu"] if pods.is_taken_up(result) else [])
+
+
+def test_whether_a_scheduler_placed_it_is_kept() -> None:
+    bound = {"conditions": [{"type": "Ready", "message": "x" * 1000}, {"type": "PodScheduled", "status": "True"}]}
+    assert pods.is_bound(kept(with_status(pod(), **bound)))
+    assert not pods.is_bound(kept(pod()))
 
 
 JUNK = st.recursive(
