@@ -3,10 +3,10 @@
 Everybody who may create pods can name a node in them, however many and however large, whether they run or not: a pod of
 250,000 readiness gates, which etcd takes, has 48 MB as Python has it.
 
-Guarantees: what is kept of one pod is bounded, whatever is in it: 150 kB of JSON once the kubelet has taken it up, of
+Guarantees: what is kept of one pod is bounded, whatever is in it: 300 kB of JSON once the kubelet has taken it up, of
 which it takes up a few hundred at most, and 12 kB otherwise. Of its containers those with a part of a GPU are kept
 first. Of one that is left out nothing is known but that its pod exists; if it uses a GPU, that is a finding (`usage`).
-Who needs more of a pod, such as whom its containers run as, asks the API server.
+Who needs all of a pod asks the API server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ from gpushare.kube.pods import (
     requested_resources,
 )
 
-MAX_CONTAINERS = 64
+MAX_CONTAINERS = 128
 MAX_CONTAINERS_UNSTARTED = 2
 """Of a pod that the kubelet has not taken up, and of one that has ended."""
 MAX_RESOURCES = 8

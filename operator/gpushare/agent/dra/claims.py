@@ -1,9 +1,9 @@
 """Prepares and unprepares claims, as the kubelet asks for it.
 
-Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds, and for a pod as the
-API server has it now, whole: the agent's own copy of it lacks who its containers run as. The claim then holds its
-part until the kubelet unprepares it, which it does once no container of the claim's pod runs. Restarting the agent
-changes nothing about that.
+Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds, and for a pod with
+all its containers as the API server has it now: the agent's own copy may lack some. The claim then holds its part until
+the kubelet unprepares it, which it does once no container of the claim's pod runs. Restarting the agent changes nothing
+about that.
 """
 
 import asyncio

@@ -5,7 +5,8 @@ import re
 import signal
 from pathlib import Path
 
-from gpushare.agent.process.processes import PROC, ProcessIdentity, is_alive
+from gpushare.agent.process.processes import ProcessIdentity, is_alive
+from gpushare.procfs import PROC
 
 _REAL_TIME = re.compile(r"SIGRT(?P<end>MIN|MAX)(?P<offset>[+-][0-9]{1,2})?")
 

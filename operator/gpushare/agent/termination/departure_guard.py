@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes, signals
-from gpushare.agent.process.processes import PROC, Identity, Owner, Process, identity
+from gpushare.agent.process.processes import Identity, Process, identity
 from gpushare.agent.termination.departures import (
     SPARE_SECONDS,
     Departure,
@@ -38,6 +38,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
 from gpushare.nvml.types import Nvml, NvmlError
+from gpushare.procfs import PROC, Owner, owner_among
 
 LOG = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class ClientGuard:
         return sorted((client for client in due if client is not None), key=lambda client: client.departure.kill_at)
 
     def _due_client(self, process: Process, departures: Departures, now: float) -> DueClient | None:
-        owner = processes.owner_among(process.owners, departures)
+        owner = owner_among(process.owners, departures)
         if owner is None:
             return None
         departure = first_departure(departures.get(owner.pod_uid, ()), owner)

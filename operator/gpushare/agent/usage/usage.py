@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from gpushare import procfs
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import PROC, Identity, Owner, identity
+from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.usage.mounts import MountChecker, SlotContainer, running_containers
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -40,6 +41,7 @@ from gpushare.kube.pods import (
 )
 from gpushare.mps.wire import FRESH_SECONDS
 from gpushare.nvml.types import GpuProcess
+from gpushare.procfs import PROC, Owner
 
 LOG = logging.getLogger(__name__)
 PROC_SECONDS = 5.0
@@ -267,7 +269,7 @@ class UsageReader:
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> ListedProcess | None:
         """None: it has ended."""
-        started = processes.read_start_time(process.pid, self._proc)
+        started = procfs.read_start_time(process.pid, self._proc)
         owners = None if started is None else self._read_owners(process.pid, started)
         if started is None or owners is None:
             return None
@@ -283,7 +285,7 @@ class UsageReader:
         known = self._owners.get((pid, started))
         if known is not None:
             return known
-        owners = processes.read_owners(pid, self._proc)
+        owners = procfs.read_owners(pid, self._proc)
         if owners is not None:
             self._owners[pid, started] = owners
         return owners
@@ -306,7 +308,7 @@ def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
 
 def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Pod]) -> Owner | None:
     """One of a pod that this cluster knows; else the outermost."""
-    return processes.owner_among(owners, pods) or next(iter(owners), None)
+    return procfs.owner_among(owners, pods) or next(iter(owners), None)
 
 
 def _is_mps_pod(owner: Owner | None, pods: Mapping[str, Pod]) -> bool:

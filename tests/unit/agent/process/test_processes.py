@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gpushare import procfs
 from gpushare.agent.process import processes, signals
-from gpushare.agent.process.processes import Owner, Process, ancestors
+from gpushare.agent.process.processes import Process, ancestors
 from gpushare.mps.supervisor.daemon_process import command_name
+from gpushare.procfs import Owner
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 BAR = UID.replace("-", "_")
@@ -82,7 +84,7 @@ BOTH = Owner(UID, CID)
     ],
 )
 def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
-    assert processes.owners_of(text)[-1:] == (() if owner is None else (owner,))
+    assert procfs.owners_of(text)[-1:] == (() if owner is None else (owner,))
 
 
 @pytest.mark.parametrize(
@@ -125,22 +127,22 @@ def test_a_signal_has_the_number_that_the_kernel_knows_it_by(name: str, number: 
 def test_of_nested_pods_the_outermost_that_is_known_counts() -> None:
     """A cgroup further in can be made by whoever may write cgroups inside a container."""
     text = f"0::/kubepods/pod{UID}/{CID}/kubepods/pod99999999-1111-2222-3333-444455556666/{OTHER}"
-    outer, inner = processes.owners_of(text)
+    outer, inner = procfs.owners_of(text)
     assert outer == BOTH
-    assert processes.owner_among((outer, inner), {UID, inner.pod_uid}) == outer
-    assert processes.owner_among((outer, inner), {inner.pod_uid}) == inner
-    assert processes.owner_among((outer, inner), set()) is None
+    assert procfs.owner_among((outer, inner), {UID, inner.pod_uid}) == outer
+    assert procfs.owner_among((outer, inner), {inner.pod_uid}) == inner
+    assert procfs.owner_among((outer, inner), set()) is None
 
 
 def test_the_start_time_is_found_behind_any_command() -> None:
     fields = " ".join(str(number) for number in range(4, 53))
-    assert processes.start_time(f"7 (a) b) (c) S {fields}\n") == 22
+    assert procfs.start_time(f"7 (a) b) (c) S {fields}\n") == 22
 
 
 def test_this_machine_s_own_proc_is_understood() -> None:
     me = processes.read(os.getpid())
     assert me is not None
-    assert me.started == processes.read_start_time(os.getpid())
+    assert me.started == procfs.read_start_time(os.getpid())
     assert all(owner.pod_uid for owner in me.owners)
 
 
@@ -180,4 +182,4 @@ def test_a_process_may_have_any_name(name: str) -> None:
 
 def test_a_process_that_has_ended_is_not_read(tmp_path: Path) -> None:
     assert processes.read(1, tmp_path) is None
-    assert processes.read_start_time(1, tmp_path) is None
+    assert procfs.read_start_time(1, tmp_path) is None

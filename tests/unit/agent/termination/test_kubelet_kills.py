@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.process.processes import Owner
 from gpushare.agent.termination.departures import Departure, DepartureTracker, first_departure
 from gpushare.agent.termination.kubelet_kills import (
     LACK,
@@ -15,6 +14,7 @@ from gpushare.agent.termination.kubelet_kills import (
     kubelet_kill,
     watched_namespaces,
 )
+from gpushare.procfs import Owner
 from localcluster.paths import REPOSITORY
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 
