@@ -8,6 +8,7 @@ that could end a line the kernel escapes the newline alone, so files are not rea
 """
 
 import re
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +51,6 @@ def read_text(file: Path) -> str:
     return file.read_bytes().decode(errors="replace")
 
 
-def owner_of(cgroup: str) -> Owner | None:
-    """From the text of /proc/PID/cgroup. The innermost pod, where a cluster runs in one. None: no pod's process."""
-    owners = owners_of(cgroup)
-    return owners[-1] if owners else None
-
-
 def owners_of(cgroup: str) -> tuple[Owner, ...]:
     """Every pod that the path names, the outermost first.
 
@@ -73,6 +68,15 @@ def owners_of(cgroup: str) -> tuple[Owner, ...]:
                 for (position, pod), end in zip(pods, ends, strict=True)
             )
     return ()
+
+
+def owner_among(owners: Sequence[Owner], pods: Container[str]) -> Owner | None:
+    """The outermost of `owners` whose pod's uid is among `pods`; None: there is none.
+
+    A cgroup further in can be made by anybody who may write cgroups inside a container; one further out is the node
+    itself, if a cluster runs in the pods of another.
+    """
+    return next((owner for owner in owners if owner.pod_uid in pods), None)
 
 
 def start_time(stat: str) -> int:

@@ -19,10 +19,16 @@ FOUND_SECONDS = 30
 
 
 def start_offender(
-    tenant: Tenant, name: str, share: str, mib: int = 12_000, processes: int = 1, finally_do: str = "exit"
+    tenant: Tenant,
+    name: str,
+    share: str,
+    mib: int = 12_000,
+    processes: int = 1,
+    finally_do: str = "exit",
+    **options: Any,
 ) -> None:
     command = ["python3", "-c", PROGRAM, str(mib), str(processes), finally_do]
-    tenant.start(tenant.pod(name, share, command=command, env=[{"name": "PROGRAM", "value": PROGRAM}]))
+    tenant.start(tenant.pod(name, share, command=command, env=[{"name": "PROGRAM", "value": PROGRAM}], **options))
     wait_until(
         f"{processes} processes of {name}",
         lambda: len(tenant.events_of(name, "started")) == processes,

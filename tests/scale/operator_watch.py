@@ -37,7 +37,17 @@ import yaml
 from kubernetes.aio import client, config
 
 from gpushare.api import names
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, Kube, Object, Resource, connect
+from gpushare.kube.client import (
+    GPU_NODES,
+    GPU_SHARES,
+    NAMESPACES,
+    NODES,
+    Kube,
+    Object,
+    Resource,
+    connect,
+    with_configuration,
+)
 from tests.scale.control_plane import ControlPlane
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -281,7 +291,7 @@ async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: i
         "GPUSHARE_CERTIFICATES": "CertManager",
     }
     environ.pop("KUBERNETES_SERVICE_HOST", None)
-    kube = await _connected(plane)
+    kube = await connected(plane)
     try:
         with log.open("ab") as output:
             process = subprocess.Popen([sys.executable, *command], cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
@@ -308,10 +318,10 @@ def _is_complete(log: Path) -> bool:
     return COMPLETE in log.read_text()
 
 
-async def _connected(plane: ControlPlane) -> Kube:
+async def connected(plane: ControlPlane) -> Kube:
     configuration = client.Configuration()
     await config.load_kube_config(config_file=str(plane.kubeconfig), client_configuration=configuration)
-    return Kube(client.ApiClient(configuration))
+    return with_configuration(configuration, MANAGER)
 
 
 async def _assigned(kube: Kube, nodes: int) -> bool:
@@ -417,7 +427,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
     """The result is written after each repeat, so that a run that is broken off leaves those before."""
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
-        kube = await _connected(original)
+        kube = await connected(original)
         sizes = await fill(kube, args.nodes)
         await kube.close()
     subjects: dict[str, tuple[list[str], Path]] = {}

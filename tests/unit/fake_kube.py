@@ -121,6 +121,15 @@ class FakeKube:
         limit = int(selectors.get("limit") or len(items))
         return {"metadata": {"resourceVersion": str(self.version)}, "items": copy.deepcopy(items[:limit])}
 
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """Two objects each."""
+        answer = await self.list_all(resource, namespace, **selectors)
+        items, version = answer["items"], answer["metadata"]["resourceVersion"]
+        for first in range(0, max(len(items), 1), 2):
+            yield items[first : first + 2], version
+
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
     ) -> AsyncIterator[Object]:

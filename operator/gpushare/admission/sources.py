@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from gpushare.admission.claims import claim_spec
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import CLAIM_TEMPLATES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Kube, Object, Resource
+from gpushare.kube.namespaces import kept_namespace
 from gpushare.kube.reflector import Reflector
 
 
@@ -33,7 +34,7 @@ class ClusterSources:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._shares = Reflector(kube, GPU_SHARES, _nothing)
-        self._namespaces = Reflector(kube, NAMESPACES, _nothing)
+        self._namespaces = Reflector(kube, NAMESPACES, _nothing, prune=kept_namespace)
         self._parsed: dict[str, tuple[str, GpuShare]] = {}
 
     @property

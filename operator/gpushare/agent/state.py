@@ -23,6 +23,7 @@ from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
+from gpushare.agent.node_pods import kept_pod
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
@@ -74,7 +75,9 @@ class AgentState:
 
         self.nodes = Reflector(kube, GPU_NODES, self.tick_due.set, fieldSelector=f"metadata.name={self.node}")
         self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed)
-        self.pods = Reflector(kube, PODS, self._pods_changed, fieldSelector=f"spec.nodeName={self.node}")
+        self.pods = Reflector(
+            kube, PODS, self._pods_changed, prune=kept_pod, fieldSelector=f"spec.nodeName={self.node}"
+        )
         self.shares: dict[ShareName, GpuShare] = {}
         self.assignments: tuple[Assignment, ...] | None = None
         """None: not read yet."""
@@ -251,7 +254,7 @@ class AgentState:
         return node.status.findings if node is not None else []
 
     def pods_by_uid(self) -> dict[str, Object]:
-        """This node's pods, as far as they are known."""
+        """This node's pods, as far as they are known, and of each what `node_pods` keeps."""
         return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
 
     def held(self, share: ShareName, uuid: Uuid) -> Slots:

@@ -1,16 +1,21 @@
 """One turn of the agent's main loop: decide on every GPU, then apply what differs.
 
 Guarantees: a tick never waits for the driver. Without an answer of the API server no GPU is given back. Nothing is
-offered before the kubelet was read. Nothing is written where nothing differs.
+offered before the kubelet was read. Nothing is written where nothing differs. A GPU whose files cannot be written takes
+no pods, and holds up no other.
 """
 
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpushare.agent.attach.files import GrantFiles
 from gpushare.agent.dra.driver import ClaimDelivery, Offered
 from gpushare.agent.gpus import cdi
 from gpushare.agent.hooks import MeteredHooks, MpsHooks, SlotHooks
 from gpushare.agent.kubelet.service import Hooks
+from gpushare.agent.reconcile import daemon_files
+from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import DecisionInput
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reconcile.slots import GpuOffer, offered_devices
@@ -19,6 +24,9 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.kube.changes import LogOnChange
+
+LOG = logging.getLogger(__name__)
 
 
 class Tick:
@@ -31,6 +39,7 @@ class Tick:
         self._delivery = delivery
         self._meters = meters
         self._grants = GrantFiles()
+        self._problems = LogOnChange(LOG)
 
     async def run(self) -> None:
         given = self._state.decide()
@@ -52,6 +61,10 @@ class Tick:
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
         self._lifecycle.forget(set(state.decisions))
+        for uuid, directory in daemon_files.untaken(state.settings.root).items():
+            known = state.decisions.get(uuid)
+            if state.assignments is not None and (known is None or known.plan.stage is not GpuStage.TAKE):
+                self._lifecycle.put_back(directory)
 
     def _write_grants(self) -> None:
         """Before the gates open: a container finds its grant when it starts."""
@@ -63,11 +76,25 @@ class Tick:
         state, views = self._state, self._state.inventory.views
         ready = {uuid for uuid, item in state.decisions.items() if item.readiness.takes_clients and uuid in views}
         passable = ready if state.devices.by_cdi else set()
-        for uuid in self._gate.uuids() - passable:
-            self._gate.close(uuid)
-        for uuid in passable:
-            pipe = state.on_disk[uuid].client_directory
-            self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe)))
+        for uuid in self._gate.uuids() | passable:
+            try:
+                if uuid in passable:
+                    pipe = state.on_disk[uuid].client_directory
+                    self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe)))
+                else:
+                    self._gate.close(uuid)
+                self._problems.clear(uuid)
+            except OSError as error:
+                self._problems.log("CDI spec of GPU %s: %s", uuid, error, key=uuid)
+                self._withdraw(uuid, f"its CDI spec cannot be changed: {error}")
+
+    def _withdraw(self, uuid: Uuid, note: str) -> None:
+        """The GPU is offered no more in this tick."""
+        self._lifecycle.notes[uuid] = note
+        decision = self._state.decisions.get(uuid)
+        if decision is not None:
+            offer = replace(decision.offer, accepting=False)
+            self._state.decisions[uuid] = replace(decision, offer=offer)
 
     async def _apply_offers(self, given: DecisionInput) -> None:
         state = self._state

@@ -11,6 +11,19 @@ from gpushare.api import names
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 
+VARIABLES = (
+    names.ENV_PIPE_DIRECTORY,
+    names.ENV_LOG_DIRECTORY,
+    names.ENV_THREADS,
+    names.ENV_MEMORY,
+    names.ENV_PRIORITY,
+    names.ENV_SHARE,
+    names.ENV_GRANTED_THREADS,
+    names.ENV_GRANTED_MEMORY,
+    names.ENV_GRANTED_PROCESSES,
+    names.ENV_GRANTED_FRACTION,
+)
+"""Every variable that `client_environment` may set."""
 _FRACTION_STEPS = 10_000
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")

@@ -7,6 +7,7 @@ out, since what we write is server-side apply and what we read goes into our own
 import json
 import os
 from collections.abc import AsyncIterator
+from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +21,14 @@ Object = dict[str, Any]
 REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
 """Length of one watch request; the server ends it and we go on from the last resource version."""
+PAGE_ITEMS = 500
+PAGE_BYTES = 4 * 1024 * 1024
+"""Of a page that holds more, fewer items are asked for: parsed, JSON takes up to some 20 times its size."""
+MAX_OBJECT_BYTES = 32 * 1024 * 1024
+"""Of one object as JSON. A request to the API server may have 3 MiB, and etcd stores 1.5 MiB by default; as JSON, with
+the defaults filled in, that was measured to be up to four times as much."""
+READ_BYTES = 64 * 1024
+"""What is read ahead of one answer. Lines are put together here, so no line has to fit into it."""
 
 _PATCH_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 
@@ -45,6 +54,10 @@ CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 """The API server did not answer."""
 API_ERRORS = (KubeError, *CONNECTION_ERRORS)
 """What a request raises: a refusal, a broken connection, a time limit. Retry; nothing else is wrong with us."""
+
+
+class TooLargeError(ValueError):
+    """An answer, or a part of it that is read as a whole, is larger than anything that an API server should send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +109,33 @@ async def connect(user_agent: str) -> "Kube":
         config.load_incluster_config(client_configuration=configuration)
     else:
         await config.load_kube_config(client_configuration=configuration)
-    api = client.ApiClient(configuration)
-    api.user_agent = user_agent
-    return Kube(api)
+    return with_configuration(configuration, user_agent)
+
+
+def with_configuration(configuration: client.Configuration, user_agent: str) -> "Kube":
+    """A connection to the API server that `configuration` names."""
+    configuration.client_session_kwargs = {"read_bufsize": READ_BYTES}
+    for_watches = copy(configuration)
+    for_watches.connection_pool_maxsize = 0  # no limit
+    clients = client.ApiClient(configuration), client.ApiClient(for_watches)
+    for one in clients:
+        one.user_agent = user_agent
+    return Kube(*clients)
 
 
 class Kube:
-    """One connection pool to one API server. Safe to use from many tasks of one event loop."""
+    """Two connection pools to one API server. Safe to use from many tasks of one event loop.
 
-    def __init__(self, api: client.ApiClient) -> None:
-        self.api = api
+    Each watch keeps a connection, and there may be hundreds: among the requests they would keep all of those waiting.
+    """
+
+    def __init__(self, api: client.ApiClient, watches: client.ApiClient) -> None:
+        self._api = api
+        self._watches = watches
 
     async def close(self) -> None:
-        await self.api.close()
+        await self._api.close()
+        await self._watches.close()
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         return await self._json("GET", resource.path(namespace, name))
@@ -125,6 +152,34 @@ class Kube:
     async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
         """The whole list object. `selectors`: labelSelector, fieldSelector."""
         return await self._json("GET", resource.path(namespace), query=selectors)
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """The list in pieces: (objects, the version of the whole list). Of a large list no more than PAGE_BYTES, or one
+        object, are in memory at a time. KubeError.gone: it took too long, list again. TooLargeError: an object is.
+
+        A small list is asked for without a limit: API servers before 1.34 answer one with a limit from etcd, where they
+        read every object of the kind for it, whatever the selectors say.
+        """
+        limit, token = 0, ""
+        while True:
+            query = {**selectors, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            most = MAX_OBJECT_BYTES if limit == 1 else PAGE_BYTES
+            raw = await self._request("GET", resource.path(namespace), query, None, None, REQUEST_SECONDS)
+            body = await _read(raw, most)
+            if body is None:
+                if limit == 1:
+                    raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
+                limit = max(1, limit // 8) if limit else PAGE_ITEMS
+                continue
+            page: Object = json.loads(body)
+            del body
+            token = page["metadata"].get("continue") or ""
+            yield page.get("items") or [], str(page["metadata"]["resourceVersion"])
+            if not token:
+                return
+            limit = min(PAGE_ITEMS, limit * 2)
 
     async def create(
         self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
@@ -199,7 +254,10 @@ class Kube:
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
     ) -> AsyncIterator[Object]:
-        """Watch events from `version` on, until the server ends the request. KubeError.gone: list again."""
+        """Watch events from `version` on, until the server ends the request. KubeError.gone: list again.
+
+        TooLargeError: an event is.
+        """
         query = {
             **selectors,
             "watch": "true",
@@ -207,9 +265,11 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        raw = await self._request("GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15)
+        raw = await self._request(
+            "GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15, api=self._watches
+        )
         try:
-            async for line in raw.response.content:
+            async for line in _lines(raw):
                 event: Object = json.loads(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
@@ -240,9 +300,11 @@ class Kube:
         content: str | None,
         seconds: float,
         accept: str = "application/json",
+        api: client.ApiClient | None = None,
     ) -> Any:
+        api = api or self._api
         headers = {"Accept": accept, "Content-Type": content or "application/json"}
-        request = await self.api.param_serialize(
+        request = await api.param_serialize(
             method,
             path,
             query_params=list(query.items()),
@@ -250,10 +312,35 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        raw = await self.api.call_api(*request, _request_timeout=seconds)
+        raw = await api.call_api(*request, _request_timeout=seconds)
         if raw.status >= HTTPStatus.BAD_REQUEST:
             raise _error(raw.status, await raw.read())
         return raw
+
+
+async def _read(raw: Any, most: int) -> bytes | None:
+    """The whole answer; None: it has more than `most` bytes, and the rest is not read."""
+    body = bytearray()
+    async for chunk in raw.response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            raw.response.close()
+            return None
+    return bytes(body)
+
+
+async def _lines(raw: Any) -> AsyncIterator[bytes]:
+    """Each line without its end, as soon as it is there; what follows the last end is left out."""
+    rest = bytearray()
+    async for chunk in raw.response.content.iter_any():
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            rest += line
+            yield bytes(rest)
+            rest.clear()
+        rest += last
+        if len(rest) > MAX_OBJECT_BYTES:
+            raise TooLargeError(f"a watch event has more than {MAX_OBJECT_BYTES} bytes")
 
 
 def _dry(dry_run: bool) -> dict[str, str]:

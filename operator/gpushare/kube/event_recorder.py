@@ -125,4 +125,6 @@ class EventRecorder:
 
     def _name(self, event: Event) -> str:
         identity = "\0".join((self._controller, *event.topic, event.content))
-        return f"{event.regarding['name'][:200]}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        # No part of a name may end in one of these: the API server would refuse every event about a pod so named.
+        start = event.regarding["name"][:200].rstrip("-.")
+        return f"{start}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

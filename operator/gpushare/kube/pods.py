@@ -4,7 +4,7 @@ Guarantees: a field that the API left out or gave as null counts as empty; only 
 uid) is required, and KeyError is raised where it is missing.
 """
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +18,10 @@ ContainerStatus = Mapping[str, Any]
 
 ENDED_PHASES = ("Succeeded", "Failed")
 """A pod in such a phase has no running container and never will again."""
-STATIC_POD_HASH = "kubernetes.io/config.hash"
-"""Annotation: the uid of a static pod as the kubelet knows it. The uid of its mirror in the API is another one."""
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a mirror pod: the uid of the static pod as the kubelet knows it; the mirror has another in the API."""
+SCHEDULED = "PodScheduled"
+"""Type of a pod's condition."""
 DEFAULT_GRACE_SECONDS = 30.0
 """Kubernetes' default of terminationGracePeriodSeconds."""
 
@@ -43,6 +45,20 @@ def phase(pod: Pod) -> str:
 def has_ended(pod: Pod) -> bool:
     """Whether no container of it runs, nor ever will again."""
     return phase(pod) in ENDED_PHASES
+
+
+def is_taken_up(pod: Pod) -> bool:
+    """Whether its kubelet has seen it: that sets the start time, and then admits the pod or fails it.
+
+    A pod that only names the node is none of the few hundred that a kubelet runs.
+    """
+    return bool((pod.get("status") or {}).get("startTime"))
+
+
+def is_bound(pod: Pod) -> bool:
+    """Whether a scheduler or its kubelet says that it has a node. A pod may be created with a node's name, too."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == SCHEDULED and item.get("status") == "True" for item in conditions)
 
 
 def grace_period_seconds(pod: Pod) -> float:
@@ -80,15 +96,40 @@ def container_name(pod: Pod, of_id: str) -> str:
     return next((str(item["name"]) for item in statuses if container_id(item) == of_id), "")
 
 
+def stop_signals(pod: Pod, name: str) -> set[str]:
+    """The signals of which the runtime may send one to end the container, by name; of an unknown one (""), of any.
+
+    The status has the signal in force, the image's included, where cluster and runtime report it (feature gate
+    ContainerStopSignals). Where only the spec names one, the runtime may not know of it, and send SIGTERM. Elsewhere
+    the image's STOPSIGNAL is not known, and SIGTERM, the default, is assumed.
+    """
+    reported = {str(item.get("name")): str(item.get("stopSignal") or "") for item in container_statuses(pod)}
+    found = {
+        one: {reported[one]} if reported.get(one) else _assumed_signals(container)
+        for container in containers(pod, ephemeral=True)
+        if (one := str(container.get("name")))
+    }
+    return found[name] if name in found else {"SIGTERM"}.union(*found.values())
+
+
+def _assumed_signals(container: Container) -> set[str]:
+    return {"SIGTERM", str((container.get("lifecycle") or {}).get("stopSignal") or "SIGTERM")}
+
+
 def limits(container: Container) -> Mapping[str, Any]:
-    """Its resource limits, as the API has them: quantities may be strings or numbers."""
-    return (container.get("resources") or {}).get("limits") or {}
+    """Its resource limits, as the API has them: quantities may be strings or numbers. Without those of zero."""
+    return _asked(container, "limits")
 
 
 def requested_resources(container: Container) -> list[str]:
-    """The names of the resources that it requests or limits, once each."""
-    resources = container.get("resources") or {}
-    return list({**(resources.get("requests") or {}), **limits(container)})
+    """The names of the resources that it requests or limits, once each; a quantity of zero asks for nothing."""
+    return list({**_asked(container, "requests"), **limits(container)})
+
+
+def _asked(container: Container, field: str) -> dict[str, Any]:
+    """The API server writes every zero as 0, whatever its unit was."""
+    quantities = (container.get("resources") or {}).get(field) or {}
+    return {name: quantity for name, quantity in quantities.items() if str(quantity) != "0"}
 
 
 def asks_for_gpu(pod: Pod) -> bool:
@@ -108,13 +149,26 @@ def environment(container: Container) -> dict[str, str]:
     return {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
 
 
-def cgroup_uid(pod: Pod) -> str:
-    """The uid that the kubelet names the pod's cgroups after: for a static pod, the hash of its file."""
+def mirrored_uid(pod: Pod) -> str:
+    """Of a mirror pod the uid of its static pod, after which the kubelet names the cgroups; empty for any other pod.
+
+    Nobody can turn a pod that exists into a mirror (the API server refuses to change the annotation), and the kubelet
+    starts no container for one (the static pod runs).
+    """
     metadata = pod["metadata"]
-    static = str((metadata.get("annotations") or {}).get(STATIC_POD_HASH, ""))
-    # Anybody may annotate a pod; in this form it is at least no uid of another ordinary one.
-    return static if re.fullmatch("[0-9a-f]{32}", static) else str(metadata["uid"])
+    uid = str((metadata.get("annotations") or {}).get(MIRROR) or "")
+    owners = metadata.get("ownerReferences") or ()
+    return uid if any(owner.get("kind") == "Node" and owner.get("controller") for owner in owners) else ""
 
 
 def pods_by_cgroup_uid(pods: Iterable[Pod]) -> dict[str, Pod]:
-    return {cgroup_uid(pod): pod for pod in pods}
+    """By the uid in the names of their cgroups.
+
+    Whoever may create a pod can also create a false mirror, which the kubelet deletes within seconds. Until then it
+    hides a static pod whose uid it repeats, which is nobody's then, but no other pod.
+    """
+    pods = list(pods)
+    mirrors = {pod["metadata"]["uid"]: uid for pod in pods if (uid := mirrored_uid(pod))}
+    claimed = Counter(mirrors.values())
+    static = {uid: pod for pod in pods if (uid := mirrors.get(pod["metadata"]["uid"], "")) and claimed[uid] == 1}
+    return static | {pod["metadata"]["uid"]: pod for pod in pods}

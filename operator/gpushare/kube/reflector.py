@@ -1,7 +1,8 @@
 """Follow one kind until cancelled: into a store, or its changes alone.
 
 Guarantees of a ListWatch: the store is complete once `synced` is set. A lost connection or an expired version leads to
-a new list, with back-off; in between the store keeps what was known last.
+a new list, with back-off; in between the store keeps what was known last. Of objects that the store does not keep whole
+only a page of a list, or one event, is in memory at a time.
 """
 
 import asyncio
@@ -91,10 +92,12 @@ class ListWatch(_Following):
         return f"watch {self._resource.plural}"
 
     async def list_once(self) -> str:
-        """Lists into the store; returns the version to watch from. Raises API_ERRORS."""
-        answer = await self._kube.list_all(self._resource, self._namespace, **self._selectors)
-        version = str(answer["metadata"]["resourceVersion"])
-        self._store.replace(answer.get("items") or [], version)
+        """Lists into the store; returns the version to watch from. Raises API_ERRORS, and ValueError."""
+        entries, version = [], ""
+        async for objects, listed_at in self._kube.pages(self._resource, self._namespace, **self._selectors):
+            entries += [entry for obj in objects if (entry := self._store.entry(obj)) is not None]
+            version = listed_at
+        self._store.replace_by(entries, version)
         self.synced.set()
         return version
 

@@ -6,6 +6,7 @@ changed, and only then: what `keep` leaves out, such as the heartbeats of Nodes,
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gpushare.kube.client import Object
@@ -26,6 +27,15 @@ def version_of(obj: Object) -> int:
 
 def parsed_version(text: str) -> int:
     return int(text) if text.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[Kept]):
+    """What is kept of one object of a list."""
+
+    key: Key
+    version: int
+    kept: Kept
 
 
 class Store(Generic[Kept]):
@@ -62,14 +72,23 @@ class Store(Generic[Kept]):
         if self._versions.get(key, version) <= version and self._set(key, version, None):
             self._changed()
 
+    def entry(self, obj: Object) -> Entry[Kept] | None:
+        """For `replace_by`, so that of a long list no object has to stay whole. None: nothing of it is kept."""
+        kept = self._keep(obj)
+        return None if kept is None else Entry(key_of(obj), version_of(obj), kept)
+
     def replace(self, objects: Iterable[Object], version: str) -> None:
         """A complete list, taken at `version`: what it lacks is gone, unless it was seen later than that."""
-        listed, reached = {key_of(obj): obj for obj in objects}, parsed_version(version)
+        self.replace_by((entry for obj in objects if (entry := self.entry(obj)) is not None), version)
+
+    def replace_by(self, entries: Iterable[Entry[Kept]], version: str) -> None:
+        """As `replace`."""
+        listed, reached = {entry.key: entry for entry in entries}, parsed_version(version)
         for key in [key for key, seen in self._versions.items() if key not in listed and seen <= reached]:
             self._set(key, reached, None)
-        for key, obj in listed.items():
-            if version_of(obj) >= self._versions.get(key, 0):
-                self._set(key, version_of(obj), self._keep(obj))
+        for key, entry in listed.items():
+            if entry.version >= self._versions.get(key, 0):
+                self._set(key, entry.version, entry.kept)
         self._changed()
 
     def _set(self, key: Key, version: int, kept: Kept | None) -> bool:

@@ -68,6 +68,12 @@ class FakeKube:
             "metadata": {"resourceVersion": str(self._version)},
         }
 
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        answer = await self.list_all(resource, namespace, **selectors)
+        yield answer["items"], answer["metadata"]["resourceVersion"]
+
     async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
         queue: asyncio.Queue[Object] = asyncio.Queue()
         self._watchers.append((resource, queue))

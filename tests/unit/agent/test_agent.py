@@ -6,6 +6,7 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
@@ -37,7 +38,8 @@ async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(node: FakeNod
     containers = [{"name": "app", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     metadata = {"name": "whole", "namespace": "ml", "uid": "w"}
     await node.until(lambda: node.status().get("gpus"))
-    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}})
+    bound = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}, "status": bound})
     await node.until(lambda: node.status().get("foreignHolders"))
     node.kube.assign({"uuid": "GPU-0", "share": "a"})
     await node.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))
@@ -201,6 +203,72 @@ async def test_a_release_that_died_midway_goes_on(node: FakeNode) -> None:
     node.start()
     await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
     assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+
+
+async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_once_it_is_assigned_no_more(
+    node: FakeNode,
+) -> None:
+    await node.until(lambda: node.status().get("gpus"))
+    await node.stop()
+    directory = gpu_dir(node.root, "GPU-0")
+    daemon_files.prepare(directory)
+    daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
+    node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    node.kube.assign()
+    node.start()
+    await node.until(lambda: not directory.path.exists())
+    assert node.nvml.modes["GPU-0"] is ComputeMode.PROHIBITED
+
+
+async def test_a_gpu_whose_agent_died_before_it_was_taken_is_taken_while_it_is_assigned(node: FakeNode) -> None:
+    await node.until(lambda: node.status().get("gpus"))
+    await node.stop()
+    directory = gpu_dir(node.root, "GPU-0")
+    daemon_files.prepare(directory)
+    daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
+    node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    node.start()
+    await node.serving()
+    assert daemon_files.original_mode(directory) is ComputeMode.PROHIBITED
+
+
+async def test_a_gpu_that_an_agent_left_midway_waits_for_what_the_api_server_says(node: FakeNode) -> None:
+    await node.until(lambda: node.status().get("gpus"))
+    await node.stop()
+    directory = gpu_dir(node.root, "GPU-0")
+    daemon_files.prepare(directory)
+    daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
+    node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    node.start()
+    await node.ticks(3)
+    assert node.state.assignments is None
+    assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
+
+
+async def test_a_cdi_spec_that_cannot_be_written_withdraws_its_gpu_and_no_other(node: FakeNode) -> None:
+    in_the_way = node.cdi / "gpushare.dev-gpu-GPU-0.json" / "something"
+    in_the_way.mkdir(parents=True)
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "a"})
+    await node.until(lambda: node.kubelet.ids() == [f"GPU-1::{slot}" for slot in range(4)])
+    assert node.gates() == ["gpushare.dev-gpu-GPU-0.json", "gpushare.dev-gpu-GPU-1.json"]
+    await node.until(lambda: "its CDI spec cannot be changed" in node.daemon().get("message", ""))
+    await node.ticks(2)
+    assert node.state.unhealthy() is None
+    in_the_way.rmdir()
+    in_the_way.parent.rmdir()
+    await node.until(lambda: len(node.kubelet.ids()) == 8)
+
+
+async def test_a_gpu_directory_that_cannot_be_written_holds_up_no_other_gpu(node: FakeNode) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    directory.broker.rmdir()
+    directory.attach.rmdir()
+    directory.attach.touch()
+    node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "a"})
+    await node.until(lambda: "GPU-1::0" in node.kubelet.ids())
+    await node.until(lambda: "its files cannot be written" in node.daemon().get("message", ""))
 
 
 async def test_before_the_kubelet_was_read_nothing_is_offered(node: FakeNode) -> None:

@@ -1,5 +1,6 @@
 """What the agent makes of clients above their grants: readings, findings, events, ends."""
 
+import json
 from typing import Any
 
 import pytest
@@ -116,3 +117,11 @@ async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(
     await serve(node, 9000)
     await node.until(lambda: within_grants(node).get("status") == "True")
     assert findings(node) == []
+
+
+async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode) -> None:
+    """Whoever may create pods can name the node in any number of them, of any size."""
+    found = pod(1, {**container(), "ports": [{"containerPort": 1}] * 1000}, annotations={"a": "x" * 100_000})
+    node.kube.put(PODS, found)
+    await node.until(lambda: node.state.pods.objects)
+    assert len(json.dumps(list(node.state.pods.objects.values()))) < 3_000

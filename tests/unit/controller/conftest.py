@@ -43,6 +43,12 @@ class FakeKube:
         items = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
 
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        answer = await self.list_all(resource, namespace, **selectors)
+        yield answer["items"], answer["metadata"]["resourceVersion"]
+
     async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
         await asyncio.Event().wait()
         yield {}

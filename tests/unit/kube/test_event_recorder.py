@@ -1,6 +1,7 @@
 """Events are written once per change, whatever loops and restarts do; what comes back counts up its event's series."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,3 +194,13 @@ def test_whatever_is_recorded_in_whatever_order_only_changes_are_written_and_cou
             written[subject, content] += 1
             assert result.count == written[subject, content]
         last[subject] = content
+
+
+@pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 20, "a" * 198 + ".-b", "a" * 197 + "-.-" + "b" * 50])
+async def test_no_name_of_a_pod_makes_an_event_that_the_api_server_refuses(
+    kube: FakeKube, start: Any, name: str
+) -> None:
+    await record(start(), replace(ABOVE, regarding=POD | {"name": name}))
+    [event] = kube.all(EVENTS)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", event["metadata"]["name"])
+    assert event["regarding"]["name"] == name

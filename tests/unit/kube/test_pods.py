@@ -100,15 +100,62 @@ def test_a_pod_without_a_grace_period_has_kubernetes_default(spec: Any, seconds:
     assert pods.grace_period_seconds({**BARE, "spec": spec}) == seconds
 
 
+HASH = "0123456789abcdef" * 2
+
+
+def named(name: str, mirror: str = "", owner: str = "Node", **metadata: Any) -> Any:
+    """Its uid is its name. `mirror`: the annotation of a mirror pod, whose owner is of the kind `owner`."""
+    annotations = {"kubernetes.io/config.hash": HASH, **({pods.MIRROR: mirror} if mirror else {})}
+    owners = [{"kind": owner, "name": "n", "controller": True}]
+    return {"metadata": {"name": name, "uid": name, "annotations": annotations, "ownerReferences": owners, **metadata}}
+
+
+def test_a_pod_is_known_by_its_own_uid_whatever_its_annotations_say() -> None:
+    assert pods.pods_by_cgroup_uid([named("a")]).keys() == {"a"}
+    assert pods.pods_by_cgroup_uid([named("a", mirror=HASH)]).keys() == {"a", HASH}
+    assert pods.pods_by_cgroup_uid([named("a", mirror=HASH, owner="ReplicaSet")]).keys() == {"a"}
+
+
+def test_a_false_mirror_takes_no_other_pods_processes() -> None:
+    other, impostor = named("a"), named("b", mirror="a")
+    for listed in ([other, impostor], [impostor, other]):
+        assert pods.pods_by_cgroup_uid(listed)["a"] is other
+
+
+def test_a_static_pod_of_which_two_say_that_they_are_its_mirror_is_neithers() -> None:
+    assert pods.pods_by_cgroup_uid([named("a", mirror=HASH), named("b", mirror=HASH)]).keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("field", ["limits", "requests"])
+def test_a_resource_of_which_it_asks_for_none_is_not_requested(field: str) -> None:
+    """Charts write `nvidia.com/gpu: "0"` as a default."""
+    container = {"resources": {field: {"nvidia.com/gpu": "0", "cpu": "1"}}}
+    assert pods.requested_resources(container) == ["cpu"]
+
+
+def test_a_pod_is_taken_up_once_its_kubelet_has_set_its_start() -> None:
+    assert not pods.is_taken_up(BARE)
+    assert not pods.is_taken_up({**BARE, "status": {"phase": "Pending"}})
+    assert pods.is_taken_up({**BARE, "status": {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}})
+
+
 @pytest.mark.parametrize(
-    ("annotations", "uid"),
+    ("name", "expected"),
     [
-        pytest.param(None, "u1", id="an ordinary pod's is its own"),
-        pytest.param({pods.STATIC_POD_HASH: "0123456789abcdef" * 2}, "0123456789abcdef" * 2, id="a static pod's"),
-        pytest.param({pods.STATIC_POD_HASH: "u2"}, "u1", id="an annotation that could be another pod's uid"),
+        pytest.param("app", {"SIGQUIT"}, id="as its status reports it, whatever its spec says"),
+        pytest.param("side", {"SIGUSR1", "SIGTERM"}, id="as its spec says, which its runtime may not know"),
+        pytest.param("debug", {"SIGTERM"}, id="the default"),
+        pytest.param("", {"SIGQUIT", "SIGUSR1", "SIGTERM"}, id="of a container that is not known"),
+        pytest.param("gone", {"SIGQUIT", "SIGUSR1", "SIGTERM"}, id="of one that is left out"),
     ],
 )
-def test_a_cgroup_is_named_after_the_uid_that_the_kubelet_knows(annotations: Any, uid: str) -> None:
-    metadata = {**BARE["metadata"], "annotations": annotations}
-    assert pods.cgroup_uid({"metadata": metadata}) == uid
-    assert pods.pods_by_cgroup_uid([{"metadata": metadata}]).keys() == {uid}
+def test_the_signals_that_may_stop_a_container(name: str, expected: set[str]) -> None:
+    pod = {
+        **BARE,
+        "spec": {
+            "containers": [{"name": "app", "lifecycle": {"stopSignal": "SIGINT"}}, {"name": "debug"}],
+            "initContainers": [{"name": "side", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+        },
+        "status": {"containerStatuses": [{"name": "app", "stopSignal": "SIGQUIT"}, {"name": "debug"}]},
+    }
+    assert pods.stop_signals(pod, name) == expected

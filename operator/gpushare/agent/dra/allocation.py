@@ -29,11 +29,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`pod_uid`: of the only pod that may use the claim. `for_slots`: the scheduler made it for extended resources."""
+    """`pod_name`, `pod_uid`: of the only pod that may use the claim. `for_slots`: the scheduler made it for extended
+    resources.
+    """
 
     uid: str
     namespace: str
     name: str
+    pod_name: str
     pod_uid: str
     parts: tuple[Part, ...]
     for_slots: bool
@@ -57,7 +60,8 @@ def allocation(claim: Object, uid: str, node: str) -> Allocation:
         raise ClaimRefused(f"{whole} has {len(parts)} parts of GPUs: a client reaches one; write a claim for each")
     if len({part.request for part in parts}) < len(parts):
         raise ClaimRefused(f"{whole} has several parts for one request: a client reaches one GPU; write a count of 1")
-    return Allocation(uid, metadata["namespace"], metadata["name"], _pod_uid(whole, status), parts, for_slots)
+    pod_name, pod_uid = _pod(whole, status)
+    return Allocation(uid, metadata["namespace"], metadata["name"], pod_name, pod_uid, parts, for_slots)
 
 
 def _part(whole: str, result: Object, node: str) -> Part:
@@ -81,11 +85,12 @@ def _part(whole: str, result: Object, node: str) -> Part:
     )
 
 
-def _pod_uid(whole: str, status: Object) -> str:
+def _pod(whole: str, status: Object) -> tuple[str, str]:
+    """(name, uid)."""
     users = status.get("reservedFor") or []
     if len(users) != 1 or users[0].get("resource") != "pods":
         raise ClaimRefused(f"{whole} is reserved for {len(users)} users: a claim is one container's of one pod")
-    return str(users[0].get("uid"))
+    return str(users[0].get("name")), str(users[0].get("uid"))
 
 
 def _whole(whole: str, consumed: Object, name: str) -> int:

@@ -1,14 +1,15 @@
 """Prepares and unprepares claims, as the kubelet asks for it.
 
-Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds. It then holds its
-part until the kubelet unprepares it, which it does once no container of the claim's pod runs. Restarting the agent
-changes nothing about that.
+Guarantees: a claim is prepared only for a GPU that its share has here, within the share's bounds, and for a pod with
+all its containers as the API server has it now: the agent's own copy may lack some. The claim then holds its part until
+the kubelet unprepares it, which it does once no container of the claim's pod runs. Restarting the agent changes nothing
+about that.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from gpushare.api import names
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.client import API_ERRORS, NAMESPACES, RESOURCE_CLAIMS, Kube, Object
+from gpushare.kube.client import API_ERRORS, NAMESPACES, PODS, RESOURCE_CLAIMS, Kube, Object
 
 LOG = logging.getLogger(__name__)
 
@@ -54,8 +55,6 @@ class ClaimState(Protocol):
     tick_due: asyncio.Event
     """Set when a claim was prepared or is gone, or the ResourceSlice changed."""
 
-    def pods_by_uid(self) -> Mapping[str, Object]: ...
-
     def claimable(self) -> Iterable[ClaimableGpu]: ...
 
 
@@ -82,7 +81,7 @@ class ClaimPreparer:
         deadline = asyncio.get_running_loop().time() + self._ready_seconds
         while True:
             try:
-                prepared = self._grant(claim, labels)
+                prepared = self._grant(claim, labels, await self._pod(claim))
                 break
             except _NotYetError as error:
                 if asyncio.get_running_loop().time() + self._ready_poll_seconds > deadline:
@@ -116,10 +115,16 @@ class ClaimPreparer:
             raise ClaimRefused(f"{claim}: namespace {claim.namespace} cannot be read: {error}") from error
         return dict(namespace["metadata"].get("labels") or {})
 
-    def _grant(self, claim: Allocation, labels: dict[str, str]) -> PreparedClaim:
-        pod = self._state.pods_by_uid().get(claim.pod_uid)
-        if pod is None:
-            raise _NotYetError(f"{claim}: its pod is not known here yet")
+    async def _pod(self, claim: Allocation) -> Object:
+        try:
+            pod = await self._kube.find(PODS, claim.pod_name, claim.namespace)
+        except API_ERRORS as error:
+            raise ClaimRefused(f"{claim}: its pod {claim.pod_name} cannot be read: {error}") from error
+        if pod is None or pod["metadata"].get("uid") != claim.pod_uid:
+            raise ClaimRefused(f"{claim}: its pod {claim.pod_name} is gone")
+        return pod
+
+    def _grant(self, claim: Allocation, labels: dict[str, str], pod: Object) -> PreparedClaim:
         check(claim, pod, self._state.claims.names_in(claim.namespace))
         if claim.for_slots and not any(use.claim == claim.name for use in uses(pod)):
             raise _NotYetError(f"{claim}: its pod's status does not name it yet")

@@ -64,7 +64,7 @@ def spec(uuid: Uuid, edits: ContainerEdits) -> dict[str, Any]:
 
 
 class Gate:
-    """The GPUs' specs in one CDI directory. Writes only what differs."""
+    """The GPUs' specs in one CDI directory. Writes only what differs. OSError: a spec cannot be written or removed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -79,7 +79,7 @@ class Gate:
     def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:
         path = self._path(uuid)
         text = json.dumps(desired, indent=1)
-        if path.is_file() and path.read_text() == text:
+        if path.is_file() and path.read_bytes() == text.encode():
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         write_text(path, text, mode=0o644)

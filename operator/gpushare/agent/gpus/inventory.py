@@ -1,17 +1,20 @@
 """The node's GPUs as NVML shows them, read every few seconds.
 
-Guarantees: a GPU that is lost or hangs holds up no other. `seen_at` is taken before NVML is asked, so a view shows all
+Guarantees: a GPU that is lost or hangs holds up no other. A process whose command line cannot be read, or hangs whoever
+reads it, loses no GPU: it has no name here. `seen_at` is taken before NVML is asked, so a view shows all
 that happened before. A GPU that was seen once stays listed, as lost, until this process ends: its share has to report
 it.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from gpushare.agent.process.processes import read_words
 from gpushare.api.gpunode import ComputeMode, Uuid
 from gpushare.kube.changes import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
@@ -66,6 +69,7 @@ class Inventory:
         self._proc = proc
         self._call_seconds = call_seconds
         self._caller = BlockingCaller("NVML", call_seconds)
+        self._proc_caller = BlockingCaller("command lines of processes on GPUs", call_seconds)
         self._callers: dict[Uuid, BlockingCaller] = {}
         self._problems = LogOnChange(LOG)
 
@@ -118,21 +122,31 @@ class Inventory:
             self._problems.log("GPU %s: %s", info.uuid, error, key=info.uuid)
             return previous
         self._problems.clear(info.uuid)
-        return view
+        return replace(view, commands=await self._commands(process.pid for process in view.processes.compute))
+
+    async def _commands(self, pids: Iterable[int]) -> dict[int, str]:
+        wanted = list(pids)
+        try:
+            found = await self._proc_caller.call(lambda: {pid: self._command(pid) for pid in wanted}) if wanted else {}
+        except HungError as error:
+            self._problems.log("%s", error, key="commands")
+            return {}
+        self._problems.clear("commands")
+        return found
 
     def _read_now(self, info: GpuInfo) -> GpuView:
         seen_at = self._clock()
         processes = self._nvml.processes(info.uuid)
-        commands = {process.pid: self._command(process.pid) for process in processes.compute}
-        return GpuView(info, self._nvml.compute_mode(info.uuid), processes, seen_at, commands=commands)
+        return GpuView(info, self._nvml.compute_mode(info.uuid), processes, seen_at)
 
     def _command(self, pid: int) -> str:
         """The program's file name, from its command line: /proc/PID/comm is cut at 15 characters and can be set."""
         try:
-            words = (self._proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+            words = read_words(pid, self._proc)
         except OSError:
             return ""
-        paths = [Path(word.decode(errors="replace")).name for word in words if word]
+        # A terminal may show the name, and who chose it may choose any characters.
+        paths = [re.sub(r"[^ -~]", "?", Path(word).name) for word in words]
         return next((path for path in paths if path.startswith("nvidia-cuda-mps")), paths[0] if paths else "")
 
     def _caller_of(self, uuid: Uuid) -> BlockingCaller:

@@ -16,8 +16,11 @@ from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.proto import podresources_v1_pb2_grpc as services
 
 SECONDS = 5.0
-MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""The kubelet's own bound for its clients; gRPC's default is 4 MiB."""
+MAX_ANSWER_BYTES = 48 * 1024 * 1024
+"""The answer names every container of the node. 110 pods of as many containers as the API server takes, some 4,600 with
+the longest names, have 32 MiB, which take 130 MiB here. With a lower bound a few tenants could keep us from reading who
+holds what; gRPC's default is 4 MiB.
+"""
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *OWN_CONNECTION]
 
 

@@ -59,9 +59,9 @@ def _running(pod: Object) -> Iterator[ShareName]:
 
 
 def _requested(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
-    for resource, quantity in limits(container).items():
+    for resource in limits(container):
         share = names.share_of_resource(resource)
-        if share is not None and str(quantity) != "0" and (container["name"], resource) not in claimed:
+        if share is not None and (container["name"], resource) not in claimed:
             yield share
 
 

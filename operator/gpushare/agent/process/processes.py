@@ -1,16 +1,15 @@
-"""How SIGTERM ends a process, as /proc shows it. Nothing but `proc` is read."""
+"""Which signals end a process, as /proc shows it. Nothing but `proc` is read."""
 
-import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpushare.procfs import PROC, Owner, owner_of, read_start_time, read_text, start_time
+from gpushare.procfs import PROC, Owner, owners_of, read_start_time, read_text, start_time
 
 MAX_ANCESTORS = 32
+MAX_COMMAND_BYTES = 4096
 
-_SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 Identity = tuple[int, int]
 """(PID, start time in clock ticks since boot): no later process of the same PID has it."""
@@ -28,17 +27,23 @@ class ProcessIdentity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process when it was read. `started`: clock ticks since boot. `owner` None: it belongs to no pod."""
+    """A process when it was read. `started`: clock ticks since boot. `caught`: the mask of the signals that it has
+    handlers for. `owners`: its pods by its cgroup, the outermost first; empty: it belongs to no pod.
+    """
 
     pid: int
     started: int
-    catches_sigterm: bool
-    owner: Owner | None
+    caught: int
+    owners: tuple[Owner, ...]
+
+    def catches(self, number: int) -> bool:
+        """Whether it has a handler of its own for the signal."""
+        return _has(self.caught, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """`acts`: catches SIGTERM, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its PID namespace."""
+    """`acts`: it catches the signal, or blocks it to wait for it (tini, dumb-init). `first`: PID 1 of its namespace."""
 
     pid: int
     acts: bool
@@ -60,11 +65,11 @@ def read(pid: int, proc: Path = PROC) -> Process | None:
     directory = proc / str(pid)
     try:
         started = start_time(read_text(directory / "stat"))
-        caught = catches_sigterm(read_text(directory / "status"))
-        owner = owner_of(read_text(directory / "cgroup"))
+        caught = caught_signals(read_text(directory / "status"))
+        owners = owners_of(read_text(directory / "cgroup"))
     except OSError:
         return None
-    return Process(pid, started, caught, owner)
+    return Process(pid, started, caught, owners)
 
 
 def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
@@ -81,32 +86,42 @@ def read_has_mount(pid: int, path: str, proc: Path = PROC) -> bool | None:
         return None
 
 
-def ancestors(pid: int, owner: Owner, proc: Path = PROC) -> list[Ancestor]:
-    """Of a process, within its own container, the parent first. One that has ended meanwhile ends the list."""
+def read_words(pid: int, proc: Path = PROC) -> list[str]:
+    """The beginning of its command line, of up to MAX_COMMAND_BYTES: a process may have megabytes of it. OSError: it is
+    gone.
+    """
+    with (proc / str(pid) / "cmdline").open("rb") as file:
+        return [word.decode(errors="replace") for word in file.read(MAX_COMMAND_BYTES).split(b"\0") if word]
+
+
+def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[Ancestor]:
+    """Of a process, within its own container, the parent first. One that has ended meanwhile ends the list.
+
+    `number`: the signal that they are judged by.
+    """
     found: list[Ancestor] = []
     parent = _parent(pid, proc)
     while parent > 1 and len(found) < MAX_ANCESTORS:
         try:
-            if owner_of(read_text(proc / str(parent) / "cgroup")) != owner:
+            if owner not in owners_of(read_text(proc / str(parent) / "cgroup")):
                 break
             status = read_text(proc / str(parent) / "status")
         except OSError:
             break
         fields = dict(line.split(":", 1) for line in status.split("\n") if ":" in line)
-        found.append(_ancestor(parent, fields))
+        found.append(_ancestor(parent, fields, number))
         parent = int(fields.get("PPid", "0"))
     return found
 
 
 def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
-    """PID of the ancestor whose end by SIGTERM kills the process too; None: there is none.
+    """PID of the ancestor whose end by its container's stop signal kills the process too; None: there is none.
 
-    A container's main process alone is sent SIGTERM. When it ends, the kernel or the runtime kills everything else in
-    the container at once. So catching SIGTERM gives a process time only if nothing that it depends on dies of the
-    signal.
+    A container's main process alone is sent that signal. When it ends, the kernel or the runtime kills everything else
+    in the container at once. So catching the signal gives a process time only if nothing that it depends on dies of it.
 
-    `ancestors`: from the parent to the container's main process; empty for the main process itself. The kernel drops a
-    SIGTERM for a PID 1 that does nothing about it, so nobody below it dies of that signal. Does not know of a main
+    `ancestors`: from the parent to the container's main process; empty for the main process itself. The kernel drops
+    the signal for a PID 1 that does nothing about it, so nobody below it dies of that signal. Does not know of a main
     process that catches the signal and exits before its children: it is trusted not to.
     """
     if not ancestors:
@@ -122,17 +137,21 @@ def has_mount(mountinfo: str, path: str) -> bool:
     return any(line.split(" ")[4:5] == [path] for line in mountinfo.split("\n"))
 
 
-def catches_sigterm(status: str) -> bool:
-    """From the text of /proc/PID/status: whether the process has a handler of its own for SIGTERM (SigCgt)."""
+def caught_signals(status: str) -> int:
+    """From the text of /proc/PID/status: the mask of the signals with a handler of the process' own (SigCgt)."""
     for line in status.split("\n"):
         if line.startswith("SigCgt:"):
-            return bool(int(line.removeprefix("SigCgt:"), 16) & _SIGTERM_BIT)
-    return False
+            return int(line.removeprefix("SigCgt:"), 16)
+    return 0
 
 
-def _ancestor(pid: int, status: dict[str, str]) -> Ancestor:
+def _has(mask: int, number: int) -> bool:
+    return bool(mask >> (number - 1) & 1)
+
+
+def _ancestor(pid: int, status: dict[str, str], number: int) -> Ancestor:
     def has(mask: str) -> bool:
-        return bool(int(status.get(mask, "0"), 16) & _SIGTERM_BIT)
+        return _has(int(status.get(mask, "0"), 16), number)
 
     inside = status.get("NSpid", "").split()
     return Ancestor(pid, has("SigCgt") or has("SigBlk"), has("SigIgn"), inside[-1:] == ["1"])

@@ -1,11 +1,23 @@
-"""A signal to exactly the process that was read, never to a later one of its PID."""
+"""Signals by their names, and a signal to exactly the process that was read, never to a later one of its PID."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
 from gpushare.agent.process.processes import ProcessIdentity, is_alive
 from gpushare.procfs import PROC
+
+_REAL_TIME = re.compile(r"SIGRT(?P<end>MIN|MAX)(?P<offset>[+-][0-9]{1,2})?")
+
+
+def number_of(name: str) -> int | None:
+    """Of a name as Kubernetes writes it, such as SIGTERM or SIGRTMIN+3; None: it is none."""
+    found = _REAL_TIME.fullmatch(name)
+    if found is None:
+        return int(signal.Signals[name]) if name in signal.Signals.__members__ else None
+    number = (signal.SIGRTMIN if found["end"] == "MIN" else signal.SIGRTMAX) + int(found["offset"] or 0)
+    return number if signal.SIGRTMIN <= number <= signal.SIGRTMAX else None
 
 
 def send(process: ProcessIdentity, number: signal.Signals, proc: Path = PROC) -> bool:

@@ -55,6 +55,15 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
     return found
 
 
+def untaken(root: Path) -> dict[Uuid, GpuDir]:
+    """GPUs whose compute mode an agent may have changed, and that it then did not take: it died in between."""
+    return {
+        directory.uuid: directory
+        for directory in gpu_dirs(root)
+        if directory.original_mode.exists() and not (directory.wanted.exists() or directory.state.exists())
+    }
+
+
 def prepare(directory: GpuDir) -> None:
     """Makes the directories that are not the supervisor's own; that one makes pipe/ and log/, private to root.
 

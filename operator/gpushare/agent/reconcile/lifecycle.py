@@ -19,11 +19,13 @@ from typing import Any
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.cdi import Gate
 from gpushare.agent.gpus.inventory import GpuView, Inventory
+from gpushare.agent.process.processes import read_words
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, ForeignHolder, Uuid
+from gpushare.kube.changes import LogOnChange
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError
@@ -99,13 +101,34 @@ class Lifecycle:
         self._manages_modes = modes is ComputeModePolicy.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
+        self._problems = LogOnChange(LOG)
 
     def advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
-        """Takes or starts the next step for one GPU. Never waits for the driver.
+        """Takes or starts the next step for one GPU. Never waits for the driver; what cannot be written is a note.
 
         `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even if the operator, which sees
         them later, has assigned it.
         """
+        uuid = decision.plan.uuid
+        try:
+            self._advance(decision, item, foreign)
+            self._problems.clear(uuid)
+        except OSError as error:
+            self._problems.log("GPU %s: %s", uuid, error, key=uuid)
+            self.notes[uuid] = f"its files cannot be written: {error}"
+
+    def put_back(self, directory: GpuDir) -> None:
+        """Restores the mode of a GPU that was about to be taken, and removes its directory. Never waits."""
+        uuid, view = directory.uuid, self._inventory.views.get(directory.uuid)
+        if view is not None:
+            self._act(uuid, "restoring the compute mode of", partial(self._put_back, directory))
+
+    async def _put_back(self, directory: GpuDir) -> None:
+        await self._restore_mode(directory)
+        remove(directory)
+        LOG.info("GPU %s is as it was found: it was about to be taken, and is assigned no more", directory.uuid)
+
+    def _advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
         planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
         match planned.stage, item:
             case GpuStage.TAKE, None:
@@ -191,7 +214,7 @@ class Lifecycle:
             self._act(uuid, "giving the GPU back", partial(self._give_back, item))
 
     async def _give_back(self, item: DaemonFiles) -> None:
-        await self._restore_mode(item)
+        await self._restore_mode(item.directory)
         self._gate.close(item.wanted.uuid)
         remove(item.directory)
         LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)
@@ -203,19 +226,20 @@ class Lifecycle:
         if found is not ComputeMode.EXCLUSIVE_PROCESS:
             await self._inventory.set_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
 
-    async def _restore_mode(self, item: DaemonFiles) -> None:
+    async def _restore_mode(self, directory: GpuDir) -> None:
         """Nothing to do for a lost GPU: a reset gives it the default mode. Errors: NvmlError, HungError."""
-        original = daemon_files.original_mode(item.directory)
-        view = self._inventory.views.get(item.wanted.uuid)
+        original = daemon_files.original_mode(directory)
+        view = self._inventory.views.get(directory.uuid)
         if original is not None and view is not None and not view.lost:
-            await self._inventory.set_mode(item.wanted.uuid, original)
+            await self._inventory.set_mode(directory.uuid, original)
 
     def _is_daemon(self, pid: int | None) -> bool:
         """Whether that process is an MPS daemon: the PID may have been reused."""
         try:
-            return pid is not None and b"nvidia-cuda-mps-control" in (self._proc / str(pid) / "cmdline").read_bytes()
+            words = read_words(pid, self._proc) if pid is not None else []
         except OSError:
             return False
+        return any("nvidia-cuda-mps-control" in word for word in words)
 
     def _act(self, uuid: Uuid, doing: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if uuid in self._actions or self._clock() < self._retry_at.get(uuid, 0.0):

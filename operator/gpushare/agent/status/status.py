@@ -10,6 +10,7 @@ from typing import Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.kubelet.holdings import Slots
+from gpushare.agent.node_pods import NVIDIA_PREFIXES
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
@@ -30,12 +31,11 @@ from gpushare.api.gpunode import (
     Uuid,
 )
 from gpushare.api.meta import Condition
-from gpushare.kube.pods import Pod, containers, first_names, has_ended, requested_resources
+from gpushare.kube.pods import Pod, containers, first_names, has_ended, is_bound, is_taken_up, requested_resources
 from gpushare.mps.wire import DaemonState
 
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
-NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 MPS_SERVER = "nvidia-cuda-mps-server"
 
 NVML_REACHABLE = "NvmlReachable"
@@ -140,11 +140,14 @@ def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
 
 
 def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
-    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device."""
+    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device.
+
+    Without those that only name this node: their kubelet has not taken them up, and no scheduler has found room here.
+    """
     found = {
         (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
         for pod in pods
-        if not has_ended(pod)
+        if not has_ended(pod) and (is_bound(pod) or is_taken_up(pod))
         for container in containers(pod)
         for resource in requested_resources(container)
         if resource.startswith(NVIDIA_PREFIXES)

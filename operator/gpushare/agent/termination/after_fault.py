@@ -22,6 +22,7 @@ from signal import Signals
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes, signals
 from gpushare.agent.process.processes import Identity, Process, identity
+from gpushare.agent.termination.owners import pod_of
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
@@ -29,7 +30,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
-from gpushare.kube.pods import container_name, grace_period_seconds
+from gpushare.kube.pods import grace_period_seconds
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import FRESH_SECONDS, DaemonState
 from gpushare.procfs import PROC
@@ -149,8 +150,8 @@ class FaultedClientReaper:
         return [it for it in processes.read_all(fault.clients, self._proc) if started_at(it) <= fault.since]
 
     def _next_signal(self, fault: GpuFault, process: Process) -> Signals | None:
-        pod = self._pod(process)
-        grace = None if pod is None else grace_period_seconds(pod)
+        owner = pod_of(process, self._pods())
+        grace = None if owner is None else grace_period_seconds(owner[0])
         return next_signal(self._clock(), fault.since + fault.timeout, self._sent.get(identity(process), {}), grace)
 
     def _signal(self, fault: GpuFault, process: Process, number: Signals) -> str:
@@ -164,9 +165,6 @@ class FaultedClientReaper:
         if sent:
             self._record_signal(fault, process, number)
         return ""
-
-    def _pod(self, process: Process) -> Object | None:
-        return self._pods().get(process.owner.pod_uid) if process.owner else None
 
     def _record_fault(self, fault: GpuFault, process: Process) -> None:
         self._record_on_pod(
@@ -193,15 +191,14 @@ class FaultedClientReaper:
         self._record(Event(regarding, "Warning", reason, "EndClients", note, uuid, happened=True))
 
     def _record_on_pod(self, process: Process, reason: EventReason, note: str) -> None:
-        pod = self._pod(process)
-        if pod is not None:
-            regarding, subject = reference(pod, "v1", "Pod"), f"{process.pid}/{process.started}"
+        owner = pod_of(process, self._pods())
+        if owner is not None:
+            regarding, subject = reference(owner[0], "v1", "Pod"), f"{process.pid}/{process.started}"
             self._record(Event(regarding, "Warning", reason, "EndFaultedClient", note, subject))
 
     def _container(self, process: Process) -> str:
-        pod = self._pod(process)
-        name = container_name(pod, process.owner.container_id) if pod is not None and process.owner else ""
-        return f" (container {name})" if name else ""
+        owner = pod_of(process, self._pods())
+        return f" (container {owner[1]})" if owner is not None and owner[1] else ""
 
     def _note(self, problem: str) -> None:
         if problem:

@@ -3,9 +3,10 @@
 A process that is killed in mid-kernel kills every neighbour on its GPU (measured on H200); one whose contexts
 `terminate_client` has ended does not.
 
-Guarantees: once a pod's departure is known, each of its clients that would die of SIGTERM is terminated within 0.3 s,
-also clients that start later; the others are terminated 2 s before the kubelet kills. Nothing is polled while no pod
-departs. A GPU whose driver or daemon hangs does not hold up the others.
+Guarantees: once a pod's departure is known, each of its clients that would die of its container's stop signal (SIGTERM,
+if not said otherwise) is terminated within 0.3 s, also clients that start later; the others are terminated 2 s before
+the kubelet kills. Nothing is polled while no pod departs. A GPU whose driver or daemon hangs does not hold up the
+others.
 Does not guarantee that this comes before the kubelet's first signal: the webhook's preStop sleep does.
 """
 
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.process import processes
+from gpushare.agent.process import processes, signals
 from gpushare.agent.process.processes import Identity, Process, identity
 from gpushare.agent.termination.departures import (
     SPARE_SECONDS,
@@ -35,9 +36,9 @@ from gpushare.api.gpunode import Uuid
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
-from gpushare.kube.pods import container_name, full_name
+from gpushare.kube.pods import container_name, full_name, stop_signals
 from gpushare.nvml.types import Nvml, NvmlError
-from gpushare.procfs import PROC
+from gpushare.procfs import PROC, Owner, owner_among
 
 LOG = logging.getLogger(__name__)
 
@@ -55,10 +56,15 @@ Departures = Mapping[str, Sequence[Departure]]
 
 @dataclass(frozen=True, slots=True)
 class DueClient:
-    """A client process that is to be terminated now. `fatal_ancestor`: PID of the process whose end would kill it."""
+    """A client process that is to be terminated now. `signals`: which its container may be stopped with, by name.
+    `catches`: whether it has handlers for all of them. `fatal_ancestor`: PID of the process whose end would kill it.
+    """
 
     process: Process
+    owner: Owner
     departure: Departure
+    signals: tuple[str, ...]
+    catches: bool
     fatal_ancestor: int | None = None
 
 
@@ -107,18 +113,30 @@ class ClientGuard:
         return sorted((client for client in due if client is not None), key=lambda client: client.departure.kill_at)
 
     def _due_client(self, process: Process, departures: Departures, now: float) -> DueClient | None:
-        if process.owner is None:
+        owner = owner_among(process.owners, departures)
+        if owner is None:
             return None
-        departure = first_departure(departures.get(process.owner.pod_uid, ()), process.owner)
+        departure = first_departure(departures.get(owner.pod_uid, ()), owner)
         if departure is None or self._retry_at.get(identity(process), now) > now:
             return None
         if self._terminator.was_asked(self._uuid, process):
             return None
-        fatal = None
-        if process.catches_sigterm:
-            fatal = processes.fatal_ancestor(processes.ancestors(process.pid, process.owner, self._proc))
-        ends_itself = process.catches_sigterm and fatal is None
-        return DueClient(process, departure, fatal) if is_due(now, departure.kill_at, ends_itself) else None
+        client = self._client(process, owner, departure)
+        ends_itself = client.catches and client.fatal_ancestor is None
+        return client if is_due(now, departure.kill_at, ends_itself) else None
+
+    def _client(self, process: Process, owner: Owner, departure: Departure) -> DueClient:
+        names = tuple(sorted(stop_signals(departure.pod, container_name(departure.pod, owner.container_id))))
+        numbers = [signals.number_of(name) for name in names]
+        catches = all(number is not None and process.catches(number) for number in numbers)
+        if not catches:
+            return DueClient(process, owner, departure, names, catches)
+        fatal = (
+            processes.fatal_ancestor(processes.ancestors(process.pid, owner, number, self._proc))
+            for number in numbers
+            if number is not None
+        )
+        return DueClient(process, owner, departure, names, catches, next((pid for pid in fatal if pid), None))
 
 
 class DepartureGuard:
@@ -216,11 +234,13 @@ def terminated_event(uuid: Uuid, client: DueClient) -> Event:
 def _note(uuid: Uuid, client: DueClient) -> str:
     """What was done, to which process, why, and what it prevents."""
     process, pod = client.process, client.departure.pod
-    name = container_name(pod, process.owner.container_id if process.owner else "")
+    name = container_name(pod, client.owner.container_id)
     container = f"container {name}" if name else "an unknown container"
-    why = "catches SIGTERM but its time is over" if process.catches_sigterm else "does not catch SIGTERM"
+    caught = " and ".join(client.signals)
+    why = f"catches {caught} but its time is over" if client.catches else f"does not catch {caught}"
     if client.fatal_ancestor is not None:
-        why = f"would be killed as soon as process {client.fatal_ancestor}, which it depends on, dies of SIGTERM"
+        stop = " or ".join(client.signals)
+        why = f"would be killed as soon as process {client.fatal_ancestor}, which it depends on, dies of {stop}"
     return (
         f"Ended the CUDA contexts of process {process.pid} ({container} of pod {full_name(pod)}) on GPU {uuid} through "
         f"its MPS daemon: the pod {client.departure.why}, the process {why}, and being killed in the middle of a "

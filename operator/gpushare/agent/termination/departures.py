@@ -182,6 +182,9 @@ def _by_uid(found: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Departure
 
 
 def _remaining_grace(pod: Object, grace: float, wall: float) -> float:
-    """By the API server's clock: a deletion timestamp is the time of the end."""
-    end = parse_timestamp(pod["metadata"]["deletionTimestamp"]).timestamp()
+    """By the API server's clock: a deletion timestamp is the time of the end. None is left if it cannot be read."""
+    try:
+        end = parse_timestamp(pod["metadata"]["deletionTimestamp"]).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
     return min(grace, max(0.0, end - wall))

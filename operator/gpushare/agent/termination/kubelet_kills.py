@@ -8,8 +8,9 @@ the node shuts down (nodeshutdown_manager.go:159) or when a pod's sandbox is mad
 
 Guarantees: an event counts only for the pod that it names in full, in the event's own namespace. Anybody who may create
 events can write one like these, so a policy of ours refuses them to all but nodes. A namespace is watched only while a
-pod with clients of this node is in it: the API server keeps no cache of events, so watching all of a cluster's from
-every node would read them from etcd once for each node.
+pod with clients of this node is in it, which the kubelet has taken up, so there are never more watches than the node
+takes pods. The API server keeps no cache of events: watching all of a cluster's from every node would read them from
+etcd once for each node.
 
 Does not guarantee that an event comes, or in time: of one pod the kubelet writes at most 25 at once and then one in
 five minutes (client-go's spam filter).
@@ -17,14 +18,14 @@ five minutes (client-go's spam filter).
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.kube.client import CORE_EVENTS, Kube, Object
-from gpushare.kube.pods import containers, grace_period_seconds, may_have_clients, phase
+from gpushare.kube.pods import containers, grace_period_seconds, is_taken_up, may_have_clients, phase
 from gpushare.kube.reflector import Follower
 
 LOG = logging.getLogger(__name__)
@@ -141,6 +142,11 @@ def why(kill: KubeletKill) -> str:
     return f"loses container {kill.container}, which the kubelet ends{message}"
 
 
+def watched_namespaces(pods: Iterable[Object]) -> set[str]:
+    """Where the kubelet may report the end of one of `pods`. A pod that only names this node has no clients here."""
+    return {pod["metadata"]["namespace"] for pod in pods if may_have_clients(pod) and is_taken_up(pod)}
+
+
 class KubeletKillWatcher:
     """Follows the kubelet's events in the namespaces of this node's pods with clients."""
 
@@ -164,7 +170,7 @@ class KubeletKillWatcher:
         try:
             while True:
                 self._poked.clear()
-                self._follow({pod["metadata"]["namespace"] for pod in self._pods().values() if may_have_clients(pod)})
+                self._follow(watched_namespaces(self._pods().values()))
                 await self._poked.wait()
         finally:
             for task in self._followed.values():

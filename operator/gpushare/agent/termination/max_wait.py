@@ -14,13 +14,13 @@ from pathlib import Path
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes
 from gpushare.agent.process.processes import Process
+from gpushare.agent.termination.owners import pod_of
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, EventType, reference
-from gpushare.kube.pods import container_name
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.procfs import PROC
 
@@ -107,9 +107,10 @@ class MaxWaitEnforcer:
 
     def _warn(self, gpu: ExpiredGpu, process: Process) -> None:
         """Once for each pod and GPU."""
-        pod = self._pod(process)
-        if pod is None or (gpu.uuid, pod["metadata"]["uid"]) in self._warned:
+        owner = pod_of(process, self._pods())
+        if owner is None or (gpu.uuid, owner[0]["metadata"]["uid"]) in self._warned:
             return
+        pod, _ = owner
         self._warned.add((gpu.uuid, pod["metadata"]["uid"]))
         note = (
             f"maxWait of GpuShare {gpu.share} is over: the change that waited for the clients of GPU {gpu.uuid} is "
@@ -118,18 +119,15 @@ class MaxWaitEnforcer:
         self._record_event(pod, "Warning", EventReason.MAX_WAIT_EXPIRED, note, gpu.uuid)
 
     def _record_termination(self, gpu: ExpiredGpu, process: Process) -> None:
-        pod = self._pod(process)
-        if pod is None:
+        owner = pod_of(process, self._pods())
+        if owner is None:
             return
-        container = container_name(pod, process.owner.container_id if process.owner else "") or "unknown"
+        pod, container = owner
         note = (
-            f"Ended the CUDA contexts of process {process.pid} (container {container}) on GPU {gpu.uuid} through its "
-            f"MPS daemon: maxWait of GpuShare {gpu.share} is over."
+            f"Ended the CUDA contexts of process {process.pid} (container {container or 'unknown'}) on GPU {gpu.uuid} "
+            f"through its MPS daemon: maxWait of GpuShare {gpu.share} is over."
         )
         self._record_event(pod, "Normal", EventReason.CLIENT_TERMINATED, note, f"{process.pid}/{process.started}")
-
-    def _pod(self, process: Process) -> Object | None:
-        return self._pods().get(process.owner.pod_uid) if process.owner else None
 
     def _record_event(self, pod: Object, kind: EventType, reason: EventReason, note: str, subject: str) -> None:
         regarding = reference(pod, "v1", "Pod")

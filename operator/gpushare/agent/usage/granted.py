@@ -40,4 +40,4 @@ def container_grant(
 
 
 def has_slot(container: Container, share: ShareName) -> bool:
-    return str(limits(container).get(names.slot_resource(share), "0")) != "0"
+    return names.slot_resource(share) in limits(container)

@@ -80,6 +80,11 @@ class MountChecker:
                 found.setdefault(container.uuid, []).append(process)
         return found
 
+    def was_mounted(self, container_id: str) -> bool:
+        """Whether the container was started with the mount: what a process of it sees now may be of its own making."""
+        check = self._checks.get(container_id)
+        return check is not None and check.found and check.unmounted is None
+
     def _is_settled(self, check: _Check | None) -> bool:
         if check is None:
             return False

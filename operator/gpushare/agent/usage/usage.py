@@ -4,16 +4,18 @@ What a container was granted is found by `granted`.
 
 Guarantees: no reading is made from what cannot be trusted: an NVML that hangs, a lost GPU, pods that are not known yet.
 NVML is not asked again. Of /proc one small file is read for each process that was there before, and two for a new one;
-all of /proc is searched only when a container with a slot has started (see `mounts`).
+all of /proc is searched only when a container with a slot has started (see `mounts`). However many processes the node
+has, that search keeps no reading from being made.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from gpushare import procfs
-from gpushare.agent.aio.blocking import BlockingCaller
+from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
@@ -24,6 +26,7 @@ from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.pods import (
     Container,
@@ -37,6 +40,7 @@ from gpushare.mps.wire import FRESH_SECONDS
 from gpushare.nvml.types import GpuProcess
 from gpushare.procfs import PROC, Owner
 
+LOG = logging.getLogger(__name__)
 PROC_SECONDS = 5.0
 
 ClaimedGpu = Mapping[ContainerName, Grant]
@@ -59,7 +63,8 @@ class ListedProcess:
     """Its contexts were ended through the MPS daemon: it computes no more, but is listed with its memory until it
     exits."""
     unmounted: bool = False
-    """It sees no mount of ours, so it cannot reach MPS. Read only of processes that are no MPS clients."""
+    """It sees no mount of ours, nor was its container started with one, so it cannot reach MPS. Read only of processes
+    that are no MPS clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +176,19 @@ class UsageReader:
         clock: Callable[[], float],
         was_terminated: Callable[[Uuid, ListedProcess], bool],
         proc: Path = PROC,
+        proc_seconds: float = PROC_SECONDS,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds, the one of the views. `was_terminated`: whether the contexts of a process
-        were ended through its GPU's MPS daemon.
+        were ended through its GPU's MPS daemon. `proc_seconds`: the time limit of each search in /proc.
         """
         self.readings: dict[Uuid, Reading] = {}
         self._clock = clock
         self._was_terminated = was_terminated
         self._proc = proc
-        self._proc_caller = BlockingCaller("processes on GPUs", PROC_SECONDS)
+        self._proc_caller = BlockingCaller("processes on GPUs", proc_seconds)
+        self._mounts_caller = BlockingCaller("mounts of containers", proc_seconds)
         self._mounts = MountChecker(clock, proc)
+        self._problems = LogOnChange(LOG)
         self._owners: dict[Identity, tuple[Owner, ...]] = {}
 
     async def read(
@@ -204,7 +212,8 @@ class UsageReader:
         }
         self.readings = before
         running = list(running_containers(pods, places)) if newer else []
-        listed, unmounted = await self._proc_caller.call(self._read_proc, newer, taken, running)
+        unmounted = await self._read_mounts(running) if newer else {}
+        listed = await self._proc_caller.call(self._read_listed, newer, taken)
         by_uid = pods_by_cgroup_uid(pods)
         found = [
             reading(
@@ -224,10 +233,23 @@ class UsageReader:
         self._forget_ended()
         return found
 
-    def _read_proc(
-        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, SharedGpu], running: Collection[SlotContainer]
-    ) -> tuple[dict[Uuid, list[ListedProcess]], dict[Uuid, list[ListedProcess]]]:
-        """Blocks. (The processes that NVML lists, a process of each container without mounts), by GPU.
+    async def _read_mounts(self, running: Collection[SlotContainer]) -> dict[Uuid, list[ListedProcess]]:
+        """A process of each container without mounts, by GPU; empty while /proc is searched for longer than it may."""
+        try:
+            found = await self._mounts_caller.call(self._mounts.unmounted, running)
+        except HungError as error:
+            self._problems.log("%s", error)
+            return {}
+        self._problems.clear()
+        return {
+            uuid: [ListedProcess(it.pid, it.started, 0, False, it.owners, unmounted=True) for it in some]
+            for uuid, some in found.items()
+        }
+
+    def _read_listed(
+        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, SharedGpu]
+    ) -> dict[Uuid, list[ListedProcess]]:
+        """Blocks. The processes that NVML lists, by GPU.
 
         Our own servers, and processes that have ended since, are left out.
         """
@@ -240,11 +262,7 @@ class UsageReader:
                 if process.pid != taken[uuid].server_pid
             ]
             found[uuid] = [item for item in (*clients, *others) if item is not None]
-        unmounted = self._mounts.unmounted(running) if views else {}
-        return found, {
-            uuid: [ListedProcess(it.pid, it.started, 0, False, it.owners, unmounted=True) for it in some]
-            for uuid, some in unmounted.items()
-        }
+        return found
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> ListedProcess | None:
         """None: it has ended."""
@@ -252,7 +270,11 @@ class UsageReader:
         owners = None if started is None else self._read_owners(process.pid, started)
         if started is None or owners is None:
             return None
-        unmounted = not mps and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
+        unmounted = (
+            not mps
+            and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
+            and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
+        )
         found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, unmounted=unmounted)
         return replace(found, terminated=True) if self._was_terminated(uuid, found) else found
 
@@ -282,12 +304,8 @@ def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
 
 
 def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Pod]) -> Owner | None:
-    """The outermost pod that this cluster knows.
-
-    A cgroup further in can be made by anybody who may write cgroups inside a container; one further out is the node
-    itself, if a cluster runs in the pods of another.
-    """
-    return next((owner for owner in owners if owner.pod_uid in pods), owners[0] if owners else None)
+    """One of a pod that this cluster knows; else the outermost."""
+    return procfs.owner_among(owners, pods) or next(iter(owners), None)
 
 
 def _is_mps_pod(owner: Owner | None, pods: Mapping[str, Pod]) -> bool:

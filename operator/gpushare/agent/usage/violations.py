@@ -31,8 +31,12 @@ from gpushare.nvml.types import TOLERANCE_MIB
 
 LOG = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = {EventReason.NO_GRANT: 30.0}
+NO_GRANT_SECONDS = 30.0
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
+UNKNOWN_CONTAINER_SECONDS = 120.0
+"""The kubelet writes the status of a pod a moment after its containers have started; of one that is too large for the
+API server it never can, so that what it says of none of its containers is no excuse for ever.
+"""
 
 Key = tuple[Uuid, ShareName, str, str, str, int]
 """(GPU, share, reason, pod uid, container, PID where no pod is known): the same after a restart of the agent."""
@@ -100,7 +104,8 @@ def message(violation: Violation) -> str:
                 f"{who} holds a slot of {gpu}, but was started without the mounts that go with it, so it cannot reach "
                 f"MPS and uses {violation.observed} MiB past it: is CDI off in the node's container runtime?"
             )
-    return f"{who} is an MPS client on {gpu} with {violation.observed} MiB, its grant is 0 MiB: it holds no slot of it"
+    why = "its pod's status does not show which one it is" if _is_unknown_container(usage) else "it holds no slot of it"
+    return f"{who} is an MPS client on {gpu} with {violation.observed} MiB, its grant is 0 MiB: {why}"
 
 
 def describe(usage: Usage) -> str:
@@ -117,12 +122,21 @@ def describe(usage: Usage) -> str:
 def _judge(usage: Usage, reading: Reading, credible: bool) -> Iterable[Violation]:
     if not usage.mps:
         yield _past_mps(usage, reading)
-    elif usage.pod and not usage.container:
-        return  # the pod's status will show which container it is
     elif not usage.slot:
         yield Violation(EventReason.NO_GRANT, usage, 0, usage.memory_mib)
     elif usage.grant is not None:
         yield from _above_grant(usage, usage.grant, credible)
+
+
+def _is_unknown_container(usage: Usage) -> bool:
+    return bool(usage.pod) and not usage.container
+
+
+def _patience(violation: Violation) -> float:
+    """Seconds that it has to last before it is a finding."""
+    if violation.reason is not EventReason.NO_GRANT:
+        return 0.0
+    return UNKNOWN_CONTAINER_SECONDS if _is_unknown_container(violation.usage) else NO_GRANT_SECONDS
 
 
 def _past_mps(usage: Usage, reading: Reading) -> Violation:
@@ -226,8 +240,7 @@ class ViolationTracker:
         named_before = known.to_end if known is not None and lasting else frozenset()
         first = known.first if known is not None and lasting else now
         finding = known.finding if known is not None else None
-        patience = PATIENCE_SECONDS.get(violation.reason, 0.0)
-        if finding is None and lasting and now - first >= patience:
+        if finding is None and lasting and now - first >= _patience(violation):
             finding = _finding(violation, wall)
         if finding is not None and any(process.terminated for process in violation.usage.processes):
             finding = finding.model_copy(update={"ended": True})

@@ -1,7 +1,7 @@
 """The operator's copy of namespaces, our DeviceClasses, templates and ResourceSlices, and the claims for our devices.
 
-Watched only once a share is delivered by ResourceClaim. Of each claim only what a plan reads is kept, and nothing of
-claims for other devices.
+Watched only once a share is delivered by ResourceClaim. Of each namespace and claim only what a plan reads is kept, and
+nothing of claims for other devices.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
+from gpushare.kube.namespaces import kept_namespace
 from gpushare.kube.reflector import Reflector
 from gpushare.kube.store import Key
 
@@ -29,7 +30,8 @@ _SELECTORS: dict[Resource, dict[str, str]] = {
     RESOURCE_CLAIMS: {},
     RESOURCE_SLICES: {"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
 }
-_READ = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels")
+_READ = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+_RESULT = ("driver", "pool", "device", "consumedCapacity")
 
 
 class ClaimCache:
@@ -54,8 +56,7 @@ class ClaimCache:
         if self.followed:
             return
         for resource, selectors in _SELECTORS.items():
-            prune = _pruned_claim if resource == RESOURCE_CLAIMS else None
-            reflector = Reflector(kube, resource, self._changed, prune=prune, **selectors)
+            reflector = Reflector(kube, resource, self._changed, prune=_PRUNED.get(resource), **selectors)
             self._reflectors[resource] = reflector
             self._tasks.append(asyncio.create_task(reflector.run(), name=f"follow {resource.plural}"))
 
@@ -121,5 +122,15 @@ def _pruned_claim(claim: Object) -> Object | None:
     if not allocation_results(claim) and not any(map(names.parse_device_class, requested_classes(claim))):
         return None
     metadata = {key: claim["metadata"][key] for key in _READ if key in claim["metadata"]}
-    status = {"allocation": (claim.get("status") or {}).get("allocation")}
-    return {"metadata": metadata, "spec": claim.get("spec") or {}, "status": status}
+    requests = [{"exactly": _pruned_request(request)} for request in requests_of(claim)]
+    results = [{key: result[key] for key in _RESULT if key in result} for result in allocation_results(claim)]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    return {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}
+
+
+def _pruned_request(request: Object) -> Object:
+    """Without selectors, which may have 10 kB each, for example."""
+    return {key: request[key] for key in ("deviceClassName", "capacity") if key in request}
+
+
+_PRUNED = {RESOURCE_CLAIMS: _pruned_claim, NAMESPACES: kept_namespace}

@@ -12,7 +12,7 @@ from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, ClaimPreparer
 from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
-from gpushare.kube.client import RESOURCE_CLAIMS, KubeError, Object, Resource
+from gpushare.kube.client import PODS, RESOURCE_CLAIMS, KubeError, Object, Resource
 from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
 
 READY = Readiness(DaemonReason.READY)
@@ -29,6 +29,8 @@ class Node:
         self.objects: dict[str, Object] = {"c": claim()}
         self.gpu: ClaimableGpu | None = ClaimableGpu("GPU-0", share(), READY)
         self.pods: dict[str, Object] = {POD_UID: pod()}
+        self.unreachable = False
+        """Whether pods cannot be read."""
         self.tick_due = asyncio.Event()
         self.asked = asyncio.Event()
         """Set once the GPU was asked for."""
@@ -40,9 +42,6 @@ class Node:
         self.claims = PreparedClaims(self.directory)
         self.preparer = ClaimPreparer(self, self, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
 
-    def pods_by_uid(self) -> dict[str, Object]:
-        return self.pods
-
     def claimable(self) -> list[ClaimableGpu]:
         self.asked.set()
         return [self.gpu] if self.gpu else []
@@ -53,6 +52,12 @@ class Node:
                 raise KubeError(404, "NotFound", f"no claim {name}")
             return self.objects[name]
         return {"metadata": {"name": name, "labels": {"team": "ml"}}}
+
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        assert (resource, name, namespace) == (PODS, "p", "ns")
+        if self.unreachable:
+            raise TimeoutError("no answer")
+        return self.pods.get(POD_UID)
 
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
         return await self.preparer.prepare("ns", name, uid)
@@ -140,6 +145,14 @@ def without_pod(node: Node) -> None:
     node.pods.clear()
 
 
+def made_again(node: Node) -> None:
+    node.pods[POD_UID]["metadata"]["uid"] = "99999999-0000-0000-0000-000000000000"
+
+
+def unreachable(node: Node) -> None:
+    node.unreachable = True
+
+
 def without_claim(node: Node) -> None:
     node.objects.clear()
 
@@ -156,7 +169,9 @@ def forbid(node: Node) -> None:
         (not_ready, "GPU GPU-0: Starting: the server is not there yet"),
         (without_cdi, "claims need CDI"),
         (without_share, "the GpuShare of GPU GPU-0 is not known here yet"),
-        (without_pod, "its pod is not known here yet"),
+        (without_pod, "its pod p is gone"),
+        (made_again, "its pod p is gone"),
+        (unreachable, "its pod p cannot be read: no answer"),
         (without_claim, "cannot be read: NotFound"),
         (forbid, "does not allow namespace ns"),
     ],

@@ -53,3 +53,16 @@ async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeK
     kubelet.answer_after = 5.0
     with pytest.raises(PodResourcesError, match="DEADLINE_EXCEEDED"):
         await PodResources(kubelet.pod_resources, seconds=0.2).held()
+
+
+async def test_the_pods_of_a_node_may_have_as_many_containers_as_the_api_server_takes(kubelet: FakeKubelet) -> None:
+    """Else a few tenants could keep the agent from knowing who holds what."""
+    crowd = messages.PodResources(name="crowd", namespace="team")
+    for number in range(4600):
+        crowd.containers.add(name=f"{number:063d}")
+    holder = messages.PodResources(
+        name="pod", namespace="team", containers=[messages.ContainerResources(name="app", devices=[DEVICES])]
+    )
+    kubelet.listed = messages.ListPodResourcesResponse(pod_resources=[*[crowd] * 110, holder])
+    held = await PodResources(kubelet.pod_resources, seconds=30).held()
+    assert [device.pod for device in held] == ["pod", "pod"]

@@ -1,6 +1,7 @@
 """Which pod a process belongs to, and whether it catches SIGTERM: /proc as kubelets and runtimes write it."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpushare import procfs
-from gpushare.agent.process import processes
-from gpushare.agent.process.processes import ancestors
+from gpushare.agent.process import processes, signals
+from gpushare.agent.process.processes import Process, ancestors
 from gpushare.mps.supervisor.daemon_process import command_name
 from gpushare.procfs import Owner
 
@@ -83,7 +84,7 @@ BOTH = Owner(UID, CID)
     ],
 )
 def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
-    assert procfs.owner_of(text) == owner
+    assert procfs.owners_of(text)[-1:] == (() if owner is None else (owner,))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,41 @@ def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
     ],
     ids=["a handler", "ignored is not caught", "default", "not told"],
 )
-def test_whether_sigterm_is_caught(status: str, caught: bool) -> None:
-    assert processes.catches_sigterm(status) is caught
+def test_whether_a_signal_is_caught(status: str, caught: bool) -> None:
+    found = Process(1, 1, processes.caught_signals(status), ())
+    assert [number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL) if found.catches(number)] == (
+        [signal.SIGTERM] if caught else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("SIGTERM", 15),
+        ("SIGKILL", 9),
+        ("SIGRTMIN", 34),
+        ("SIGRTMIN+3", 37),
+        ("SIGRTMAX-14", 50),
+        ("SIGRTMAX", 64),
+        ("SIGRTMIN-1", None),
+        ("SIGRTMAX+1", None),
+        ("SIG_BLOCK", None),
+        ("15", None),
+        ("", None),
+    ],
+)
+def test_a_signal_has_the_number_that_the_kernel_knows_it_by(name: str, number: int | None) -> None:
+    assert signals.number_of(name) == number
+
+
+def test_of_nested_pods_the_outermost_that_is_known_counts() -> None:
+    """A cgroup further in can be made by whoever may write cgroups inside a container."""
+    text = f"0::/kubepods/pod{UID}/{CID}/kubepods/pod99999999-1111-2222-3333-444455556666/{OTHER}"
+    outer, inner = procfs.owners_of(text)
+    assert outer == BOTH
+    assert procfs.owner_among((outer, inner), {UID, inner.pod_uid}) == outer
+    assert procfs.owner_among((outer, inner), {inner.pod_uid}) == inner
+    assert procfs.owner_among((outer, inner), set()) is None
 
 
 def test_the_start_time_is_found_behind_any_command() -> None:
@@ -109,7 +143,7 @@ def test_this_machine_s_own_proc_is_understood() -> None:
     me = processes.read(os.getpid())
     assert me is not None
     assert me.started == procfs.read_start_time(os.getpid())
-    assert me.owner is None or me.owner.pod_uid
+    assert all(owner.pod_uid for owner in me.owners)
 
 
 @pytest.mark.parametrize("handler", [True, False])
@@ -123,7 +157,7 @@ def test_a_real_process_s_handler_is_seen(handler: bool) -> None:
         found = processes.read(child.pid)
         child.stdin.close()
     assert found is not None
-    assert found.catches_sigterm is handler
+    assert found.catches(signal.SIGTERM) is handler
 
 
 @pytest.mark.parametrize(
@@ -139,10 +173,10 @@ def test_a_process_may_have_any_name(name: str) -> None:
         child.stdout.readline()
         found = processes.read(child.pid)
         command = command_name(child.pid)
-        above = ancestors(child.pid, Owner("none", ""))
+        above = ancestors(child.pid, Owner("none", ""), signal.SIGTERM)
         child.stdin.close()
     assert found is not None
-    assert (found.pid, found.catches_sigterm, above) == (child.pid, False, [])
+    assert (found.pid, found.catches(signal.SIGTERM), above) == (child.pid, False, [])
     assert command
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGTERM
 
 import pytest
 
@@ -48,13 +49,13 @@ def test_the_ancestors_end_with_the_container(tmp_path: Path) -> None:
     entry(tmp_path, 60, parent=50, inside=1, blocked=0x4000)
     entry(tmp_path, 61, parent=60, inside=7)
     entry(tmp_path, 62, parent=61, inside=8, caught=0x4000)
-    chain = ancestors(62, OWNER, tmp_path)
+    chain = ancestors(62, OWNER, SIGTERM, tmp_path)
     assert chain == [ancestor(61, "dies"), ancestor(60, "acts", first=True)]
     assert fatal_ancestor(chain) == 61
 
 
 def test_a_process_that_has_ended_has_no_ancestors(tmp_path: Path) -> None:
-    assert ancestors(62, OWNER, tmp_path) == []
+    assert ancestors(62, OWNER, SIGTERM, tmp_path) == []
 
 
 def test_a_real_shell_is_seen_to_die_of_sigterm(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_real_shell_is_seen_to_die_of_sigterm(tmp_path: Path) -> None:
             (tmp_path / pid).mkdir()
             (tmp_path / pid / "status").symlink_to(f"/proc/{pid}/status")
             (tmp_path / pid / "cgroup").write_text(f"0::/kubepods/pod{uid(1)}/{CONTAINER}\n")
-        found = fatal_ancestor(ancestors(int(child), OWNER, tmp_path))
+        found = fatal_ancestor(ancestors(int(child), OWNER, SIGTERM, tmp_path))
         shell.stdin.close()
     assert found == shell.pid
     assert os.getpid() != found

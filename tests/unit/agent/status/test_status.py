@@ -58,7 +58,7 @@ def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[s
     return {
         "metadata": {"namespace": "ns", "name": name},
         "spec": {"containers": containers, **spec},
-        "status": {"phase": phase},
+        "status": {"phase": phase, "startTime": "2026-01-01T00:00:00Z"},
     }
 
 
@@ -168,9 +168,16 @@ def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
         pod("shared", "nvidia.com/gpu.shared"),
         pod("ended", "nvidia.com/gpu", phase="Succeeded"),
         pod("ours", "gpushare.dev/a"),
+        {
+            **pod("charted", "nvidia.com/gpu"),
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "0"}}}]},
+        },
+        {**pod("names-the-node", "nvidia.com/gpu"), "status": {"phase": "Pending"}},
+        {**pod("unbound", "nvidia.com/gpu"), "status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}},
+        {**pod("bound", "nvidia.com/gpu"), "status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}},
         {"metadata": {"namespace": "ns", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}},
     ]
-    assert [holder.pod for holder in foreign_holders(pods)] == ["shared", "slice", "whole"]
+    assert [holder.pod for holder in foreign_holders(pods)] == ["bound", "shared", "slice", "whole"]
 
 
 FINDING = Finding(

@@ -233,3 +233,41 @@ async def test_while_it_runs_a_change_of_pods_is_enough_and_clients_that_start_l
 def test_how_often_departing_clients_are_scanned(now: float, kill_at: float, seconds: float) -> None:
     assert pause({"uid": (Departure({}, kill_at, kill_at, "departs"),)}, now) == seconds
     assert pause({}, now) is None
+
+
+def stopped_by(found: Any, reported: str = "", specified: str = "") -> Any:
+    """The same pod, whose container is stopped by another signal: as its status says, or as its spec does."""
+    [container], [status] = found["spec"]["containers"], found["status"]["containerStatuses"]
+    container |= {"lifecycle": {"stopSignal": specified}} if specified else {}
+    status |= {"stopSignal": reported} if reported else {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stop", "ended"),
+    [
+        ({"reported": "SIGTERM"}, []),
+        ({"reported": "SIGTERM", "specified": "SIGKILL"}, []),
+        ({"reported": "SIGQUIT"}, [10]),
+        ({"reported": "SIGRTMIN+3"}, [10]),
+        ({"specified": "SIGKILL"}, [10]),
+        ({"specified": "SIGNONSENSE"}, [10]),
+    ],
+)
+async def test_who_catches_sigterm_but_not_the_signal_that_stops_its_container_is_ended_at_once(
+    world: World, stop: dict[str, str], ended: list[int]
+) -> None:
+    world.client(10, 1, catches=True)
+    await world.at(0, stopped_by(pod(1), **stop))
+    assert await world.at(1, stopped_by(pod(1, grace=30), **stop)) == ended
+    if ended:
+        assert f"does not catch {stop.get('reported') or stop['specified']}" in world.event().note
+
+
+async def test_a_cgroup_that_a_container_made_hides_no_client_from_a_departure(world: World) -> None:
+    world.client(10, 1)
+    inner = f"/kubepods/burstable/pod{uid(2)}/{OTHER}"
+    cgroup = world.proc / "10" / "cgroup"
+    cgroup.write_text(cgroup.read_text().rstrip() + inner + "\n")
+    await world.at(0, pod(1), pod(2))
+    assert await world.at(1, pod(1, grace=30), pod(2)) == [10]

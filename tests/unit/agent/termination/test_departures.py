@@ -96,3 +96,10 @@ def update(tracker: DepartureTracker, found: Any, now: float = 0.0, wall: float 
     """The departure of this one pod, if it departs."""
     departures = tracker.update({found["metadata"]["uid"]: found}, now, wall)
     return next(iter(departures.get(found["metadata"]["uid"], ())), None)
+
+
+@pytest.mark.parametrize("when", ["33658-09-27T01:46:40Z", "soon"])
+def test_a_deletion_whose_end_cannot_be_read_has_no_time_left(when: str) -> None:
+    """An agent that has just started reads it; an error would end it, again and again."""
+    (departure,) = DepartureTracker().update({uid(1): pod(1, grace=30, deleted_at=when)}, 100.0, 0.0)[uid(1)]
+    assert departure.kill_at == 100.0

@@ -12,6 +12,7 @@ from gpushare.agent.termination.kubelet_kills import (
     KubeletKill,
     grace_seconds,
     kubelet_kill,
+    watched_namespaces,
 )
 from gpushare.procfs import Owner
 from localcluster.paths import REPOSITORY
@@ -269,3 +270,20 @@ def test_only_a_node_may_write_an_event_that_counts() -> None:
     policy = (REPOSITORY / "charts/gpushare/templates/policies/kubelet-events.yaml").read_text()
     assert [reason for reason in ("Killing", *POD_REASONS, *REJECTIONS) if f"'{reason}'" not in policy] == []
     assert f"startsWith('{LACK}')" in policy
+
+
+def of_namespace(namespace: str, **status: Any) -> Any:
+    found = pod(1, **status)
+    return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
+
+
+def test_events_are_watched_where_the_kubelet_runs_a_pod_with_clients_and_nowhere_else() -> None:
+    """Each namespace is a connection, and whoever may create pods can name any node in them."""
+    started = {"startTime": "2026-01-01T00:00:00Z"}
+    running = of_namespace("running", **started)
+    starting = of_namespace("starting", phase="Pending", **started)
+    ended = of_namespace("ended", phase="Failed", **started)
+    names_the_node = [of_namespace(f"junk-{number}", phase="Pending") for number in range(1000)]
+    without_gpu = {**of_namespace("plain", **started), "spec": {"containers": [{"name": "a"}]}}
+    pods = [running, starting, ended, *names_the_node, without_gpu]
+    assert watched_namespaces(pods) == {"running", "starting"}

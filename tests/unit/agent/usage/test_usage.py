@@ -124,13 +124,20 @@ def test_in_a_cluster_that_runs_in_a_pod_of_another_the_pod_is_the_inner_cluster
 
 def test_a_static_pods_cgroup_is_named_after_its_files_hash() -> None:
     hashed = "0123456789abcdef" * 2
-    mirror = pod(1, annotations={"kubernetes.io/config.hash": hashed})
+    owners = [{"kind": "Node", "controller": True}]
+    mirror = pod(1, annotations={"kubernetes.io/config.mirror": hashed}, ownerReferences=owners)
     (found,) = usages([process(11, 100, Owner(hashed, container_id(10)))], mirror)
     assert (found.pod, found.slot) == ("pod-1", True)
 
 
+@pytest.mark.parametrize("annotation", ["config.hash", "config.mirror"])
+def test_no_annotation_hides_whose_a_process_is(annotation: str) -> None:
+    (found,) = usages([process(11)], pod(1, annotations={f"kubernetes.io/{annotation}": "0123456789abcdef" * 2}))
+    assert (found.pod, found.slot) == ("pod-1", True)
+
+
 def test_an_annotation_gives_a_pod_no_other_pods_processes() -> None:
-    impostor = pod(2, annotations={"kubernetes.io/config.hash": uid(1)})
+    impostor = pod(2, annotations={"kubernetes.io/config.mirror": uid(1)}, ownerReferences=[{"kind": "Node"}])
     (found,) = usages([process(11)], impostor)
     assert found.pod == ""
 

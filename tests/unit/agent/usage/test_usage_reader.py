@@ -1,5 +1,6 @@
 """When a reading is made, and of which processes: NVML's views, /proc, and time."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,8 @@ class Node:
         self.proc = proc
         self.terminated: set[int] = set()
         self.places: dict[tuple[str, str, str], tuple[str, str]] = {}
-        self.reader = UsageReader(lambda: self.now, lambda _, process: process.pid in self.terminated, proc)
+        was_terminated = lambda _, process: process.pid in self.terminated  # noqa: E731 - one line of many
+        self.reader = UsageReader(lambda: self.now, was_terminated, proc, proc_seconds=1.0)
         self.view = GpuView(info(), ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), self.now)
 
     def runs(self, pid: int, started: int = 100, number: int = 1) -> None:
@@ -91,6 +93,33 @@ async def test_a_container_that_was_started_without_its_mounts_is_read_although_
     (found,) = await node.read()
     assert [usage.pod for usage in found.usages] == ["pod-2"]
     assert found.without_mounts == (), "NVML lists it: it is reported once"
+
+
+async def test_a_process_that_left_its_containers_root_could_have_reached_mps(node: Node) -> None:
+    """chroot hides every mount from a process, which may then not pass for one whose runtime left them out."""
+    node.places = {("team", "pod-1", "app"): ("a", UUID)}
+    node.runs(1)
+    (node.proc / "1/mountinfo").write_text("36 22 0:31 /client /run/gpushare/mps ro - tmpfs tmpfs rw\n")
+    node.runs(12, started=200)
+    (node.proc / "12/mountinfo").write_text("")
+    node.shows(compute=(12, SERVER))
+    (found,) = await node.read()
+    assert [process.unmounted for usage in found.usages for process in usage.processes] == [False]
+
+
+async def test_a_search_of_proc_that_takes_too_long_keeps_no_reading_from_being_made(node: Node) -> None:
+    """A container may have as many processes as it likes, and start as often."""
+    node.places = {("team", "pod-1", "app"): ("a", UUID)}
+    node.runs(11)
+    node.runs(12)
+    (node.proc / "12/cgroup").unlink()
+    os.mkfifo(node.proc / "12/cgroup")
+    for _ in range(2):
+        node.now += 2
+        node.shows(11)
+        await node.read()
+        assert node.pids() == [11]
+    (node.proc / "12/cgroup").write_text("")
 
 
 async def test_one_view_of_nvml_is_one_reading(node: Node) -> None:

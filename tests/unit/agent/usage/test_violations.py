@@ -108,8 +108,8 @@ def summary(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
         ),
         pytest.param(
             usage(process(1, 500), **(NO_SLOT | {"container": ""})),
-            [],
-            id="a container that the status does not show yet",
+            [("NoGrant", 0, 500, [])],
+            id="a container that the status does not show",
         ),
     ],
 )

@@ -178,3 +178,19 @@ def test_the_list_is_bounded(count: int) -> None:
     loop.read(*many)
     loop.read(*many)
     assert len(loop.tracker.findings()) == MAX_FINDINGS
+
+
+@pytest.mark.parametrize(
+    ("case", "seconds"),
+    [
+        pytest.param(usage(process(11), container="side", slot=False, grant=None), 30, id="of a pod without a slot"),
+        pytest.param(usage(process(11), container="", slot=False, grant=None), 120, id="of a container not known yet"),
+    ],
+)
+def test_a_client_without_a_grant_is_a_finding_once_it_can_be_no_delay(case: Usage, seconds: int) -> None:
+    """A pod whose status is too large to be written shows none of its containers, ever."""
+    loop = Loop()
+    for _ in range(seconds // 2):
+        assert loop.read(case) == ()
+    (confirmed,) = loop.read(case)
+    assert (confirmed.finding.reason, confirmed.to_end) == ("NoGrant", ())

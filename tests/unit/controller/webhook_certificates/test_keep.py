@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -84,6 +85,12 @@ class FakeKube:
 
     async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
         return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        answer = await self.list_all(resource, namespace, **selectors)
+        yield answer["items"], answer["metadata"]["resourceVersion"]
 
     async def watch(self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]) -> Any:
         if resource is not MUTATING_WEBHOOKS:

@@ -1,0 +1,166 @@
+"""Requests against an HTTP server on loopback: lists in pages, watch events of any length, many watches at a time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import Configuration
+
+from gpushare.kube import client
+from gpushare.kube.client import NODES, PODS, Kube, TooLargeError
+
+
+def pod(number: int, size: int = 0) -> Any:
+    return {"metadata": {"name": f"pod-{number}", "resourceVersion": "7"}, "spec": {"x": "x" * size}}
+
+
+class Server:
+    """Lists `pods` in pages as asked for; a watch sends `lines` and stays open. `limits`: what each list asked for."""
+
+    def __init__(self, pods: list[Any], lines: list[bytes]) -> None:
+        self.pods, self.lines = pods, lines
+        self.limits: list[int] = []
+        self.watches = 0
+        self.closing = asyncio.Event()
+        self.asking, self.hundred, self.more = 0, asyncio.Event(), asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            return await self._watch(request)
+        if request.path.endswith("/nodes/n"):
+            return web.json_response({"metadata": {"name": "n"}})
+        if request.path.endswith("/nodes/slow"):
+            return await self._slow()
+        limit, first = int(request.query.get("limit") or 0), int(request.query.get("continue") or 0)
+        self.limits.append(limit)
+        limit = limit or len(self.pods)
+        more = {"continue": str(first + limit)} if first + limit < len(self.pods) else {}
+        items = self.pods[first : first + limit]
+        return web.json_response({"metadata": {"resourceVersion": "9", **more}, "items": items})
+
+    async def _slow(self) -> web.StreamResponse:
+        self.asking += 1
+        for many, event in ((100, self.hundred), (101, self.more)):
+            if self.asking == many:
+                event.set()
+        await self.closing.wait()
+        return web.json_response({})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        self.watches += 1
+        for line in self.lines:
+            await response.write(line)
+        await self.closing.wait()
+        return response
+
+
+@asynccontextmanager
+async def serving(
+    pods: list[Any] | None = None, lines: list[bytes] | None = None
+) -> AsyncIterator[tuple[Server, Kube]]:
+    server = Server(pods or [], lines or [])
+    application = web.Application()
+    application.router.add_get("/{path:.*}", server.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    kube = client.with_configuration(Configuration(host=host), "test")
+    try:
+        yield server, kube
+    finally:
+        server.closing.set()
+        await kube.close()
+        await runner.cleanup()
+
+
+async def listed(kube: Kube) -> tuple[list[str], set[str]]:
+    pages = [page async for page in kube.pages(PODS, "team")]
+    return [obj["metadata"]["name"] for objects, _ in pages for obj in objects], {version for _, version in pages}
+
+
+async def test_a_small_list_is_asked_for_as_a_whole() -> None:
+    async with serving([pod(number) for number in range(1000)]) as (server, kube):
+        assert len((await listed(kube))[0]) == 1000
+    assert server.limits == [0]
+
+
+async def test_a_large_list_comes_in_pages_of_one_version() -> None:
+    pods = [pod(number, client.PAGE_BYTES // client.PAGE_ITEMS - 200) for number in range(2 * client.PAGE_ITEMS + 1)]
+    async with serving(pods) as (server, kube):
+        assert await listed(kube) == ([it["metadata"]["name"] for it in pods], {"9"})
+    assert server.limits == [0] + [client.PAGE_ITEMS] * 3
+
+
+async def test_of_large_objects_fewer_are_asked_for_at_a_time() -> None:
+    pods = [pod(number, client.PAGE_BYTES // 3) for number in range(6)]
+    async with serving(pods) as (server, kube):
+        assert (await listed(kube))[0] == [it["metadata"]["name"] for it in pods]
+    assert 0 < min(server.limits[1:]) <= 3
+
+
+async def test_an_object_that_is_larger_than_a_page_is_read_alone() -> None:
+    pods = [pod(0), pod(1, client.PAGE_BYTES + 1), pod(2)]
+    async with serving(pods) as (_, kube):
+        assert (await listed(kube))[0] == ["pod-0", "pod-1", "pod-2"]
+
+
+async def test_an_object_that_no_api_server_can_have_is_refused() -> None:
+    async with serving([pod(0, client.MAX_OBJECT_BYTES)]) as (_, kube):
+        with pytest.raises(TooLargeError, match="an object of pods has more than"):
+            await listed(kube)
+
+
+def event(number: int, size: int = 0) -> bytes:
+    return json.dumps({"type": "ADDED", "object": pod(number, size)}).encode() + b"\n"
+
+
+async def test_a_watch_event_may_be_as_large_as_an_object() -> None:
+    """A pod of 150,000 ports has 5.5 MB, in one line."""
+    large, small = event(1, 8 * 1024 * 1024), event(2) + event(3)
+    async with serving(lines=[large, small[:20], small[20:]]) as (_, kube):
+        seen: list[str] = []
+        async for change in kube.watch(PODS, None, "1", {}):
+            seen.append(change["object"]["metadata"]["name"])
+            if len(seen) == 3:
+                break
+    assert seen == ["pod-1", "pod-2", "pod-3"]
+
+
+async def test_a_watch_event_without_an_end_is_refused() -> None:
+    async with serving(lines=[b"x" * (client.MAX_OBJECT_BYTES + 1)]) as (_, kube):
+        with pytest.raises(TooLargeError, match="a watch event has more than"):
+            async with asyncio.timeout(20):
+                await anext(aiter(kube.watch(PODS, None, "1", {})))
+
+
+async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:
+    async with serving(lines=[event(1)]) as (server, kube):
+        watches = [aiter(kube.watch(PODS, f"team-{number}", "1", {})) for number in range(150)]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(anext(watch) for watch in watches))
+        assert server.watches == 150
+        async with asyncio.timeout(5):
+            assert (await kube.get(NODES, "n"))["metadata"]["name"] == "n"
+        for watch in watches:
+            await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_of_requests_a_hundred_are_under_way_at_most() -> None:
+    """A pod may have thousands of claims, of each of which the webhook asks."""
+    async with serving() as (server, kube), asyncio.timeout(20):
+        asked = asyncio.gather(*(kube.get(NODES, "slow") for _ in range(150)))
+        await server.hundred.wait()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await server.more.wait()
+        server.closing.set()
+        await asked
+    assert server.asking == 150
