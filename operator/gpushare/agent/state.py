@@ -219,8 +219,12 @@ class AgentState:
         """Who uses each shared GPU, by the latest reading; without GPUs of which nothing is known now."""
         return self.usage.readings
 
+    def raw_gpu_node(self) -> Object | None:
+        """As the API has it, with its uid."""
+        return next(iter(self.nodes.objects.values()), None)
+
     def gpu_node(self) -> GpuNode | None:
-        found = next(iter(self.nodes.objects.values()), None)
+        found = self.raw_gpu_node()
         return None if found is None else GpuNode.model_validate(found)
 
     def published_findings(self) -> list[Finding]:
@@ -306,6 +310,10 @@ class AgentState:
     def unready(self) -> str | None:
         """What is missing before the agent has reported once; None: nothing."""
         return None if self.reported else "has not yet seen the API, the GPUs and the kubelet"
+
+    def not_working(self) -> str | None:
+        """Why departures may go unseen or the status be old; None: the agent does its work."""
+        return self.unready() or self.unhealthy()
 
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None

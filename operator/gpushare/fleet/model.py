@@ -32,6 +32,16 @@ class NodeView:
         return self.gpu_node is not None and bool(self.gpu_node.status.gpus)
 
     @property
+    def silence(self) -> str:
+        """Why what the agent reported may be old; empty while its heartbeat is renewed, and where nothing is known."""
+        return self.gpu_node.silence if self.gpu_node is not None else ""
+
+    @property
+    def within_reach(self) -> bool:
+        """False: nothing that runs there may be changed."""
+        return self.ready and self.has_report and not self.silence
+
+    @property
     def observed(self) -> bool:
         """The agent's status already takes the latest assignments into account."""
         node = self.gpu_node

@@ -15,7 +15,14 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
     decided = make.plan(make.share(), _running(make))
     counts, told = decided.reports["a"].counts, make.told(decided)
     assert all(verdict.status == "True" for verdict in told.values())
-    assert list(told) == ["Ready", "GpusAssigned", "DaemonsReady", "LimitsEnforced", "DaemonsCurrent"]
+    assert list(told) == [
+        "Ready",
+        "GpusAssigned",
+        "DaemonsReady",
+        "LimitsEnforced",
+        "DaemonsCurrent",
+        "DeparturesGuarded",
+    ]
     assert (counts.summary, counts.threads, counts.memory) == ("2/2", "25/50%", "16Gi/16Gi")
     assert (counts.slots.total, counts.slots.used, counts.nodes) == (16, 3, 1)
     assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)

@@ -12,7 +12,7 @@ from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions,
 from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.api.conditions import DaemonReason
+from gpushare.api.conditions import AGENT_REPORTING, DaemonReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
@@ -104,6 +104,12 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         findings=before.findings if facts.findings is None else list(facts.findings),
         conditions=_conditions(facts, before),
     )
+
+
+def own_part(status: GpuNodeStatus) -> GpuNodeStatus:
+    """Without the operator's condition, which says whether the agent reports at all."""
+    own = [item for item in status.conditions if item.type != AGENT_REPORTING]
+    return status.model_copy(update={"conditions": own})
 
 
 def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:

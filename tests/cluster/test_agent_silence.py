@@ -1,0 +1,112 @@
+"""An agent that is gone shows within a minute, everywhere, and comes back by itself."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness import NODE, Harness, Share, condition, wait_until
+from tests.cluster.test_kubectl import plugin
+from tests.cluster.test_metrics import Scraped
+
+WITHIN_SECONDS = 60
+DAEMON_SET = ("daemonset", "gpushare-agent")
+
+
+def test_each_agent_renews_a_lease_of_its_nodes_name_that_goes_with_its_gpunode(harness: Harness) -> None:
+    lease = wait_until("the Lease", lambda: harness.system.find("lease", NODE))
+    first = lease["spec"]["renewTime"]
+    (owner,) = lease["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("GpuNode", harness.gpu_node()["metadata"]["uid"])
+    assert lease["spec"]["leaseDurationSeconds"] == 40
+    wait_until("a renewal", lambda: harness.system.get("lease", NODE)["spec"]["renewTime"] != first, 20)
+    wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 30)
+
+
+@pytest.mark.takes(150)
+def test_without_its_agent_a_node_is_unknown_within_a_minute_and_well_again_with_it(harness: Harness) -> None:
+    with harness.share("watched") as share, harness.namespace() as tenant:
+        (pod,) = tenant.neighbours("watched", 1)
+        wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 30)
+        wait_until("all well", lambda: share.condition("DeparturesGuarded").get("status") == "True")
+        with no_agent(harness) as since:
+            wait_until("the GpuNode says so", lambda: reporting(harness).get("status") == "Unknown", 100)
+            wait_until("the share says so", lambda: share.condition().get("reason") == "AgentSilent", 10)
+            took = time.monotonic() - since
+            assert took < WITHIN_SECONDS, f"it took {took:.0f} s"
+            says_so_everywhere(harness, share)
+            assert f"no gpushare agent reports on node {NODE}" in warnings(harness, "pod", pod, tenant.name)
+            assert "released only once their agents are back" in warnings(harness, "gpushare", share.name)
+            assert tenant.kubectl.get("pod", pod)["status"]["phase"] == "Running", "its work goes on"
+        wait_until("all well again", lambda: is_well(harness, share), 90, lambda: harness.gpu_node()["status"])
+        assert harness.cluster_events("GpuNode", NODE, "AgentReporting")
+        assert warnings(harness, "pod", pod, tenant.name) == ""
+        assert warnings(harness, "gpushare", share.name) == ""
+        assert plugin(harness, "check", NODE).returncode == 0
+        assert Scraped(harness, "operator").value("gpushare_agent_reporting", node=NODE) == 1
+
+
+def says_so_everywhere(harness: Harness, share: Share) -> None:
+    node = harness.gpu_node()
+    assert {it["status"] for it in node["status"]["conditions"]} == {"Unknown"}, "nobody vouches for any of them"
+    lease = harness.system.get("lease", NODE)
+    assert lease["spec"]["renewTime"] in reporting(harness)["message"]
+    guarded = share.condition("DeparturesGuarded")
+    assert (guarded["status"], guarded["reason"]) == ("False", "AgentSilent")
+    assert share.condition()["status"] == "Unknown"
+    for kind in ("DaemonsReady", "LimitsEnforced"):
+        assert share.condition(kind)["status"] == "Unknown"
+    assert harness.cluster_events("GpuNode", NODE, "AgentSilent")
+    assert share.events("AgentSilent")
+    problems = plugin(harness, "status")
+    assert "AgentSilent" in problems.stdout
+    checked = plugin(harness, "check", NODE)
+    assert checked.returncode == 1
+    assert "AgentSilent" in checked.stdout
+    assert Scraped(harness, "operator").value("gpushare_agent_reporting", node=NODE) == 0
+
+
+def is_well(harness: Harness, share: Share) -> bool:
+    conditions = {it["type"]: it["status"] for it in harness.gpu_node()["status"]["conditions"]}
+    node = conditions == {
+        "AgentReporting": "True",
+        "NvmlReachable": "True",
+        "KubeletReachable": "True",
+        "WithinGrants": "True",
+        "WaitingForClients": "False",
+    }
+    return node and all(it["status"] == "True" for it in share.get()["status"]["conditions"])
+
+
+def reporting(harness: Harness) -> dict[str, Any]:
+    return condition(harness.gpu_node(), "AgentReporting")
+
+
+def warnings(harness: Harness, kind: str, name: str, namespace: str = "default") -> str:
+    """What a user is warned of who deletes the object; a dry run deletes nothing."""
+    command = ["kubectl", "delete", kind, name, f"--namespace={namespace}", "--dry-run=server", "--wait=false"]
+    environment = dict(harness.stack.environment)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return done.stderr
+
+
+@contextmanager
+def no_agent(harness: Harness) -> Iterator[float]:
+    """The agents' DaemonSet selects no node, until the block ends. Yields when its pod was gone."""
+
+    def select(node_selector: str) -> None:
+        patch = f'[{{"op":"replace","path":"/spec/template/spec/nodeSelector","value":{node_selector}}}]'
+        harness.system("patch", *DAEMON_SET, "--type=json", f"-p={patch}")
+
+    before = harness.system.get(*DAEMON_SET)["spec"]["template"]["spec"].get("nodeSelector") or {}
+    select('{"nobody":"has-it"}')
+    try:
+        wait_until("no agent", lambda: not harness.system.items("pods", "--selector=app.kubernetes.io/component=agent"))
+        yield time.monotonic()
+    finally:
+        select(json.dumps(before))
+        harness.wait_component("agent")
