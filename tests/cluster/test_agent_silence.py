@@ -18,7 +18,8 @@ DAEMON_SET = ("daemonset", "gpushare-agent")
 
 
 def test_each_agent_renews_a_lease_of_its_nodes_name_that_goes_with_its_gpunode(harness: Harness) -> None:
-    lease = wait_until("the Lease", lambda: harness.system.find("lease", NODE))
+    wait_until("the Lease", lambda: harness.system.find("lease", NODE))
+    lease = harness.system.get("lease", NODE)
     first = lease["spec"]["renewTime"]
     (owner,) = lease["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("GpuNode", harness.gpu_node()["metadata"]["uid"])
