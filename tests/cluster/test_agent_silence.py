@@ -87,9 +87,10 @@ def reporting(harness: Harness) -> dict[str, Any]:
     return condition(harness.gpu_node(), "AgentReporting")
 
 
-def warnings(harness: Harness, kind: str, name: str, namespace: str = "default") -> str:
+def warnings(harness: Harness, kind: str, name: str, namespace: str | None = None) -> str:
     """What a user is warned of who deletes the object; a dry run deletes nothing."""
-    command = ["kubectl", "delete", kind, name, f"--namespace={namespace}", "--dry-run=server", "--wait=false"]
+    scope = [f"--namespace={namespace}"] if namespace else []
+    command = ["kubectl", "delete", kind, name, *scope, "--dry-run=server", "--wait=false"]
     environment = dict(harness.stack.environment)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stderr

@@ -112,7 +112,8 @@ def test_the_operator_writes_of_a_gpunodes_status_that_its_agent_is_silent_and_n
     for refused in (untrue, others[1:]):
         assert "no more" in refusal(operator, *patch({"conditions": refused}))
     holders = [{"uuid": "GPU-0", "share": "mine", "slots": [0]}]
-    for other in ({"gpus": []}, {"holders": holders}, {"agentVersion": "x"}, {"observedGeneration": 99}):
+    others_part: list[Object] = [{"gpus": []}, {"holders": holders}, {"agentVersion": "x"}, {"observedGeneration": 99}]
+    for other in others_part:
         assert "nothing else of it" in refusal(operator, *patch(other))
 
 
