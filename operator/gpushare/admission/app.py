@@ -99,9 +99,9 @@ class _Reviews:
 
     async def validate_departure(self, request: dict[str, Any]) -> Answer:
         """Of a pod or a GpuShare; never refused."""
-        if request["operation"] != "DELETE":
+        old = request.get("oldObject")
+        if request["operation"] != "DELETE" or not isinstance(old, dict):
             return Admitted()
-        old = request["oldObject"]
         if request["kind"]["kind"] == "GpuShare":
             return delete_share(old)
         silence = await self._sources.silence(mapped(old, "spec").get("nodeName") or "")
@@ -190,7 +190,7 @@ def _review_request(body: bytes) -> dict[str, Any] | None:
             and isinstance(request["uid"], str)
             and isinstance(request["kind"]["kind"], str)
             and (request["operation"] not in ("CREATE", "UPDATE") or isinstance(request["object"], dict))
-            and (request["operation"] not in ("UPDATE", "DELETE") or isinstance(request["oldObject"], dict))
+            and (request["operation"] != "UPDATE" or isinstance(request["oldObject"], dict))
         )
     except (ValueError, KeyError, TypeError):
         return None

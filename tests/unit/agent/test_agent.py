@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
+from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
@@ -241,3 +242,25 @@ async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: Fa
     loops = node.agent.loops()
     assert sorted(loop.name for loop in loops if loop.timed) == sorted(named)
     assert len({loop.name for loop in loops}) == len(loops)
+
+
+async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the_ticks(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.kube.objects[LEASES])
+    assert node.state.not_working() is None
+    lease = node.kube.objects[LEASES]["n"]
+    assert lease["spec"]["holderIdentity"] == "agent"
+    node.state.ticked_at -= 61
+    assert node.state.not_working() == "the last tick was 61 s ago"
+
+
+async def test_what_the_operator_says_of_the_agent_costs_no_write(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    await node.ticks(10)
+    writes, live = node.kube.status_writes, node.kube.objects[GPU_NODES]["n"]
+    said = {"type": "AgentReporting", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [*live["status"]["conditions"], said]
+    node.kube.put(GPU_NODES, {**live, "status": {**live["status"], "conditions": conditions}})
+    await node.ticks(10)
+    assert node.kube.status_writes == writes

@@ -8,9 +8,10 @@ import pytest
 from gpushare.agent.gpus.inventory import DriverVersions, GpuView
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, urgent
+from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Finding, GpuNodeStatus, Limits
+from gpushare.api.meta import Condition
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
@@ -202,3 +203,20 @@ def test_the_oldest_finding_is_the_conditions_message() -> None:
 
 def test_without_findings_all_clients_are_within_their_grants() -> None:
     assert within_grants(build(replace(FACTS, findings=[]), EMPTY)) == ("True", "WithinGrants", "")
+
+
+def test_the_operators_condition_is_no_part_of_the_agents_status() -> None:
+    """A status that differed by it alone would be written again and again."""
+    ours = build(FACTS, GpuNodeStatus())
+    said = Condition(type="AgentReporting", status="True", reason="x", last_transition_time="2026-01-01T00:00:00Z")
+    read = ours.model_copy(update={"conditions": [said, *ours.conditions]})
+    assert own_part(read) == ours
+    assert build(FACTS, read) == ours
+
+
+def test_conditions_that_the_operator_set_to_unknown_are_taken_back_with_the_time_of_now() -> None:
+    ours = build(FACTS, GpuNodeStatus())
+    unknown = [item.model_copy(update={"status": "Unknown"}) for item in ours.conditions]
+    later = build(replace(FACTS, now="2026-06-01T00:00:00Z"), ours.model_copy(update={"conditions": unknown}))
+    assert [item.status for item in later.conditions] == [item.status for item in ours.conditions]
+    assert {item.last_transition_time for item in later.conditions} == {"2026-06-01T00:00:00Z"}
