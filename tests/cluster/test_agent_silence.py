@@ -44,7 +44,7 @@ def test_without_its_agent_a_node_is_unknown_within_a_minute_and_well_again_with
             assert "released only once their agents are back" in warnings(harness, "gpushare", share.name)
             assert tenant.kubectl.get("pod", pod)["status"]["phase"] == "Running", "its work goes on"
         wait_until("all well again", lambda: is_well(harness, share), 90, lambda: harness.gpu_node()["status"])
-        assert harness.cluster_events("GpuNode", NODE, "AgentReporting")
+        wait_until("the event", lambda: harness.cluster_events("GpuNode", NODE, "AgentReporting"), 10)
         assert warnings(harness, "pod", pod, tenant.name) == ""
         assert warnings(harness, "gpushare", share.name) == ""
         assert plugin(harness, "check", NODE).returncode == 0
@@ -61,8 +61,8 @@ def says_so_everywhere(harness: Harness, share: Share) -> None:
     assert share.condition()["status"] == "Unknown"
     for kind in ("DaemonsReady", "LimitsEnforced"):
         assert share.condition(kind)["status"] == "Unknown"
-    assert harness.cluster_events("GpuNode", NODE, "AgentSilent")
-    assert share.events("AgentSilent")
+    wait_until("the node's event", lambda: harness.cluster_events("GpuNode", NODE, "AgentSilent"), 10)
+    wait_until("the share's event", lambda: share.events("AgentSilent"), 10)
     problems = plugin(harness, "status")
     assert "AgentSilent" in problems.stdout
     checked = plugin(harness, "check", NODE)

@@ -61,9 +61,18 @@ def test_an_agent_assigns_itself_no_gpu(harness: Harness) -> None:
     assert "operator's to write" in refusal(acting_as(harness, AGENT, node=NODE), *patch)
 
 
+PATCH = ("apply", "--server-side", "--force-conflicts", "--field-manager=gpushare-agent", "-f", "-")
+"""Unlike `kubectl patch` it reads nothing first, which the agent may not."""
+
+
 def lease(name: str) -> Object:
     metadata = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": {"holderIdentity": "x"},
+    }
 
 
 def test_an_agent_renews_the_lease_of_its_own_node_alone(harness: Harness) -> None:
@@ -73,14 +82,13 @@ def test_an_agent_renews_the_lease_of_its_own_node_alone(harness: Harness) -> No
     message = refusal(here, *create, body=lease("elsewhere"))
     assert 'the agent on node "here" may write Lease "here" alone, not "elsewhere"' in message
     refusal(acting_as(harness, AGENT), *create, body=lease("here"))  # a token bound to no node
-    patch = ("patch", "lease", NODE, "--namespace", NAMESPACE, "--type=merge", '-p={"spec":{"holderIdentity":"x"}}')
-    acting_as(harness, AGENT, node=NODE)(*patch, "--dry-run=server")
-    assert "alone, not" in refusal(here, *patch)
+    wait_until("the Lease", lambda: harness.system.find("lease", NODE))
+    acting_as(harness, AGENT, node=NODE)(*PATCH, "--dry-run=server", stdin=json.dumps(lease(NODE)))
+    assert "alone, not" in refusal(here, *PATCH, body=lease(NODE))
 
 
 def test_an_agent_takes_the_operators_lease_not_even_on_a_node_of_that_name(harness: Harness) -> None:
-    patch = ("patch", "lease", OPERATOR, "--namespace", NAMESPACE, "--type=merge", '-p={"spec":{"holderIdentity":"x"}}')
-    refusal(acting_as(harness, AGENT, node=OPERATOR), *patch)
+    refusal(acting_as(harness, AGENT, node=OPERATOR), *PATCH, body=lease(OPERATOR))
 
 
 def test_the_operator_writes_of_a_gpunodes_status_that_its_agent_is_silent_and_no_more(harness: Harness) -> None:
