@@ -87,7 +87,7 @@ class GpuNodeWriter:
 
     async def write(self, status: GpuNodeStatus, cached: GpuNode) -> None:
         """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried later."""
-        now, current = self._clock(), own_part(cached.status)
+        now, current = self._clock(), own_part(cached.status, status)
         if status == current or self._just_written(cached.metadata.uid, status, now):
             return
         if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, current)) > 0:

@@ -41,6 +41,8 @@ LOG = logging.getLogger(__name__)
 
 ALIVE_SECONDS = 60.0
 """A tick that is overdue for so long does not come any more."""
+LATE_SECONDS = 10.0
+"""While a tick is overdue for so long, no heartbeat says that the agent works."""
 
 
 class AgentState:
@@ -313,7 +315,8 @@ class AgentState:
 
     def not_working(self) -> str | None:
         """Why departures may go unseen or the status be old; None: the agent does its work."""
-        return self.unready() or self.unhealthy()
+        age = self.clock() - self.ticked_at
+        return self.unready() or (f"the last tick was {age:.0f} s ago" if age > LATE_SECONDS else None)
 
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None

@@ -12,7 +12,7 @@ from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions,
 from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.api.conditions import AGENT_REPORTING, DaemonReason
+from gpushare.api.conditions import AGENT_REPORTING, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
@@ -106,10 +106,19 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
     )
 
 
-def own_part(status: GpuNodeStatus) -> GpuNodeStatus:
-    """Without the operator's condition, which says whether the agent reports at all."""
-    own = [item for item in status.conditions if item.type != AGENT_REPORTING]
-    return status.model_copy(update={"conditions": own})
+def own_part(read: GpuNodeStatus, built: GpuNodeStatus) -> GpuNodeStatus:
+    """What the API holds, without what is the operator's: AgentReporting, and conditions that it set to Unknown.
+
+    Those that `built` has are the agent's to take back. One that an agent of other settings left behind is not: no
+    write of ours would end it.
+    """
+    ours = {item.type for item in built.conditions}
+    own = [
+        item
+        for item in read.conditions
+        if item.type in ours or (item.type != AGENT_REPORTING and item.reason != EventReason.AGENT_SILENT)
+    ]
+    return read.model_copy(update={"conditions": own})
 
 
 def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:

@@ -210,8 +210,21 @@ def test_the_operators_condition_is_no_part_of_the_agents_status() -> None:
     ours = build(FACTS, GpuNodeStatus())
     said = Condition(type="AgentReporting", status="True", reason="x", last_transition_time="2026-01-01T00:00:00Z")
     read = ours.model_copy(update={"conditions": [said, *ours.conditions]})
-    assert own_part(read) == ours
+    assert own_part(read, ours) == ours
     assert build(FACTS, read) == ours
+
+
+def test_a_condition_that_an_agent_of_other_settings_left_is_no_difference_once_the_operator_has_taken_it() -> None:
+    """Server-side apply cannot remove what the operator owns, so it would be tried again and again."""
+    ours = build(FACTS, GpuNodeStatus())
+    left = Condition(
+        type="GpusExclusive", status="Unknown", reason="AgentSilent", last_transition_time="2026-01-01T00:00:00Z"
+    )
+    assert own_part(ours.model_copy(update={"conditions": [*ours.conditions, left]}), ours) == ours
+    owned = left.model_copy(update={"reason": "ExclusiveProcess"})
+    assert own_part(ours.model_copy(update={"conditions": [*ours.conditions, owned]}), ours) != ours, "it is removed"
+    silenced = [item.model_copy(update={"reason": "AgentSilent"}) for item in ours.conditions]
+    assert own_part(ours.model_copy(update={"conditions": silenced}), ours) != ours, "it is taken back"
 
 
 def test_conditions_that_the_operator_set_to_unknown_are_taken_back_with_the_time_of_now() -> None:
