@@ -253,15 +253,3 @@ async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the
     node.state.ticked_at -= 11
     assert node.state.not_working() == "the last tick was 11 s ago"
     assert node.state.unhealthy() is None, "a late tick is no reason to restart it"
-
-
-async def test_what_the_operator_says_of_the_agent_costs_no_write(node: FakeNode) -> None:
-    await node.serving()
-    await node.until(lambda: node.daemon().get("ready"))
-    await node.ticks(10)
-    writes, live = node.kube.status_writes, node.kube.objects[GPU_NODES]["n"]
-    said = {"type": "AgentReporting", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    conditions = [*live["status"]["conditions"], said]
-    node.kube.put(GPU_NODES, {**live, "status": {**live["status"], "conditions": conditions}})
-    await node.ticks(10)
-    assert node.kube.status_writes == writes

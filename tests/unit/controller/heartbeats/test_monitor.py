@@ -7,6 +7,7 @@ import pytest
 
 from gpushare.controller.fleet_cache import known_gpu_node
 from gpushare.controller.heartbeats.ages import POLL_SECONDS
+from gpushare.controller.heartbeats.conditions import conditions
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.kube.client import EVENTS, GPU_NODES, KubeError, Object
 from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
@@ -215,3 +216,9 @@ async def test_the_operators_own_lease_is_no_agents_heartbeat(fleet: Fleet) -> N
     (condition,) = fleet.kube.live(GPU_NODES, "gpushare-operator")["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("AgentReporting", "Unknown")
     assert fleet.statuses()["AgentReporting"] == "True"
+
+
+def test_a_condition_that_is_unknown_already_keeps_its_words_and_its_time() -> None:
+    first = conditions(AGENTS_OWN, False, None, EARLIER)
+    assert conditions(first, False, None, NOW) == first
+    assert {item["lastTransitionTime"] for item in first} == {EARLIER}
