@@ -27,13 +27,25 @@ def is_contradicted(gpu_node: GpuNode) -> bool:
     return any(item.status != "Unknown" for item in gpu_node.status.conditions)
 
 
+def is_announced(gpu_node: Object, reporting: bool) -> bool:
+    """Whether an event says so. `gpu_node`: as it was before. That a new node's agent reports is no news."""
+    said = _own((gpu_node.get("status") or {}).get("conditions") or [])
+    if reporting:
+        return said is not None and said["status"] != "True"
+    return said is None or said["status"] == "True"
+
+
+def _own(current: Sequence[Object]) -> Object | None:
+    return next((item for item in current if item["type"] == AGENT_REPORTING), None)
+
+
 def conditions(current: Sequence[Object], reporting: bool, last: Renewal | None, now: str) -> list[Object]:
     """What the GpuNode's conditions should be. `current`: as the API has them; `last`: the last heartbeat seen.
 
     `now`: RFC 3339, for conditions whose status changes.
     """
     others = [item for item in current if item["type"] != AGENT_REPORTING]
-    before = next((item for item in current if item["type"] == AGENT_REPORTING), None)
+    before = _own(current)
     if reporting:
         own = Condition(
             type=AGENT_REPORTING,

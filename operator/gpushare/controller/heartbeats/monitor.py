@@ -18,7 +18,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.heartbeats.ages import POLL_SECONDS, HeartbeatAges
-from gpushare.controller.heartbeats.conditions import conditions, is_contradicted, is_due, silence
+from gpushare.controller.heartbeats.conditions import conditions, is_announced, is_contradicted, is_due, silence
 from gpushare.controller.writes import MANAGER
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import API_ERRORS, GPU_NODES, Kube, KubeError, Object
@@ -76,6 +76,7 @@ class HeartbeatMonitor:
         known = {name: node for (_, name), node in self._gpu_nodes.objects.items()}
         self._ages.observe(known, renewals(listed.get("items") or ()), self._clock())
         self._corrected = {name: at for name, at in self._corrected.items() if name in known}
+        self._problems.keep(["", *known])
         try:
             async with asyncio.timeout(POLL_SECONDS):
                 await asyncio.gather(*(self._write(name) for name in self._due(known.values())))
@@ -107,12 +108,10 @@ class HeartbeatMonitor:
                     self._problems.log("conditions of GpuNode %s not written: %s", name, error, key=name)
                 return
             self._problems.clear(name)
-            before = self._gpu_nodes.get(name)
-            announced = before is not None and is_due(before, reporting) and (not reporting or bool(before.silence))
             self._gpu_nodes.observe(answer)
             if not reporting:
                 self._corrected[name] = self._clock()
-            if announced:
+            if is_announced(current, reporting):
                 self._record(current, reporting)
                 await self._recorder.flush()
 

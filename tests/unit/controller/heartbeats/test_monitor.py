@@ -197,6 +197,21 @@ async def test_a_status_that_the_agent_writes_meanwhile_is_not_overwritten(fleet
     assert fleet.statuses()["AgentReporting"] == "True", "it is judged again at the next turn"
 
 
+async def test_the_event_is_recorded_though_the_watch_is_faster_than_the_answer(fleet: Fleet) -> None:
+    real_patch = fleet.kube.patch
+
+    async def patch(*where: Any, **how: Any) -> Object:
+        answer = await real_patch(*where, **how)
+        if where[0] == GPU_NODES:
+            fleet.store.put(answer)
+        return answer
+
+    fleet.kube.patch = patch  # type: ignore[method-assign]
+    await fleet.turns(4)
+    await fleet.turns(1, renewed=True)
+    assert fleet.events() == ["AgentSilent", "AgentReporting"]
+
+
 async def test_a_node_without_a_lease_is_silent_after_forty_seconds() -> None:
     fleet = Fleet()
     await fleet.turns(4)
