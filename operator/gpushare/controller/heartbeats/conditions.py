@@ -35,10 +35,6 @@ def is_announced(gpu_node: Object, reporting: bool) -> bool:
     return said is None or said["status"] == "True"
 
 
-def _own(current: Sequence[Object]) -> Object | None:
-    return next((item for item in current if item["type"] == AGENT_REPORTING), None)
-
-
 def conditions(current: Sequence[Object], reporting: bool, last: Renewal | None, now: str) -> list[Object]:
     """What the GpuNode's conditions should be. `current`: as the API has them; `last`: the last heartbeat seen.
 
@@ -71,6 +67,10 @@ def silence(last: Renewal | None) -> str:
         f"the agent has renewed no heartbeat {since}: what is reported of this node may be old, no further pod starts "
         "on its GPUs, and clients of pods that are deleted here are not terminated in order; look at the agent's pod"
     )
+
+
+def _own(current: Sequence[Object]) -> Object | None:
+    return next((item for item in current if item["type"] == AGENT_REPORTING), None)
 
 
 def _since(before: Object | None, status: str, now: str) -> str:
