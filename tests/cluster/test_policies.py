@@ -16,7 +16,7 @@ from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
 from localcluster.kubectl import CommandError, Kubectl, Object
 from localcluster.stack import NAMESPACE
-from tests.cluster.harness import NODE, Harness
+from tests.cluster.harness import NODE, Harness, wait_until
 
 AGENT, OPERATOR = "gpushare-agent", "gpushare-operator"
 Change = Callable[[Object], Any]
@@ -59,6 +59,70 @@ def test_an_agent_assigns_itself_no_gpu(harness: Harness) -> None:
     assert "operator's to write" in refusal(agent, "create", "-f", "-", body=gpu_node("here", spec=spec))
     patch = ("patch", "gpunode", NODE, "--type=merge", f"-p={json.dumps({'spec': spec})}")
     assert "operator's to write" in refusal(acting_as(harness, AGENT, node=NODE), *patch)
+
+
+PATCH = ("apply", "--server-side", "--force-conflicts", "--field-manager=gpushare-agent", "-f", "-")
+"""Unlike `kubectl patch` it reads nothing first, which the agent may not."""
+
+
+def lease(name: str) -> Object:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": {"holderIdentity": "x"},
+    }
+
+
+def test_an_agent_renews_the_lease_of_its_own_node_alone(harness: Harness) -> None:
+    create = ("create", "-f", "-")
+    here = acting_as(harness, AGENT, node="here")
+    here(*create, "--dry-run=server", stdin=json.dumps(lease("here")))
+    message = refusal(here, *create, body=lease("elsewhere"))
+    assert 'the agent on node "here" may write Lease "here" alone, not "elsewhere"' in message
+    refusal(acting_as(harness, AGENT), *create, body=lease("here"))  # a token bound to no node
+    wait_until("the Lease", lambda: harness.system.find("lease", NODE))
+    acting_as(harness, AGENT, node=NODE)(*PATCH, "--dry-run=server", stdin=json.dumps(lease(NODE)))
+    assert "alone, not" in refusal(here, *PATCH, body=lease(NODE))
+
+
+def test_an_agent_takes_the_operators_lease_not_even_on_a_node_of_that_name(harness: Harness) -> None:
+    refusal(acting_as(harness, AGENT, node=OPERATOR), *PATCH, body=lease(OPERATOR))
+
+
+def test_the_operator_writes_of_a_gpunodes_status_that_its_agent_is_silent_and_no_more(harness: Harness) -> None:
+    wait_until("conditions", lambda: len(harness.gpu_node()["status"].get("conditions", [])) >= 4)
+    current = harness.gpu_node()["status"]["conditions"]
+    unknown = [{**it, "status": "Unknown", "reason": "AgentSilent"} for it in current]
+    reporting = {
+        "type": "AgentReporting",
+        "status": "True",
+        "reason": "x",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    others = [it for it in current if it["type"] != "AgentReporting"]
+    operator = acting_as(harness, OPERATOR)
+
+    def patch(status: Object) -> tuple[str, ...]:
+        return (
+            "patch",
+            "gpunode",
+            NODE,
+            "--subresource=status",
+            "--type=merge",
+            f"-p={json.dumps({'status': status})}",
+        )
+
+    for allowed in (unknown, [*others, reporting]):
+        operator(*patch({"conditions": allowed}), "--dry-run=server")
+    untrue = [{**it, "status": "False" if it["status"] == "True" else "True"} for it in others]
+    for refused in (untrue, others[1:]):
+        assert "no more" in refusal(operator, *patch({"conditions": refused}))
+    holders = [{"uuid": "GPU-0", "share": "mine", "slots": [0]}]
+    others_part: list[Object] = [{"gpus": []}, {"holders": holders}, {"agentVersion": "x"}, {"observedGeneration": 99}]
+    for other in others_part:
+        assert "nothing else of it" in refusal(operator, *patch(other))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from a copy of that state, with one process that is measured:
 - `operator`: `gpushare operator` of this work tree, and of the commit `--before` from a git worktree of its own. It
   takes the Lease, labels all nodes and assigns all GPUs. Settled: every GPU is assigned and the process used less than
   5 % of a core for 10 s. Then come 10 changes of a GpuNode's status a second for 60 s, each of a node of its own, and
-  the heartbeats of the Nodes, each every 5 minutes as the kubelet sends them.
+  the heartbeats of the Nodes, each every 5 minutes as the kubelet sends them. All the time each agent's Lease is
+  renewed every 10 s, as agents do.
 - `watch`: nothing but following Nodes and GpuNodes, by kopf as it comes, by kopf without its copies for diffs, and by
   our Reflector, each keeping the same few fields. Settled and changed as above.
 
@@ -28,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -48,6 +50,8 @@ from gpushare.kube.client import (
     connect,
     with_configuration,
 )
+from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
+from gpushare.kube.lease import LEASES
 from tests.scale.control_plane import ControlPlane
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -183,8 +187,26 @@ async def _make(kube: Kube, number: int) -> None:
     name = name_of(number)
     await kube.create(NODES, node(number))
     await kube.patch(NODES, name, node_status(number), manager="kubelet", subresource="status")
-    await kube.create(GPU_NODES, gpu_node(number))
+    made = await kube.create(GPU_NODES, gpu_node(number))
+    await kube.create(LEASES, heartbeat_lease(name, made, _heartbeat(number)), namespace=NAMESPACE)
     await kube.patch(GPU_NODES, name, gpu_node_status(number), manager="gpushare-agent", subresource="status")
+
+
+def _heartbeat(number: int) -> Object:
+    return heartbeat_spec(f"gpushare-agent-{number:05}", datetime.now(UTC))
+
+
+async def renew(kube: Kube, nodes: int) -> None:
+    """Every agent's heartbeat in its rhythm, until cancelled."""
+
+    async def one(number: int) -> None:
+        body = {"spec": _heartbeat(number)}
+        await kube.patch(LEASES, name_of(number), body, manager="gpushare-agent", namespace=NAMESPACE)
+
+    while True:
+        began = time.monotonic()
+        await _all(one(number) for number in range(nodes))
+        await asyncio.sleep(max(0.0, RENEW_SECONDS - (time.monotonic() - began)))
 
 
 async def _served(kube: Kube) -> bool:
@@ -302,7 +324,11 @@ async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: i
                     raise RuntimeError(f"the process ended with {process.returncode}: see {log}")
                 return await _assigned(kube, nodes) if "operator" in command else _is_complete(log)
 
-            return await measure(kube, process.pid, nodes, settled, seconds)
+            renewing = asyncio.create_task(renew(kube, nodes))
+            try:
+                return await measure(kube, process.pid, nodes, settled, seconds)
+            finally:
+                renewing.cancel()
         finally:
             process.terminate()
             try:

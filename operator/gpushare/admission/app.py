@@ -18,9 +18,9 @@ from aiohttp import web
 
 from gpushare.admission.claims import admit_claim, check_claim, shares_claimed, shares_of
 from gpushare.admission.metrics import AdmissionMeters
-from gpushare.admission.pods import admit_pod, check_pod, shares_asked_for, update_pod
+from gpushare.admission.pods import admit_pod, check_pod, delete_pod, shares_asked_for, update_pod
 from gpushare.admission.review import AdmissionData, Admitted, Answer, Denied, listed, mapped
-from gpushare.admission.shares import validate_share
+from gpushare.admission.shares import delete_share, validate_share
 from gpushare.admission.sources import Sources
 from gpushare.kube.client import API_ERRORS
 
@@ -42,7 +42,7 @@ class ReviewLimits:
 def create_app(
     sources: Sources, own_namespace: str, meters: AdmissionMeters, limits: ReviewLimits | None = None
 ) -> web.Application:
-    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares.
+    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares, /validate-departures.
 
     `own_namespace`: where gpushare runs.
     """
@@ -54,6 +54,7 @@ def create_app(
         "mutate-claims": reviews.mutate_claim,
         "validate-claims": reviews.validate_claim,
         "validate-gpushares": reviews.validate_gpu_share,
+        "validate-departures": reviews.validate_departure,
     }
     app = web.Application(client_max_size=limits.body_bytes)
     app.add_routes(
@@ -95,6 +96,20 @@ class _Reviews:
         if request["operation"] not in ("CREATE", "UPDATE"):
             return Admitted()
         return validate_share(request["object"], request.get("oldObject"))
+
+    async def validate_departure(self, request: dict[str, Any]) -> Answer:
+        """Of a pod or a GpuShare; never refused."""
+        old = request.get("oldObject")
+        if request["operation"] != "DELETE" or not isinstance(old, dict):
+            return Admitted()
+        if request["kind"]["kind"] == "GpuShare":
+            return delete_share(old)
+        silence = await self._sources.silence(mapped(old, "spec").get("nodeName") or "")
+        if not silence:
+            return Admitted()
+        entries = listed(mapped(old, "spec"), "resourceClaims")
+        claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
+        return delete_pod(old, claims, silence)
 
     async def _pod_data(self, request: dict[str, Any]) -> AdmissionData:
         pod = request["object"]

@@ -30,6 +30,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
+from gpushare.kube.pods import has_ended
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _DEFAULT_GRACE_SECONDS = 30
@@ -97,6 +98,19 @@ def update_pod(old: dict[str, Any], new: dict[str, Any]) -> Admitted:
             f"metadata.annotations[{name}]: has no effect once the pod is created; create it again"
             for name in (ANNOTATION_THREADS, ANNOTATION_MEMORY)
             if before.get(name) != after.get(name)
+        )
+    )
+
+
+def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], silence: str) -> Admitted:
+    """Never refuses. `claims`: specs of its claims. `silence`: why no agent ends its clients; empty where one does."""
+    if not silence or has_ended(pod) or not (shares_asked_for(pod) or any(map(_is_our_claim, claims.values()))):
+        return Admitted()
+    node = mapped(pod, "spec").get("nodeName")
+    return Admitted(
+        warnings=(
+            f"no gpushare agent reports on node {node}: CUDA clients of this pod are not terminated in order, and one"
+            " that is killed in mid-kernel ends all clients of its GPU",
         )
     )
 

@@ -5,12 +5,13 @@ Two shares that select the same GPUs are no error: the older one gets them, and 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.review import Admitted, Answer, Denied, Reason, mapped, quoted
+from gpushare.admission.review import Admitted, Answer, Denied, Reason, listed, mapped, quoted
+from gpushare.api.conditions import ConditionType
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
@@ -37,6 +38,27 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     problems += _selector_problems("spec.nodeSelector", share.spec.node_selector)
     problems += _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces)
     return _refused(problems) if problems else Admitted(warnings=tuple(_warnings(share)))
+
+
+def delete_share(share: dict[str, Any]) -> Admitted:
+    """Never refuses. Warns where its GPUs cannot be released now."""
+    found = unguarded(share)
+    if found is None:
+        return Admitted()
+    message = found.get("message") or ""
+    return Admitted(warnings=(f"GPUs of silent nodes are released only once their agents are back: {message}",))
+
+
+def unguarded(share: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The condition that says that agents of a GpuShare are silent; None where they report."""
+    return next(
+        (
+            item
+            for item in listed(mapped(share, "status"), "conditions")
+            if item.get("type") == ConditionType.DEPARTURES_GUARDED and item.get("status") != "True"
+        ),
+        None,
+    )
 
 
 def _refused(problems: Iterable[str]) -> Denied:

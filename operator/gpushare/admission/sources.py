@@ -8,8 +8,19 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from gpushare.admission.claims import claim_spec
+from gpushare.admission.shares import unguarded
+from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.client import CLAIM_TEMPLATES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Kube, Object, Resource
+from gpushare.kube.client import (
+    CLAIM_TEMPLATES,
+    GPU_NODES,
+    GPU_SHARES,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    Kube,
+    Object,
+    Resource,
+)
 from gpushare.kube.namespaces import kept_namespace
 from gpushare.kube.reflector import Reflector
 
@@ -23,6 +34,10 @@ class Sources(Protocol):
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """The specs of a pod's claims or their templates, by name in its spec.resourceClaims; missing ones left out."""
+        ...
+
+    async def silence(self, node: str) -> str:
+        """Why the agent of a node guards no departures; empty where nothing says so."""
         ...
 
     async def namespace_labels(self, name: str) -> dict[str, str]:
@@ -57,6 +72,14 @@ class ClusterSources:
     async def namespace_labels(self, name: str) -> dict[str, str]:
         namespace = await self._find(NAMESPACES, self._namespaces, name)
         return dict((namespace or {"metadata": {}})["metadata"].get("labels") or {})
+
+    async def silence(self, node: str) -> str:
+        """Costs a request only while some share says that an agent of its is silent."""
+        if not node or not any(map(unguarded, self._shares.objects.values())):
+            return ""
+        found = await self._kube.find(GPU_NODES, node)
+        conditions = ((found or {}).get("status") or {}).get("conditions") or []
+        return GpuNode.model_validate({"metadata": {"name": node}, "status": {"conditions": conditions}}).silence
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """A request for each claim: few pods have claims, and watching would cost for all claims of the cluster."""

@@ -24,6 +24,7 @@ from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.state import AgentState
+from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.termination.after_fault import FaultedClientReaper
 from gpushare.agent.termination.departure_guard import DepartureGuard
@@ -82,6 +83,9 @@ class Agent:
         self._tick = Tick(state, gate, self._lifecycle, self._delivery, meters)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
         self._status = StatusReporter(state, self._delivery, writer, self._lifecycle)
+        self._heartbeat = Heartbeat(
+            kube, settings.namespace, node, settings.pod, clock, state.raw_gpu_node, state.not_working
+        )
         self._incidents = IncidentReporter(state, recorder.record, proc, meters.count_refused)
         self._xids = XidWatch(nvml, self._incidents.xid)
         self._departures = DepartureGuard(nvml, state.pods_by_uid, state.taken, terminator, recorder.record, proc=proc)
@@ -110,6 +114,7 @@ class Agent:
             Loop("tick", self._tick.run, every.tick, state.tick_due, timed=True),
             Loop("report", self._status.report, every.report, state.report_due, timed=True),
             Loop("follow_attaches", self._incidents.follow_attaches, every.attaches),
+            Loop("heartbeat", self._heartbeat.renew, every.report),
             Loop("report_incidents", self._incidents.report, every.report),
             Loop("hand_over", self._incidents.hand_over, every.report),
         )

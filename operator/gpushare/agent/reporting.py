@@ -20,7 +20,7 @@ from gpushare.agent.kubelet.holdings import ShareGpu, Slots, united
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.state import AgentState
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build, urgent
+from gpushare.agent.status.status import GpuFacts, NodeFacts, build, own_part, urgent
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode, GpuNodeStatus
 from gpushare.api.timestamps import format_timestamp
@@ -87,10 +87,10 @@ class GpuNodeWriter:
 
     async def write(self, status: GpuNodeStatus, cached: GpuNode) -> None:
         """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried later."""
-        now = self._clock()
-        if status == cached.status or self._just_written(cached.metadata.uid, status, now):
+        now, current = self._clock(), own_part(cached.status, status)
+        if status == current or self._just_written(cached.metadata.uid, status, now):
             return
-        if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, cached.status)) > 0:
+        if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, current)) > 0:
             return
         self._throttle.wrote(now)
         body = {**_identity(self._node), "metadata": {"name": self._node}, "status": status.wire()}

@@ -45,6 +45,8 @@ class AgentSettings:
     node: str
     pod: str
     """Name of the agent's own pod, for events."""
+    namespace: str = "gpushare-system"
+    """Where gpushare runs: the agent's Lease is there."""
     root: Path = Path(names.RUN_DIR)
     """Directory of the GPUs' directories."""
     kubelet_dir: Path = Path("/var/lib/kubelet")

@@ -49,6 +49,8 @@ APART = 0.75
 """Of the interval of observation: a reading that was taken early judges nobody."""
 ALIVE_SECONDS = 60.0
 """A tick that is overdue for so long does not come any more."""
+LATE_SECONDS = 10.0
+"""While a tick is overdue for so long, no heartbeat says that the agent works."""
 
 
 class AgentState:
@@ -244,8 +246,12 @@ class AgentState:
         """Who uses each shared GPU, by the latest reading; without GPUs of which nothing is known now."""
         return self.usage.readings
 
+    def raw_gpu_node(self) -> Object | None:
+        """As the API has it, with its uid."""
+        return next(iter(self.nodes.objects.values()), None)
+
     def gpu_node(self) -> GpuNode | None:
-        found = next(iter(self.nodes.objects.values()), None)
+        found = self.raw_gpu_node()
         return None if found is None else GpuNode.model_validate(found)
 
     def published_findings(self) -> list[Finding]:
@@ -354,6 +360,11 @@ class AgentState:
         claimed = self.claims.containers(self.pods.objects.values())
         places = {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
         return places, {container: use.grant for container, use in claimed.items()}
+
+    def not_working(self) -> str | None:
+        """Why departures may go unseen or the status be old; None: the agent does its work."""
+        age = self.clock() - self.ticked_at
+        return self.unready() or (f"the last tick was {age:.0f} s ago" if age > LATE_SECONDS else None)
 
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None

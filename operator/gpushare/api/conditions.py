@@ -9,6 +9,11 @@ class ConditionType(StrEnum):
     DAEMONS_READY = "DaemonsReady"
     LIMITS_ENFORCED = "LimitsEnforced"
     DAEMONS_CURRENT = "DaemonsCurrent"
+    DEPARTURES_GUARDED = "DeparturesGuarded"
+
+
+AGENT_REPORTING = "AgentReporting"
+"""Condition of a GpuNode, written by the operator: True while the agent's heartbeat is renewed, Unknown otherwise."""
 
 
 class ShareReason(StrEnum):
@@ -31,12 +36,15 @@ class ShareReason(StrEnum):
     WAITING_FOR_CLIENTS = "WaitingForClients"
     ROLLING_OUT = "RollingOut"
     ROLLOUT_STOPPED = "RolloutStopped"
+    DEPARTURES_GUARDED = "DeparturesGuarded"
+    AGENT_SILENT = "AgentSilent"
 
 
 class GpuReason(StrEnum):
     """Why a share cannot take a GPU. Checked in this order; the first that applies is reported."""
 
     NODE_NOT_READY = "NodeNotReady"
+    AGENT_SILENT = "AgentSilent"
     PRODUCT_MISMATCH = "ProductMismatch"
     HELD_BY_NVIDIA_PLUGIN = "HeldByNvidiaPlugin"
     HELD_BY_NVIDIA_DRA = "HeldByNvidiaDra"
@@ -105,6 +113,8 @@ class EventReason(StrEnum):
     ATTACH_REFUSED = "AttachRefused"
     SERVER_HUNG = "ServerHung"
     CLAIM_PENDING = "ClaimPending"
+    AGENT_SILENT = "AgentSilent"
+    AGENT_REPORTING = "AgentReporting"
 
 
 FINDING_REASONS = (

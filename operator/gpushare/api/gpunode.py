@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpushare.api.base import ApiModel
+from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.api.meta import Condition, ObjectMeta
 
 Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]+$")]
@@ -204,8 +205,23 @@ class GpuNode(ApiModel):
     kind: Literal["GpuNode"] = "GpuNode"
     metadata: ObjectMeta
     spec: GpuNodeSpec = Field(default_factory=GpuNodeSpec, description="Written by the operator alone.")
-    status: GpuNodeStatus = Field(default_factory=GpuNodeStatus, description="Written by the node's agent alone.")
+    status: GpuNodeStatus = Field(
+        default_factory=GpuNodeStatus,
+        description="Written by the node's agent; its condition AgentReporting by the operator, which sets the others "
+        "to Unknown while the agent is silent.",
+    )
 
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def agent_reporting(self) -> Condition | None:
+        """None: the operator does not know yet whether the agent reports."""
+        return next((item for item in self.status.conditions if item.type == AGENT_REPORTING), None)
+
+    @property
+    def silence(self) -> str:
+        """Why the agent's report may be old, by the condition AgentReporting; empty where nothing says that it is."""
+        found = self.agent_reporting
+        return "" if found is None or found.status == "True" else found.message or "the agent is silent"

@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pod", default=os.environ.get("POD_NAME", "gpushare-agent"), help="name of this pod (env POD_NAME)"
     )
     parser.add_argument(
+        "--namespace",
+        default=os.environ.get("GPUSHARE_NAMESPACE", "gpushare-system"),
+        help="namespace of gpushare (env GPUSHARE_NAMESPACE); default: gpushare-system",
+    )
+    parser.add_argument(
         "--root",
         type=Path,
         default=Path(names.RUN_DIR),
@@ -77,6 +82,7 @@ async def _main(args: argparse.Namespace) -> None:
     settings = AgentSettings(
         node=args.node,
         pod=args.pod,
+        namespace=args.namespace,
         root=args.root,
         kubelet_dir=args.kubelet_dir,
         cdi_dir=args.cdi_dir,

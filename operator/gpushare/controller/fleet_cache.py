@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpushare.api import names
+from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
@@ -192,13 +193,23 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
     pruned = {
         "metadata": {"name": metadata["name"], "generation": metadata.get("generation", 0)},
         "spec": obj.get("spec") or {},
-        "status": {key: status[key] for key in GPU_NODE_STATUS if key in status},
+        "status": {
+            **{key: status[key] for key in GPU_NODE_STATUS if key in status},
+            "conditions": [_known_condition(item) for item in status.get("conditions") or []],
+        },
     }
     try:
         return GpuNode.model_validate(pruned)
     except ValidationError as error:
         LOG.error("GpuNode %s cannot be read: %s", metadata["name"], error)
         return None
+
+
+def _known_condition(condition: Object) -> Object:
+    """The operator's own whole; of the agent's, whether they say anything: their texts change often."""
+    if condition["type"] == AGENT_REPORTING:
+        return condition
+    return {"type": condition["type"], "status": condition["status"], "reason": "", "lastTransitionTime": ""}
 
 
 def known_node(node: Object) -> KnownNode:

@@ -7,7 +7,7 @@ GpuShare's name, so there are as many series as shares, times the reasons that h
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -20,6 +20,11 @@ from gpushare.metrics.families import Family, Sample
 SHARE = ("share",)
 
 LEADER = Family("gpushare_operator_leader", "1 in the replica that leads, which holds the Lease; else 0.")
+AGENT = Family(
+    "gpushare_agent_reporting",
+    "1 while the agent of the node renews its heartbeat, 0 once it has not for 40 s: departures there are unguarded.",
+    ("node",),
+)
 CONDITION = Family(
     "gpushare_share_condition", "1 if the condition of the GpuShare is True, else 0.", ("share", "condition")
 )
@@ -40,7 +45,7 @@ CLAIMS = Family("gpushare_share_claims_allocated", "ResourceClaims that have a p
 PENDING = Family("gpushare_share_claims_pending", "ResourceClaims of the share that have no part of a GPU yet.", SHARE)
 
 FAMILIES = (
-    LEADER, CONDITION, REASON, MATCHING, ASSIGNED, READY, DRAINING, UNAVAILABLE, SLOTS, USED, CLAIMS, PENDING,
+    LEADER, AGENT, CONDITION, REASON, MATCHING, ASSIGNED, READY, DRAINING, UNAVAILABLE, SLOTS, USED, CLAIMS, PENDING,
 )  # fmt: skip
 
 ROUND_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
@@ -48,12 +53,17 @@ ROUND_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
+    """`agents`: by node, whether its agent reports."""
+
     leads: bool
     reports: Mapping[str, ShareReport]
+    agents: Mapping[str, bool] = field(default_factory=dict)
 
 
 def samples(taken: FleetSnapshot) -> Iterator[Sample]:
     yield LEADER.of(taken.leads)
+    for node, reports in taken.agents.items():
+        yield AGENT.of(reports, node)
     for share, report in taken.reports.items():
         for verdict in report.verdicts:
             yield CONDITION.of(verdict.status == "True", share, verdict.type.value)

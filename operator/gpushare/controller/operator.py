@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gpushare.controller import resync
+from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
@@ -23,7 +24,7 @@ LEASE = "gpushare-operator"
 
 class Operator:
     def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
-        self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports))
+        self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports, self._agents()))
         self.reconciler = Reconciler(kube, settings, meters)
         self.leads = False
         """Whether the Lease is ours; a process that loses it ends."""
@@ -48,6 +49,11 @@ class Operator:
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
+    def _agents(self) -> dict[str, bool]:
+        """By node, whether its agent reports; nodes of which that is not known yet are left out."""
+        nodes = self.reconciler.cache.gpu_nodes.objects.values()
+        return {node.name: not node.silence for node in nodes if node.agent_reporting is not None}
+
     async def _work(self) -> None:
         """Runs until cancelled; an error in any part ends all."""
         self.leads = True
@@ -65,6 +71,9 @@ class Operator:
                 await watch.synced.wait()
             LOG.info("the fleet is known; planning starts")
             start(self.reconciler.run(), "reconcile")
+            settings = self._settings
+            monitor = HeartbeatMonitor(self.kube, settings.namespace, settings.pod_name, cache.gpu_nodes)
+            start(monitor.run(), "heartbeats")
             start(resync.keep_resyncing(self.kube, cache), "resync")
             if self._settings.certificates == "SelfSigned":
                 from gpushare.controller.webhook_certificates import keep

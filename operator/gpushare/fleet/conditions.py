@@ -38,12 +38,13 @@ SEVERITY = (
 
 
 def verdicts(summary: ShareSummary) -> tuple[RefusalVerdict, ...]:
-    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, in this order.
+    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, DeparturesGuarded, in this order.
 
-    Ready does not depend on the last: an outdated daemon serves as well as before.
+    Ready does not depend on DaemonsCurrent: an outdated daemon serves as well as before. It does not repeat
+    DeparturesGuarded, since where an agent is silent DaemonsReady is not known either.
     """
     parts = (gpus_assigned(summary), daemons_ready(summary), limits_enforced(summary))
-    return (ready(summary, parts), *parts, daemons_current(summary))
+    return (ready(summary, parts), *parts, daemons_current(summary), departures_guarded(summary))
 
 
 def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
@@ -72,7 +73,11 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(
             ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, "no GPU is assigned, so no daemon runs"
         )
-    unready = [record for record in kept if record.daemon is None or not record.daemon.ready]
+    silent = _silent(kept)
+    unready = [record for record in kept if not record.verified and not record.node.silence]
+    if silent and not unready:
+        message = f"{len(silent)} of {_count(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
+        return _unknown(ConditionType.DAEMONS_READY, message)
     if not unready:
         message = f"{_count(len(kept), 'MPS daemon')} verified: server ACTIVE, limits in force"
         full = [record for record in kept if record.daemon and record.daemon.reason == DaemonReason.CLIENT_TABLE_FULL]
@@ -89,16 +94,29 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     desired = summary.share.process_limits
-    pending = [record for record in summary.kept if record.daemon is None or record.daemon.current_limits != desired]
+    silent = _silent(summary.kept)
+    pending = [record for record in summary.kept if not record.node.silence and record.current_limits != desired]
     if not pending and (found := exceeded(summary)):
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
+    if not pending and silent:
+        return _unknown(ConditionType.LIMITS_ENFORCED, _silence(silent))
     if not pending:
         message = f"{_limits(desired)} on {_on_nodes(summary.kept)}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
     first = pending[0]
-    now = _limits(first.daemon.current_limits) if first.daemon and first.daemon.current_limits else "nothing"
+    now = _limits(first.current_limits) if first.current_limits else "nothing"
     message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(summary.kept)} wait"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
+
+
+def departures_guarded(summary: ShareSummary) -> RefusalVerdict:
+    """Whether an agent ends the clients of deleted pods in order, on each node where the share holds a GPU."""
+    silent = _silent(summary.held)
+    if silent:
+        message = f"pods that are deleted on {_nodes(_node_names(silent))} end unguarded; {_silence(silent)}"
+        return _verdict(ConditionType.DEPARTURES_GUARDED, False, ShareReason.AGENT_SILENT, message)
+    message = f"agents report on {_on_nodes(summary.held)}" if summary.held else "no GPU is held"
+    return _verdict(ConditionType.DEPARTURES_GUARDED, True, ShareReason.DEPARTURES_GUARDED, message)
 
 
 def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVerdict:
@@ -107,7 +125,7 @@ def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVe
     for part in parts:
         # A client above its grant concerns the share's owner; the share itself works as specified.
         if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED:
-            return RefusalVerdict(ConditionType.READY, "False", part.reason, part.message)
+            return RefusalVerdict(ConditionType.READY, part.status, part.reason, part.message)
     assigned = parts[0]
     return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
 
@@ -133,6 +151,8 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
     unready = sorted({record.node.name for record in summary.held if not record.node.ready})
     if unready:
         message += f"; {_nodes(unready)} not Ready: delete the Node object if it is gone for good"
+    elif silent := _silent(summary.held):
+        message += f"; {_silence(silent)}"
     return _verdict(ConditionType.READY, False, ShareReason.RELEASING, message)
 
 
@@ -181,6 +201,20 @@ def _severity(record: GpuRecord) -> int:
         return 0  # a newer agent's reason that we do not know comes first rather than last
 
 
+def _silent(records: list[GpuRecord]) -> list[GpuRecord]:
+    return [record for record in records if record.node.silence]
+
+
+def _silence(silent: list[GpuRecord]) -> str:
+    """Of the first of these nodes, by name."""
+    node = min((record.node for record in silent), key=lambda node: node.name)
+    return f"node {node.name}: {node.silence}"
+
+
+def _node_names(records: list[GpuRecord]) -> list[str]:
+    return sorted({record.node.name for record in records})
+
+
 def _limits(value: Limits) -> str:
     below = ", priority BelowNormal" if value.priority else ""
     return f"{value.threads}% of the SMs and {value.memory_mib}Mi per process{below}"
@@ -188,6 +222,10 @@ def _limits(value: Limits) -> str:
 
 def _verdict(kind: ConditionType, holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:
     return RefusalVerdict(kind, "True" if holds else "False", reason, message[:MESSAGE_LENGTH])
+
+
+def _unknown(kind: ConditionType, message: str) -> RefusalVerdict:
+    return RefusalVerdict(kind, "Unknown", ShareReason.AGENT_SILENT, message[:MESSAGE_LENGTH])
 
 
 def _count(number: int, noun: str) -> str:
@@ -199,7 +237,7 @@ def _are(records: list[GpuRecord]) -> str:
 
 
 def _on_nodes(records: list[GpuRecord]) -> str:
-    return f"{_count(len(records), 'GPU')} of {_nodes(sorted({record.node.name for record in records}))}"
+    return f"{_count(len(records), 'GPU')} of {_nodes(_node_names(records))}"
 
 
 def _nodes(names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ the node reports neither. The report outranks the assignment, since it says what
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu
+from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, Limits
 from gpushare.fleet.model import NodeView
 
 
@@ -38,6 +38,16 @@ class GpuRecord:
     @property
     def draining(self) -> bool:
         return self.assignment is not None and self.assignment.draining and self.assignment.share == self.holder
+
+    @property
+    def verified(self) -> bool:
+        """By news that its node's agent still vouches for."""
+        return self.daemon is not None and self.daemon.ready and not self.node.silence
+
+    @property
+    def current_limits(self) -> Limits | None:
+        """By the latest report, however old; None where nothing is in force."""
+        return self.daemon.current_limits if self.daemon is not None else None
 
     def __str__(self) -> str:
         return f"GPU {self.uuid} of node {self.node.name}"

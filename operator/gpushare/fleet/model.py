@@ -25,11 +25,22 @@ class NodeView:
     ready: bool
     allocatable: frozenset[str]
     gpu_node: GpuNode | None
+    silence: str = field(init=False)
+    """Why what the agent reported may be old; empty while its heartbeat is renewed, and where nothing is known. Of the
+    GpuNode, found once: a plan asks for it several times for each GPU."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "silence", self.gpu_node.silence if self.gpu_node is not None else "")
 
     @property
     def has_report(self) -> bool:
         """False: the agent has not reported any GPU (yet), so nothing that runs there may be changed."""
         return self.gpu_node is not None and bool(self.gpu_node.status.gpus)
+
+    @property
+    def within_reach(self) -> bool:
+        """False: nothing that runs there may be changed."""
+        return self.ready and self.has_report and not self.silence
 
     @property
     def observed(self) -> bool:

@@ -60,6 +60,12 @@ def node_not_ready(candidate: Candidate) -> str | None:
     return f"node {candidate.node.name} is not Ready"
 
 
+def agent_silent(candidate: Candidate) -> str | None:
+    if not candidate.node.silence:
+        return None
+    return f"node {candidate.node.name}: {candidate.node.silence}"
+
+
 def product_mismatch(candidate: Candidate) -> str | None:
     products = candidate.share.spec.gpus.products
     if not products or candidate.gpu.product in products:
@@ -204,6 +210,7 @@ def per_node_reached(candidate: Candidate) -> str | None:
 
 CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.NODE_NOT_READY, node_not_ready),
+    (GpuReason.AGENT_SILENT, agent_silent),
     (GpuReason.PRODUCT_MISMATCH, product_mismatch),
     (GpuReason.HELD_BY_NVIDIA_PLUGIN, held_by_nvidia_plugin),
     (GpuReason.HELD_BY_NVIDIA_DRA, held_by_nvidia_dra),

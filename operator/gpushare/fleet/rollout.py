@@ -42,7 +42,7 @@ class Step(Enum):
     WAITING = auto()  # outdated: busy, or not its turn
     PAUSED = auto()  # outdated: free slots are being withdrawn
     GOING = auto()  # outdated, and being deleted
-    OUT_OF_REACH = auto()  # its node is not Ready, or has no report
+    OUT_OF_REACH = auto()  # its node is not Ready, has no report, or its agent is silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +149,14 @@ def _entry(
 def _outdated_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...]) -> tuple[Step, str]:
     if pod is not None and pod.deleting:
         return Step.GOING, ""
-    if not node.ready or not node.has_report:
+    if not node.within_reach:
         return Step.OUT_OF_REACH, ""
     paused = any(record.assignment is not None and record.assignment.paused for record in kept)
     return (Step.PAUSED if paused else Step.WAITING), ""
 
 
 def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...], now: datetime) -> tuple[Step, str]:
-    if not node.ready or not node.has_report:
+    if not node.within_reach:
         return Step.OUT_OF_REACH, ""
     if pod is None:
         return Step.COMING, "it has no MPS pod yet"

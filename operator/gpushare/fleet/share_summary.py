@@ -120,7 +120,7 @@ def _refuse(summary: ShareSummary, candidate: Candidate) -> None:
 def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
     """The status without its conditions. `claims`: of a share that is delivered by them."""
     share, clients = summary.share, summary.share.spec.clients
-    ready = [record for record in summary.kept if record.daemon is not None and record.daemon.ready]
+    ready = [record for record in summary.kept if record.verified]
     assigned = [*summary.kept, *summary.draining]
     memory = clients.memory
     return GpuShareStatus(

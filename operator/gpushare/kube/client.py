@@ -46,6 +46,10 @@ class KubeError(Exception):
         return self.status == HTTPStatus.NOT_FOUND
 
     @property
+    def conflict(self) -> bool:
+        return self.status == HTTPStatus.CONFLICT
+
+    @property
     def gone(self) -> bool:
         return self.status == HTTPStatus.GONE
 

@@ -22,6 +22,7 @@ from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LEASE_API_VERSION = f"{LEASES.group}/{LEASES.version}"
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Outcome = Literal["held", "taken", "failed"]
@@ -205,7 +206,7 @@ class Elector:
 
     def _new_lease(self) -> Object:
         return {
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": LEASE_API_VERSION,
             "kind": "Lease",
             "metadata": {"name": self._name},
             "spec": self._next_record().spec,

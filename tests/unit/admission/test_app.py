@@ -26,8 +26,8 @@ SECRET = "hunter2"
 
 
 class FakeSources:
-    def __init__(self, error: Exception | None = None, hangs: bool = False) -> None:
-        self.error, self.hangs = error, hangs
+    def __init__(self, error: Exception | None = None, hangs: bool = False, silence: str = "") -> None:
+        self.error, self.hangs, self.said = error, hangs, silence
 
     async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
         if self.hangs:
@@ -38,6 +38,9 @@ class FakeSources:
 
     def share_names(self) -> list[str]:
         return [SHARE.name]
+
+    async def silence(self, node: str) -> str:
+        return self.said
 
     async def namespace_labels(self, name: str) -> dict[str, str]:
         return {}
@@ -137,7 +140,7 @@ async def test_an_update_of_a_pod_is_allowed_with_a_warning(webhook: Webhook) ->
     }
 
 
-@pytest.mark.parametrize("path", ["/mutate-pods", "/validate-pods", "/validate-gpushares"])
+@pytest.mark.parametrize("path", ["/mutate-pods", "/validate-pods", "/validate-gpushares", "/validate-departures"])
 async def test_a_deletion_is_never_held_up(webhook: Webhook, path: str) -> None:
     assert await webhook.post(path, review({}, "DELETE", object=None)) == {"uid": "u-1", "allowed": True}
 
@@ -235,3 +238,26 @@ async def test_a_tenants_values_are_never_logged(webhook: Webhook, caplog: pytes
     response = await webhook.post("/mutate-pods", review({"spec": {"containers": [container]}}))
     assert not response["allowed"]
     assert SECRET not in caplog.text
+
+
+CLIENT = {**POD, "metadata": {"name": "client"}}
+UNGUARDED = {"type": "DeparturesGuarded", "status": "False", "message": "node n1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "silence", "begins"),
+    [
+        ("Pod", CLIENT, "no heartbeat", ["no gpushare agent reports"]),
+        ("Pod", CLIENT, "", []),
+        ("GpuShare", {"status": {"conditions": [UNGUARDED]}}, "", ["GPUs of silent nodes"]),
+        ("GpuShare", {}, "", []),
+    ],
+)
+async def test_a_deletion_where_no_agent_reports_is_answered_with_a_warning_and_never_refused(
+    webhook: Webhook, kind: str, old: dict[str, Any], silence: str, begins: list[str]
+) -> None:
+    gone = review({}, "DELETE", kind, object=None, oldObject=old)
+    response = await webhook.post("/validate-departures", gone, FakeSources(silence=silence))
+    assert response["allowed"]
+    warnings = response.get("warnings", [])
+    assert [text.startswith(begin) for text, begin in zip(warnings, begins, strict=True)] == [True] * len(begins)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.pods import admit_pod, check_pod, pre_stop_seconds, update_pod
+from gpushare.admission.pods import admit_pod, check_pod, delete_pod, pre_stop_seconds, update_pod
 from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
 
@@ -517,3 +517,29 @@ def test_whatever_the_pod_the_second_pass_adds_nothing_and_others_are_untouched(
         for old, new in zip(body["spec"].get(kind) or [], patched["spec"].get(kind) or [], strict=True):
             slots = [name for name in ((old.get("resources") or {}).get("limits") or {}) if name.startswith("gpushare")]
             assert slots or new == old
+
+
+OUR_CLAIM = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}}
+ANOTHERS_CLAIM = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+CLAIMING = pod(container(None), nodeName="n1", resourceClaims=[{"name": "part"}])
+
+
+@pytest.mark.parametrize(
+    ("deleted", "claims", "silence", "warned"),
+    [
+        pytest.param(pod(nodeName="n1"), {}, "silent", True, id="slot"),
+        pytest.param(CLAIMING, {"part": OUR_CLAIM}, "silent", True, id="claim"),
+        pytest.param(CLAIMING, {"part": ANOTHERS_CLAIM}, "silent", False, id="another driver's claim"),
+        pytest.param(pod(nodeName="n1"), {}, "", False, id="an agent that reports"),
+        pytest.param(pod(container(None), nodeName="n1"), {}, "silent", False, id="no part of a GPU"),
+        pytest.param({**pod(nodeName="n1"), "status": {"phase": "Failed"}}, {}, "silent", False, id="ended"),
+    ],
+)
+def test_who_deletes_a_client_where_no_agent_reports_is_warned(
+    deleted: dict[str, Any], claims: dict[str, Any], silence: str, warned: bool
+) -> None:
+    answer = delete_pod(deleted, claims, silence)
+    assert answer.changes == ()
+    assert [("no gpushare agent reports on node n1" in text, len(text) <= 256) for text in answer.warnings] == (
+        [(True, True)] if warned else []
+    )

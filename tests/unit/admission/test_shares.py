@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.admission.review import Admitted, Denied, Reason
-from gpushare.admission.shares import validate_share
+from gpushare.admission.shares import delete_share, validate_share
 
 
 def spec(**spec: Any) -> dict[str, Any]:
@@ -127,3 +127,12 @@ def test_an_old_share_that_is_unsound_by_now_can_still_lose_its_finalizer() -> N
     assert validate_share(released, unsound) == Admitted()
     released["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
     assert validate_share(released, {"metadata": {}, "spec": {}}) == Admitted()
+
+
+@pytest.mark.parametrize(("status", "warned"), [("False", True), ("Unknown", True), ("True", False), (None, False)])
+def test_who_deletes_a_share_whose_agents_are_silent_is_warned(status: str | None, warned: bool) -> None:
+    conditions = [{"type": "Ready", "status": "False"}]
+    if status:
+        conditions.append({"type": "DeparturesGuarded", "status": status, "message": "node n1: no heartbeat"})
+    answer = delete_share({**spec(), "status": {"conditions": conditions}})
+    assert [text.endswith("are back: node n1: no heartbeat") for text in answer.warnings] == ([True] if warned else [])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpushare.admission.sources import ClusterSources
-from gpushare.kube.client import CLAIM_TEMPLATES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Object
+from gpushare.kube.client import CLAIM_TEMPLATES, GPU_NODES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Object
 from tests.unit.fake_kube import FakeKube
 
 
@@ -78,3 +78,25 @@ async def test_a_pods_claims_are_read_from_claims_and_templates(kube: FakeKube, 
         {"name": "four"},
     ]
     assert await sources.claims("shop", entries) == {"one": spec, "two": spec}
+
+
+def unguarded(status: str) -> Object:
+    condition = {"type": "DeparturesGuarded", "status": status}
+    return {**share("old", 8), "status": {"conditions": [condition]}}
+
+
+async def test_whether_an_agent_is_silent_is_asked_only_while_some_share_says_so(
+    kube: FakeKube, sources: ClusterSources
+) -> None:
+    silent = {"type": "AgentReporting", "status": "Unknown", "reason": "AgentSilent", "message": "no heartbeat",
+              "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    kube.put(GPU_NODES, {"metadata": {"name": "n1"}, "status": {"conditions": [silent]}})
+    kube.put(GPU_NODES, {"metadata": {"name": "n2"}})
+    assert await sources.silence("n1") == ""
+    assert asked(kube) == []
+    kube.put(GPU_SHARES, unguarded("False"))
+    await kube.followed()
+    assert [await sources.silence(node) for node in ("n1", "n2", "none", "")] == ["no heartbeat", "", "", ""]
+    kube.put(GPU_SHARES, unguarded("True"))
+    await kube.followed()
+    assert await sources.silence("n1") == ""

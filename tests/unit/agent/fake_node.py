@@ -25,6 +25,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
 from gpushare.kube.events import Event
+from gpushare.kube.lease import LEASES
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
@@ -51,6 +52,7 @@ class FakeKube:
             GPU_SHARES: {"a": SHARE},
             GPU_NODES: {},
             PODS: {},
+            LEASES: {},
         }
         self.status_writes = 0
         self._version = 1
@@ -85,6 +87,13 @@ class FakeKube:
             self.status_writes += 1
             return self.put(resource, {**await self.get(resource, name), "status": body["status"]})
         return self.put(resource, {"spec": {}, **body, "metadata": {**body["metadata"], "uid": f"u{self._version}"}})
+
+    async def patch(self, resource: Resource, name: str, body: Object, *, manager: str, **_: Any) -> Object:
+        known = await self.get(resource, name)
+        return self.put(resource, {**known, **body})
+
+    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
+        return self.put(resource, body)
 
     def put(self, resource: Resource, obj: Object) -> Object:
         self._version += 1

@@ -10,6 +10,7 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
+from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
@@ -309,3 +310,14 @@ async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: Fa
     loops = node.agent.loops()
     assert sorted(loop.name for loop in loops if loop.timed) == sorted(named)
     assert len({loop.name for loop in loops}) == len(loops)
+
+
+async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the_ticks(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.kube.objects[LEASES])
+    assert node.state.not_working() is None
+    lease = node.kube.objects[LEASES]["n"]
+    assert lease["spec"]["holderIdentity"] == "agent"
+    node.state.ticked_at -= 11
+    assert node.state.not_working() == "the last tick was 11 s ago"
+    assert node.state.unhealthy() is None, "a late tick is no reason to restart it"

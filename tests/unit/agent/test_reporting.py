@@ -1,9 +1,15 @@
 """How often a status is written."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.reporting import EARNED_EVERY, SAVED, Throttle
+from gpushare.agent.reporting import CACHE_LAG_SECONDS, EARNED_EVERY, SAVED, GpuNodeWriter, Throttle
+from gpushare.api.gpunode import GpuNode, GpuNodeStatus
+from gpushare.api.meta import Condition
+from gpushare.kube.client import GPU_NODES
+from tests.unit.fake_kube import FakeKube
 
 INTERVAL = 10.0
 
@@ -35,3 +41,22 @@ def test_whatever_flaps_is_written_once_in_two_seconds_on_average(pauses: list[f
             throttle.wrote(now)
             written += 1
     assert written <= now / EARNED_EVERY + SAVED + 1e-6
+
+
+def said(kind: str, status: Any) -> Condition:
+    return Condition(type=kind, status=status, reason="x", last_transition_time="2026-01-01T00:00:00Z")
+
+
+async def test_what_the_operator_says_of_the_agent_costs_no_write_and_what_it_took_is_taken_back() -> None:
+    seconds, kube = 0.0, FakeKube()
+    kube.put(GPU_NODES, {"metadata": {"name": "n1"}})
+    writer = GpuNodeWriter(kube, "n1", lambda: seconds, INTERVAL)  # type: ignore[arg-type]
+    ours = GpuNodeStatus(agent_version="1", conditions=[said("NvmlReachable", "True")])
+    for conditions, writes in (
+        ([*ours.conditions, said("AgentReporting", "True")], 0),
+        ([said("NvmlReachable", "Unknown"), said("AgentReporting", "Unknown")], 1),
+    ):
+        seconds += INTERVAL + CACHE_LAG_SECONDS
+        read = ours.model_copy(update={"conditions": conditions})
+        await writer.write(ours, GpuNode.model_validate({"metadata": {"name": "n1"}, "status": read}))
+        assert len(kube.writes) == writes

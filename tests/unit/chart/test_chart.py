@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpushare.api.gpunode import GpuNodeStatus
 from localcluster.paths import REPOSITORY, cache_root
 
 CHART = REPOSITORY / "charts" / "gpushare"
@@ -256,11 +257,11 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
         for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 7
+    assert len(hooks) == 8
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
         assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"
-        if hook["name"] in ("pods.gpushare.dev", "claim-pods.gpushare.dev"):
+        if hook["name"] in ("pods.gpushare.dev", "claim-pods.gpushare.dev", "departures.gpushare.dev"):
             (selector,) = hook["namespaceSelector"]["matchExpressions"]
             assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", NAMESPACE])
 
@@ -272,7 +273,19 @@ def test_the_failure_policy_is_chosen_per_hook() -> None:
         "claim-pods.gpushare.dev": "Ignore",
         "claims.gpushare.dev": "Fail",
         "shares.gpushare.dev": "Ignore",
+        "departures.gpushare.dev": "Ignore",
     }
+
+
+@every_variant
+def test_an_outage_never_holds_up_a_deletion_and_neither_kubelets_nor_controllers_ask(variant: str) -> None:
+    for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        asked = [hook for hook in item["webhooks"] if any("DELETE" in rule["operations"] for rule in hook["rules"])]
+        assert {hook["name"] for hook in asked} <= {"departures.gpushare.dev"}
+        for hook in asked:
+            assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 2)
+            conditions = " ".join(condition["expression"] for condition in hook["matchConditions"])
+            assert "'system:nodes', 'system:serviceaccounts:kube-system'" in conditions
 
 
 @every_variant
@@ -313,7 +326,13 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 8)
+    assert len(policies) == (0 if variant == "least" else 10)
+
+
+def test_the_operator_is_held_off_every_field_of_a_gpunodes_status_but_its_conditions() -> None:
+    policy = json.dumps(named("default", "ValidatingAdmissionPolicy", "gpushare-operator-gpunode-status"))
+    fields = GpuNodeStatus.model_json_schema(by_alias=True)["properties"].keys() - {"conditions"}
+    assert [field for field in fields if f"'{field}'" not in policy] == []
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:

@@ -59,3 +59,15 @@ async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: Any, ope
     await operator.stop()
     operator.result()
     assert kube.live(LEASES, "gpushare-operator")["spec"].get("holderIdentity") is None
+
+
+def test_a_scrape_tells_which_agents_report_and_leaves_out_those_of_which_that_is_not_known(operator: Operator) -> None:
+    for number, (name, status) in enumerate({"n1": "True", "n2": "Unknown", "n3": ""}.items(), start=1):
+        reporting = {"type": "AgentReporting", "status": status, "reason": "x", "lastTransitionTime": "x"}
+        conditions = {"conditions": [reporting] if status else []}
+        metadata = {"name": name, "resourceVersion": str(number)}
+        operator.reconciler.cache.gpu_nodes.put({"metadata": metadata, "status": conditions})
+    operator.exported.refresh()
+    scraped = operator.exported.registry.get_sample_value
+    values = [scraped("gpushare_agent_reporting", {"node": name}) for name in ("n1", "n2", "n3")]
+    assert values == [1.0, 0.0, None]

@@ -114,3 +114,8 @@ async def test_a_fleet_that_cannot_be_read_is_an_error(
     await relist(kube, reconciler)
     await reconciler.once()
     assert registry.get_sample_value("gpushare_reconcile_errors_total") == 1
+
+
+def test_of_each_agent_it_is_told_whether_it_reports() -> None:
+    found = told(FleetSnapshot(True, {}, {"n1": True, "n2": False}))
+    assert (found["agent_reporting", "n1"], found["agent_reporting", "n2"]) == (1, 0)

@@ -7,6 +7,7 @@ import pytest
 
 from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Holder, Limits
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.meta import Condition
 from gpushare.api.names import FINALIZER
 from gpushare.fleet import FleetPlan, NodeView, RefusalVerdict, Snapshot, plan
 
@@ -104,6 +105,20 @@ class Make:
     def silent(node: NodeView) -> NodeView:
         """The node as it looks while it has no GpuNode."""
         return replace(node, gpu_node=None)
+
+    @staticmethod
+    def without_heartbeat(node: NodeView, status: str = "Unknown") -> NodeView:
+        """The node as it looks once its agent was found to be silent; `status`: of its condition AgentReporting."""
+        assert node.gpu_node is not None
+        condition = Condition(
+            type="AgentReporting",
+            status=status,  # type: ignore[arg-type]
+            reason="AgentSilent",
+            message="no heartbeat since 9:00",
+            last_transition_time="2026-01-01T00:00:00Z",
+        )
+        said = node.gpu_node.status.model_copy(update={"conditions": [condition]})
+        return replace(node, gpu_node=node.gpu_node.model_copy(update={"status": said}))
 
     @staticmethod
     def assigned(share: str, index: int = 0, node: str = "n1", draining: bool = False) -> Assignment:

@@ -15,7 +15,14 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
     decided = make.plan(make.share(), _running(make))
     counts, told = decided.reports["a"].counts, make.told(decided)
     assert all(verdict.status == "True" for verdict in told.values())
-    assert list(told) == ["Ready", "GpusAssigned", "DaemonsReady", "LimitsEnforced", "DaemonsCurrent"]
+    assert list(told) == [
+        "Ready",
+        "GpusAssigned",
+        "DaemonsReady",
+        "LimitsEnforced",
+        "DaemonsCurrent",
+        "DeparturesGuarded",
+    ]
     assert (counts.summary, counts.threads, counts.memory) == ("2/2", "25/50%", "16Gi/16Gi")
     assert (counts.slots.total, counts.slots.used, counts.nodes) == (16, 3, 1)
     assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)
@@ -149,3 +156,80 @@ def test_messages_stay_within_the_bounds_of_the_api(make: Any) -> None:
     many = [make.node(f"n{number}", gpus=1, ready=False) for number in range(2, 100)]
     decided = make.plan(make.share(), node, *many)
     assert all(len(verdict.message) <= 2048 for verdict in decided.reports["a"].verdicts)
+
+
+def _statuses(make: Any, *parts: Any) -> dict[str, tuple[str, str]]:
+    return {kind: (it.status, it.reason) for kind, it in make.told(make.plan(*parts)).items()}
+
+
+def test_of_a_silent_agents_gpus_nothing_is_true_and_departures_there_are_unguarded(make: Any) -> None:
+    node = make.without_heartbeat(_running(make))
+    decided = make.plan(make.share(), node)
+    assert _statuses(make, make.share(), node) == {
+        "Ready": ("Unknown", "AgentSilent"),
+        "GpusAssigned": ("True", "Assigned"),
+        "DaemonsReady": ("Unknown", "AgentSilent"),
+        "LimitsEnforced": ("Unknown", "AgentSilent"),
+        "DaemonsCurrent": ("True", "DaemonsCurrent"),
+        "DeparturesGuarded": ("False", "AgentSilent"),
+    }
+    counts, told = decided.reports["a"].counts, make.told(decided)
+    assert told["DeparturesGuarded"].message == (
+        "pods that are deleted on node n1 end unguarded; node n1: no heartbeat since 9:00"
+    )
+    assert told["Ready"].message == "2 of 2 MPS daemons unknown; node n1: no heartbeat since 9:00"
+    assert (counts.summary, counts.slots.total, counts.slots.used, counts.gpus.ready) == ("0/2", 0, 3, 0)
+
+
+def test_a_silent_agents_gpus_stay_with_their_share(make: Any) -> None:
+    node = make.without_heartbeat(_running(make))
+    assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a", 0), make.assigned("a", 1))
+
+
+def test_an_agent_that_is_said_to_report_changes_nothing(make: Any) -> None:
+    node = make.without_heartbeat(_running(make), status="True")
+    assert _statuses(make, make.share(), node) == _statuses(make, make.share(), _running(make))
+
+
+def test_what_is_known_to_be_wrong_comes_before_what_is_unknown(make: Any) -> None:
+    broken = make.node(
+        "n2",
+        gpus=1,
+        assignments=[make.assigned("a", 0, "n2")],
+        daemons=[make.daemon("a", 0, "n2", ready=False, reason="DaemonFailed", message="no")],
+    )
+    told = make.told(make.plan(make.share(), make.without_heartbeat(_running(make)), broken))
+    assert (told["Ready"].status, told["Ready"].reason) == ("False", "DaemonNotReady")
+    assert told["DaemonsReady"].message == "1 of 3 MPS daemons not ready; GPU GPU-n2-0 of node n2: DaemonFailed: no"
+    assert told["DeparturesGuarded"].reason == "AgentSilent"
+
+
+def test_a_daemon_that_was_not_ready_when_its_agent_fell_silent_is_unknown(make: Any) -> None:
+    node = make.without_heartbeat(_running(make, ready=False, reason="Starting"))
+    assert _statuses(make, make.share(), node)["DaemonsReady"] == ("Unknown", "AgentSilent")
+
+
+def test_new_limits_that_wait_for_a_silent_agent_are_unknown(make: Any) -> None:
+    share = make.share(clients={"threads": {"default": 25, "max": 60}})
+    node = make.without_heartbeat(_running(make))
+    assert _statuses(make, share, node)["LimitsEnforced"] == ("Unknown", "AgentSilent")
+
+
+def test_a_deleted_share_says_that_it_waits_for_a_silent_agent(make: Any) -> None:
+    node = make.without_heartbeat(make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a")]))
+    ready = make.told(make.plan(make.share(deleting=True), node))["Ready"]
+    assert (ready.status, ready.reason) == ("False", "Releasing")
+    assert ready.message.endswith("node n1: no heartbeat since 9:00")
+
+
+def test_of_many_silent_nodes_three_are_named_and_counted(make: Any) -> None:
+    nodes = [
+        make.without_heartbeat(make.node(f"n{i}", gpus=1, assignments=[make.assigned("a", 0, f"n{i}")]))
+        for i in range(5)
+    ]
+    message = make.told(make.plan(make.share(), *nodes))["DeparturesGuarded"].message
+    assert message.startswith("pods that are deleted on nodes n0, n1, n2 and 2 more end unguarded; node n0: ")
+
+
+def test_a_share_without_gpus_has_no_departures_to_guard(make: Any) -> None:
+    assert _statuses(make, make.share())["DeparturesGuarded"] == ("True", "DeparturesGuarded")

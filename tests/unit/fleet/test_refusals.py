@@ -130,3 +130,10 @@ def test_a_gpu_of_another_product_does_not_match(make: Any) -> None:
     assert decided.assignments["n1"] == (make.assigned("a", 1),)
     assert decided.reports["a"].counts.gpus.matching == 1
     assert decided.reports["a"].counts.unavailable == []
+
+
+def test_a_free_gpu_of_a_silent_agent_is_not_taken(make: Any) -> None:
+    decided = make.plan(make.share(), make.without_heartbeat(make.node(gpus=1)))
+    (group,) = decided.reports["a"].counts.unavailable
+    assert (group.reason, group.message) == ("AgentSilent", "node n1: no heartbeat since 9:00")
+    assert decided.assignments["n1"] == ()

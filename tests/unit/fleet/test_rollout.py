@@ -267,3 +267,14 @@ def test_whatever_the_fleet_nobody_is_replaced_who_may_have_clients(make: Any, d
     assert len(begun - going) <= 1
     shuffled = replace(fleet.snapshot(**spec), nodes=tuple(reversed(list(nodes.values()))))
     assert plan(shuffled) == decided
+
+
+def test_where_the_agent_is_silent_an_idle_outdated_pod_stays_since_who_uses_it_is_not_known(fleet: Fleet) -> None:
+    fleet.node(pod=pod(), **WITHDRAWN)
+    assert fleet.plan().replaced
+    ((node, outdated),) = fleet.parts
+    fleet.parts = [(fleet.make.without_heartbeat(node), outdated)]
+    decided = fleet.plan()
+    assert decided.replaced == ()
+    assert decided.assignments["n1"] == (assigned(waiting_since=STAMP),), "nor is it paused"
+    assert "its agent does not report" in fleet.condition()[2]

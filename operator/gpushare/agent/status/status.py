@@ -13,7 +13,7 @@ from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.node_pods import NVIDIA_PREFIXES
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.api.conditions import DaemonReason
+from gpushare.api.conditions import AGENT_REPORTING, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
@@ -104,6 +104,21 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         findings=before.findings if facts.findings is None else list(facts.findings),
         conditions=_conditions(facts, before),
     )
+
+
+def own_part(read: GpuNodeStatus, built: GpuNodeStatus) -> GpuNodeStatus:
+    """What the API holds, without what is the operator's: AgentReporting, and conditions that it set to Unknown.
+
+    Those that `built` has are the agent's to take back. One that an agent of other settings left behind is not: no
+    write of ours would end it.
+    """
+    ours = {item.type for item in built.conditions}
+    own = [
+        item
+        for item in read.conditions
+        if item.type in ours or (item.type != AGENT_REPORTING and item.reason != EventReason.AGENT_SILENT)
+    ]
+    return read.model_copy(update={"conditions": own})
 
 
 def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpushare.api import names
+from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
 from gpushare.cli.kubectl.report import Report, Section
 from gpushare.controller.resync import CLAIMS_SINCE
@@ -188,6 +189,9 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
         yield CheckResult(
             Level.FAIL, where, "no agent reports it: look for the agent's pod and the NVIDIA driver on the node"
         )
+        return
+    if gpu_node.silence:
+        yield CheckResult(Level.FAIL, where, f"{EventReason.AGENT_SILENT}: {gpu_node.silence}")
         return
     for condition in gpu_node.status.conditions:
         if condition.type.endswith("Reachable") and condition.status != "True":

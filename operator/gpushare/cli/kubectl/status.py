@@ -60,12 +60,14 @@ def _gpus(node: GpuNode) -> Iterator[Row]:
             f"{gpu.index} {gpu.uuid}",
             gpu.product + simulated,
             daemon.share if daemon else "",
-            _state(gpu, daemon),
+            _state(gpu, daemon, node),
             str(held.get((gpu.uuid, daemon.share), 0)) if daemon else "",
         )
 
 
-def _state(gpu: Gpu, daemon: DaemonStatus | None) -> str:
+def _state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
+    if node.silence:
+        return "Unknown"
     if gpu.lost:
         return "Lost"
     return daemon.reason if daemon else "Free"
@@ -82,6 +84,9 @@ def _problems(shares: Iterable[GpuShare], nodes: Iterable[GpuNode]) -> Iterator[
             yield f"ResourceClaim {waiting.claim}", EventReason.CLAIM_PENDING, waiting.message
     for node in nodes:
         where = f"node {node.name}"
+        if node.silence:
+            yield where, EventReason.AGENT_SILENT, node.silence
+            continue  # what else is known of it may be old
         for condition in node.status.conditions:
             if condition.type.endswith("Reachable") and condition.status != "True":
                 yield where, condition.reason, condition.message

@@ -8,9 +8,10 @@ import pytest
 from gpushare.agent.gpus.inventory import DriverVersions, GpuView
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, urgent
+from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Finding, GpuNodeStatus, Limits
+from gpushare.api.meta import Condition
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
@@ -209,3 +210,33 @@ def test_the_oldest_finding_is_the_conditions_message() -> None:
 
 def test_without_findings_all_clients_are_within_their_grants() -> None:
     assert within_grants(build(replace(FACTS, findings=[]), EMPTY)) == ("True", "WithinGrants", "")
+
+
+def test_the_operators_condition_is_no_part_of_the_agents_status() -> None:
+    """A status that differed by it alone would be written again and again."""
+    ours = build(FACTS, GpuNodeStatus())
+    said = Condition(type="AgentReporting", status="True", reason="x", last_transition_time="2026-01-01T00:00:00Z")
+    read = ours.model_copy(update={"conditions": [said, *ours.conditions]})
+    assert own_part(read, ours) == ours
+    assert build(FACTS, read) == ours
+
+
+def test_a_condition_that_an_agent_of_other_settings_left_is_no_difference_once_the_operator_has_taken_it() -> None:
+    """Server-side apply cannot remove what the operator owns, so it would be tried again and again."""
+    ours = build(FACTS, GpuNodeStatus())
+    left = Condition(
+        type="GpusExclusive", status="Unknown", reason="AgentSilent", last_transition_time="2026-01-01T00:00:00Z"
+    )
+    assert own_part(ours.model_copy(update={"conditions": [*ours.conditions, left]}), ours) == ours
+    owned = left.model_copy(update={"reason": "ExclusiveProcess"})
+    assert own_part(ours.model_copy(update={"conditions": [*ours.conditions, owned]}), ours) != ours, "it is removed"
+    silenced = [item.model_copy(update={"reason": "AgentSilent"}) for item in ours.conditions]
+    assert own_part(ours.model_copy(update={"conditions": silenced}), ours) != ours, "it is taken back"
+
+
+def test_conditions_that_the_operator_set_to_unknown_are_taken_back_with_the_time_of_now() -> None:
+    ours = build(FACTS, GpuNodeStatus())
+    unknown = [item.model_copy(update={"status": "Unknown"}) for item in ours.conditions]
+    later = build(replace(FACTS, now="2026-06-01T00:00:00Z"), ours.model_copy(update={"conditions": unknown}))
+    assert [item.status for item in later.conditions] == [item.status for item in ours.conditions]
+    assert {item.last_transition_time for item in later.conditions} == {"2026-06-01T00:00:00Z"}

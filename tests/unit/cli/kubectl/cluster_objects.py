@@ -11,6 +11,8 @@ from gpushare.cli.kubectl.report import Report, show
 
 GPU = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
 LIMITS = {"threads": 50, "memoryMib": 8192}
+SILENT = {"type": "AgentReporting", "status": "Unknown", "reason": "AgentSilent", "message": "no heartbeat since 9:00",
+          "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
 
 
 def share(name: str = "inference", created: str = "2026-01-01T00:00:00Z", **spec: Any) -> GpuShare:

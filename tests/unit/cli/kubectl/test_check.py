@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.cli.kubectl.check import Facts, check
-from tests.unit.cli.kubectl.cluster_objects import GPU, gpu_node, shown
+from tests.unit.cli.kubectl.cluster_objects import GPU, SILENT, gpu_node, shown
 
 
 def pod(part: str, ready: bool = True) -> dict[str, Any]:
@@ -56,6 +56,7 @@ def test_a_sound_cluster_passes_every_check() -> None:
         (replace(SOUND, enforced="baseline"), "FAIL", '"baseline"'),
         (replace(SOUND, nodes=(node("containerd://1.7.1"),)), "FAIL", "1.7.2 or newer"),
         (replace(SOUND, nodes=(node(conditions=[]),)), "FAIL", "is not Ready"),
+        (replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[SILENT])}), "FAIL", "AgentSilent: no heartbeat"),
         (replace(SOUND, nodes=(node(allocatable={"nvidia.com/gpu": "8"}),)), "warn", "deploy.device-plugin=false"),
         (
             replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=[GPU | {"uuid": "GPU-0", "migEnabled": True}])}),

@@ -2,7 +2,7 @@
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.status import status
-from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, shown
+from tests.unit.cli.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, share, shown
 
 
 def test_status_shows_shares_gpus_and_their_problems() -> None:
@@ -53,3 +53,12 @@ def test_a_message_of_a_node_is_shown_literally_and_never_as_markup() -> None:
         "desiredLimits": LIMITS,
     }
     assert "[red]odd[/red] [/]" in shown(status([], [gpu_node("GPU-0", daemons=[daemon])]))
+
+
+def test_of_a_silent_agents_gpus_the_state_is_unknown_and_the_silence_the_only_problem() -> None:
+    daemon = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "Starting", "desiredLimits": LIMITS}
+    text = shown(status([], [gpu_node("GPU-0", daemons=[daemon], conditions=[SILENT])]))
+    assert "Unknown" in text
+    assert "AgentSilent" in text
+    assert "no heartbeat since 9:00" in text
+    assert "Starting" not in text

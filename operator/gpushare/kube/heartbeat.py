@@ -1,0 +1,64 @@
+"""The heartbeat of an agent: a Lease per node, as the kubelet has one. Pure.
+
+In gpushare's own namespace, named after the node and owned by its GpuNode, so that it goes with it. The agent renews
+it, the operator reads when it changed; its times are the agent's own and are only shown, never compared with a clock.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpushare.api import names
+from gpushare.api.timestamps import format_timestamp
+from gpushare.kube.client import Object
+from gpushare.kube.lease import LEASE_API_VERSION, Record
+from gpushare.kube.store import version_of
+
+RENEW_SECONDS = 10.0
+LEASE_SECONDS = 40.0
+"""The kubelet's own two figures: three renewals may be missed."""
+LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "agent"}
+SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
+LONGEST_TIME, LONGEST_NAME = 40, 253
+"""What is shown of a Lease, which a node may fill with anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What one reading of a Lease says. `version`: its resourceVersion. `time`: of the renewal, by the agent's clock.
+
+    `holder`: the agent's pod.
+    """
+
+    version: int
+    time: str
+    holder: str
+
+
+def heartbeat_spec(pod: str, now: datetime) -> Object:
+    """The Lease's spec at a renewal by the agent's `pod`."""
+    time = format_timestamp(now, micro=True)
+    return {"holderIdentity": pod, "leaseDurationSeconds": round(LEASE_SECONDS), "renewTime": time}
+
+
+def heartbeat_lease(node: str, gpu_node: Object, spec: Object) -> Object:
+    """The Lease to create. `gpu_node`: the GpuNode that it goes with."""
+    owner = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node, "uid": gpu_node["metadata"]["uid"]}
+    return {
+        "apiVersion": LEASE_API_VERSION,
+        "kind": "Lease",
+        "metadata": {"name": node, "labels": LABELS, "ownerReferences": [owner]},
+        "spec": spec,
+    }
+
+
+def renewals(leases: Iterable[Object]) -> dict[str, Renewal]:
+    """By node. A Lease that was never renewed is left out."""
+    found = {}
+    for lease in leases:
+        record = Record.of(lease)
+        if record.renewed:
+            found[lease["metadata"]["name"]] = Renewal(
+                version_of(lease), record.renewed[:LONGEST_TIME], record.holder[:LONGEST_NAME]
+            )
+    return found
