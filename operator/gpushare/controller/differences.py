@@ -36,6 +36,7 @@ NOT_A_PROBLEM = (
     ShareReason.RELEASING,
     ShareReason.WAITING_FOR_CLIENTS,
     ShareReason.ROLLING_OUT,
+    ShareReason.DAEMONS_STARTING,
 )
 """Reasons for a condition that is not True though nothing is wrong."""
 
@@ -180,10 +181,11 @@ def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assi
         old, new = before.get(uuid), after.get(uuid)
         if old and (new is None or new.share != old.share):
             moved.setdefault((old.share, EventReason.GPU_RELEASED), []).append(uuid)
-        if new and (old is None or new.share != old.share):
-            moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
-        elif new and old and new.draining and not old.draining:
+        arrived = new is not None and (old is None or new.share != old.share)
+        if new and new.draining and (arrived or not (old and old.draining)):
             moved.setdefault((new.share, EventReason.GPU_DRAINING), []).append(uuid)
+        elif new and arrived:
+            moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
         if new and new.terminate_clients and not (old and old.terminate_clients):
             moved.setdefault((new.share, EventReason.MAX_WAIT_EXPIRED), []).append(uuid)
     for (share, reason), uuids in sorted(moved.items()):
