@@ -12,7 +12,7 @@ from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.controller.claims.differences import claim_writes, shares_with_objects
+from gpushare.controller.claims.differences import claim_writes, shares_with_classes
 from gpushare.controller.daemonset import RENDERED, daemon_set
 from gpushare.controller.fleet_cache import FleetCache, KnownShare
 from gpushare.controller.settings import OperatorSettings
@@ -61,7 +61,7 @@ def differences(
 def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
-    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_objects(cache.claims):
+    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_classes(cache.claims):
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _finalizer(shares[name], WriteStage.RELEASE, [])
