@@ -154,9 +154,26 @@ def test_a_part_writes_events_in_its_own_name_alone_and_rewrites_none(harness: H
     try:
         series = {"series": {"count": 2, "lastObservedTime": "2026-03-01T00:01:00.000000Z"}}
         own(*apply, "--dry-run=server", stdin=json.dumps(identity | series))
-        for change in ({"note": "all is well"}, {"type": "Normal"}, {"regarding": {"name": "elsewhere"}}):
-            assert "its series alone" in refusal(own, *apply, body=identity | change)
-        assert "alone" in refusal(own, *apply, body=identity | {"reportingInstance": "mine"})
+        for change in ({"note": "all is well"}, {"type": "Normal"}, {"reportingInstance": "mine"}):
+            with pytest.raises(CommandError, match="immutable"):
+                own(*apply, "--dry-run=server", stdin=json.dumps(identity | change))
+        held = {"metadata": identity["metadata"] | {"finalizers": ["gpushare.dev/kept"]}}
+        assert "its series alone" in refusal(own, *apply, body=identity | held)
+    finally:
+        harness.kubectl("delete", "event", f"policy.{part}", "--namespace=default")
+
+
+@pytest.mark.parametrize("part", ["agent", "operator"])
+def test_a_part_touches_no_event_of_others(harness: Harness, part: str) -> None:
+    """Not even by counting it up."""
+    body = event_of(part, "another", reportingController="kubelet")
+    harness.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    try:
+        identity = {key: body[key] for key in ("apiVersion", "kind", "metadata", "eventTime")}
+        series = {"series": {"count": 2, "lastObservedTime": "2026-03-01T00:01:00.000000Z"}}
+        own = acting_as(harness, f"gpushare-{part}", node="here", pod="mine")
+        message = refusal(own, "apply", "--server-side", "--force-conflicts", "-f", "-", body=identity | series)
+        assert f"may write events as gpushare-{part}" in message
     finally:
         harness.kubectl("delete", "event", f"policy.{part}", "--namespace=default")
 

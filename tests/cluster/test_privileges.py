@@ -21,11 +21,16 @@ RUNTIME_CLASS = {
 """Simulated GPUs need nothing of NVIDIA's runtime: this one stands for it by its name."""
 
 
+def pids(harness: Harness, component: str, program: bytes) -> list[int]:
+    """In the node, of a component's processes that run `program`."""
+    pods: list[Object] = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+    return [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], program)]
+
+
 def status(harness: Harness, component: str, program: bytes) -> dict[str, str]:
     """/proc/PID/status of a component's process that runs `program`."""
-    pods: list[Object] = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
-    found = [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], program)]
-    lines = harness.in_node(f"/proc/{found[0]}/status").read_text().splitlines()
+    (pid, *_) = pids(harness, component, program)
+    lines = harness.in_node(f"/proc/{pid}/status").read_text().splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
@@ -75,6 +80,18 @@ def test_every_other_part_has_no_capability_and_a_seccomp_profile(
         )
         assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
         assert seen["Uid"].split() == [str(uid)] * 4
+
+
+SHELLS = ("sh", "bash", "dash", "busybox", "env", "cat", "apt-get", "dpkg", "pip", "pip3", "perl", "curl", "wget")
+PLACES = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "opt/gpushare/bin")
+
+
+@pytest.mark.parametrize("component", ["operator", "webhook", "agent"])
+def test_the_operators_image_has_neither_a_shell_nor_a_package_manager(harness: Harness, component: str) -> None:
+    (pid, *_) = pids(harness, component, b"gpushare")
+    root = harness.in_node(f"/proc/{pid}/root")
+    assert (root / "opt/gpushare/bin/gpushare").exists()
+    assert [f"{place}/{name}" for place in PLACES for name in SHELLS if (root / place / name).exists()] == []
 
 
 def test_a_privileged_agent_is_what_the_documentation_says_it_is(harness: Harness) -> None:

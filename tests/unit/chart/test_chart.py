@@ -45,6 +45,7 @@ VARIANTS = {
         "metrics.dashboard.enabled=true",
     ),
     "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
+    "lean": ("agent.gpuAccess=RuntimeClass",),
     "least": (
         "crds.enabled=false",
         "policies.enabled=false",
@@ -53,7 +54,7 @@ VARIANTS = {
         "metrics.enabled=false",
     ),
 }
-UNPRIVILEGED = {"unprivileged": ["KILL", "SYS_ADMIN"], "everything": ["KILL"]}
+UNPRIVILEGED = {"unprivileged": ["KILL", "SYS_ADMIN"], "lean": ["KILL", "SYS_ADMIN"], "everything": ["KILL"]}
 """By variant, the capabilities of an agent that is not privileged; SYS_ADMIN only where it sets compute modes."""
 HOST_PATHS = {
     "gpushare-agent": {
