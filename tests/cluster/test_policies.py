@@ -121,6 +121,16 @@ def test_an_agent_writes_no_slice(harness: Harness, case: str) -> None:
     assert words in refusal(acting_as(harness, AGENT, node="here"), "create", "-f", "-", body=body)
 
 
+def test_a_kubelet_puts_no_device_into_the_pool_of_another_node(harness: Harness) -> None:
+    """By its own credentials, which a compromised node has as well."""
+    body = slice_of(NODE)
+    body["metadata"]["name"] = "by-the-kubelet"
+    kubelet = harness.kubectl.acting_as(f"--as=system:node:{NODE}", "--as-group=system:nodes")
+    kubelet("create", "--dry-run=server", "-f", "-", stdin=json.dumps(body))
+    body["spec"]["pool"] = {"name": "elsewhere", "generation": 2**40, "resourceSliceCount": 1}
+    assert "in the pool of that node" in refusal(kubelet, "create", "-f", "-", body=body)
+
+
 def event_of(part: str, pod: str, **fields: Any) -> Object:
     return {
         "apiVersion": "events.k8s.io/v1",

@@ -357,7 +357,7 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == {"least": 0, "everything": 11}.get(variant, 12)
+    assert len(policies) == {"least": 0, "everything": 12}.get(variant, 13)
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
