@@ -65,6 +65,16 @@ def test_an_agent_assigns_itself_no_gpu(harness: Harness) -> None:
     assert "operator's to write" in refusal(acting_as(harness, AGENT, node=NODE), *patch)
 
 
+@pytest.mark.parametrize("share", ["a b", "A", "node-restriction.kubernetes.io/x", "a" * 41])
+def test_an_agent_reports_no_share_that_could_not_be_one(harness: Harness, share: str) -> None:
+    """The operator makes a label of its Node from it."""
+    uuid = "GPU-0b7e42c1-9c1f-4f57-8f5e-2a6d1c3b4e5f"
+    status = {"daemons": [{"uuid": uuid, "share": share, "ready": True}]}
+    patch = ("patch", "gpunode", NODE, "--subresource=status", "--type=merge", f"-p={json.dumps({'status': status})}")
+    with pytest.raises(CommandError, match="status.daemons"):
+        acting_as(harness, AGENT, node=NODE)(*patch, "--dry-run=server")
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
