@@ -71,7 +71,7 @@ def test_an_agent_reports_no_share_that_could_not_be_one(harness: Harness, share
     uuid = "GPU-0b7e42c1-9c1f-4f57-8f5e-2a6d1c3b4e5f"
     status = {"daemons": [{"uuid": uuid, "share": share, "ready": True}]}
     patch = ("patch", "gpunode", NODE, "--subresource=status", "--type=merge", f"-p={json.dumps({'status': status})}")
-    with pytest.raises(CommandError, match="status.daemons"):
+    with pytest.raises(CommandError, match=r"status\.daemons"):
         acting_as(harness, AGENT, node=NODE)(*patch, "--dry-run=server")
 
 
