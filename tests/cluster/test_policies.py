@@ -433,7 +433,7 @@ def test_a_template_of_the_operator_asks_for_its_size_alone(harness: Harness, by
 @pytest.mark.parametrize(
     "patch",
     [
-        {"spec": {"clients": {"rootUser": "Allow"}}},
+        {"spec": {"clients": {"perGpu": 9}}},
         {"spec": {"allowedNamespaces": {"matchLabels": {"team": "b"}}}},
         {"metadata": {"labels": {"a": "b"}}},
         {"metadata": {"annotations": {"a": "b"}}},
