@@ -27,7 +27,10 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY operator /src/operator
 COPY workload /src/workload
 # Compiled once and never checked against the source again: nobody edits an image, and every start is quicker.
+# The simulated programs name their interpreter without `env`, which the operator's image has not.
 RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
+    sed -i '1s|^#!/usr/bin/env -S python3 .*|#!/opt/gpushare/bin/python3 -SEs|' \
+        /code/opt/gpushare/lib/python3*/site-packages/gpushare/simulation/bin/* && \
     python3 -m compileall -q -s /code -p / --invalidation-mode unchecked-hash /code
 
 FROM base AS operator-dependencies
@@ -56,6 +59,12 @@ FROM base AS slim
 COPY release/slim.py /src/slim.py
 RUN python3 /src/slim.py system && rm -r /src && mkdir -p /opt/gpushare/driver/bin /usr/lib/x86_64-linux-gnu
 
+# Nor a shell and its programs, for what runs with rights in the cluster or on a node.
+FROM base AS slim-operator
+COPY release/slim.py /src/slim.py
+RUN python3 /src/slim.py system --without-shell && \
+    python3 -c 'import os, shutil; shutil.rmtree("/src"); os.makedirs("/opt/gpushare/driver/bin", exist_ok=True); os.makedirs("/usr/lib/x86_64-linux-gnu", exist_ok=True)'
+
 # One layer: what the step above removed is gone from the image too.
 FROM scratch AS runtime
 COPY --from=slim / /
@@ -64,7 +73,12 @@ ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/b
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
-FROM runtime AS operator
+FROM scratch AS operator
+COPY --from=slim-operator / /
+ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
 COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \

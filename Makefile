@@ -16,8 +16,9 @@ CYCLES   ?= 100
 LOCKS := requirements.lock requirements/build.lock requirements/release.lock
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml $(LOCKS) 2>/dev/null) | sha256sum | cut -c1-16)
 BIN   := $(VENV)/bin
-# The tools of `make docs` are apart, so that `make venv` stays small.
+# The tools of `make docs` and `make audit` are apart, so that `make venv` stays small.
 DOCS  := $(CACHE)/docs-$(shell (pwd; $(PY) --version; cat requirements/docs.lock 2>/dev/null) | sha256sum | cut -c1-16)
+AUDIT := $(CACHE)/audit-$(shell (pwd; $(PY) --version; cat requirements/audit.lock 2>/dev/null) | sha256sum | cut -c1-16)
 LOCAL := $(PY) -m localcluster
 # An MPS daemon for several users takes UID 0 alone, also a simulated one: without root, that of a user namespace.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,$(shell unshare --map-root-user --map-auto true 2>/dev/null && echo unshare --map-root-user --map-auto --))
@@ -89,6 +90,7 @@ down: ## end the clusters of demo and tests, and remove their traces
 
 .PHONY: test
 test: lint cluster-build unit cluster-test ## everything: lint, types, layers, unit tests, tests on a real cluster
+	@$(MAKE) --no-print-directory audit IF_REACHABLE=1
 
 .PHONY: lint
 lint: venv ## formatting, lint, types, layers
@@ -96,6 +98,17 @@ lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy operator workload localcluster release
 	@$(BIN)/lint-imports
+
+$(AUDIT)/.complete:
+	@echo "installing pip-audit into $(AUDIT)"
+	@$(PY) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.lock
+	@touch $@
+
+# Not a part of `make lint`: that says the same of the same tree on every day, and without a network.
+.PHONY: audit
+audit: venv $(AUDIT)/.complete ## known vulnerabilities of the locked packages; IF_REACHABLE=1 passes without a network
+	@$(BIN)/python -m release.audit $(if $(IF_REACHABLE),--if-reachable) $(AUDIT)/bin/pip-audit
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster, JOBS=4 at once
@@ -153,3 +166,4 @@ lock: ## resolve requirements.lock and requirements/*.lock anew, for every suppo
 	@$(COMPILE) --extra workload --extra torch -c requirements.lock -o requirements/torch.lock pyproject.toml
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -
 	@echo 'cyclonedx-python-lib>=11' | $(COMPILE) -c requirements.lock -o requirements/release.lock -
+	@echo 'pip-audit>=2.10' | $(COMPILE) -c requirements.lock -o requirements/audit.lock -

@@ -1,6 +1,7 @@
 """Reduces an image's file system to what Python programs need. Runs as a step of the Dockerfile, in any Debian base.
 
     python3 slim.py system                     # Debian packages and parts of Python's library
+    python3 slim.py system --without-shell     # and the shell with its programs
     python3 slim.py packages /opt/gpushare     # what the Python packages of an environment carry for development
 
 Guarantees: a file goes only when every Debian package that lists it goes; a package stays when a program or library
@@ -16,12 +17,13 @@ import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-# A shell and coreutils stay for `kubectl exec`, and for workloads that are started by a script.
 KEPT = re.compile(
-    r"base-files|base-passwd|ca-certificates|coreutils|dash|libc-bin|libc6|libgcc-s1|libstdc\+\+6|media-types|netbase|openssl"
+    r"base-files|base-passwd|ca-certificates|libc-bin|libc6|libgcc-s1|libstdc\+\+6|media-types|netbase|openssl"
     r"|(lib)?python3(\.\d+)?(-minimal|-stdlib)?"
 )
 """Names of Debian packages that stay by themselves; those with the libraries that they link stay with them."""
+SHELL = re.compile("coreutils|dash")
+"""They stay for workloads that are started by a script, and for `kubectl exec` into them."""
 
 # Documentation, translations, package manager's data, and character sets that Python has of its own.
 _SYSTEM_DATA = (
@@ -43,8 +45,8 @@ Linked = Callable[[Path], Collection[Path]]
 
 
 def main(arguments: list[str]) -> None:
-    if arguments == ["system"]:
-        slim_system(Path("/"))
+    if arguments in (["system"], ["system", "--without-shell"]):
+        slim_system(Path("/"), shell="--without-shell" not in arguments)
     elif arguments[:1] == ["packages"] and len(arguments) == 2:
         for site in sorted(Path(arguments[1]).glob("lib/python3*/site-packages")):
             slim_packages(site)
@@ -52,14 +54,14 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(__doc__)
 
 
-def slim_system(root: Path) -> None:
-    """Removes Debian packages that nothing needs, and data that no program reads."""
+def slim_system(root: Path, shell: bool) -> None:
+    """`shell`: whether one stays. Removes Debian packages that nothing needs, and data that no program reads."""
     stanzas = parse_status((root / "var/lib/dpkg/status").read_text())
     files = {name: list(_files_of(root, name)) for name in stanzas}
     library = root / sysconfig.get_path("stdlib").lstrip("/")
     # Of a Python that is no Debian package, as in Python's own images, no package's list tells what it links.
     python = [Path(sys.executable).resolve(), *library.rglob("*.so")]
-    kept = kept_packages(files, python, linked_libraries)
+    kept = kept_packages(files, python, linked_libraries, shell)
     staying = {path for name in kept for path in files[name]}
     for name in sorted(stanzas.keys() - kept):
         _remove(path for path in files[name] if path not in staying)
@@ -94,10 +96,12 @@ def parse_status(text: str) -> dict[str, str]:
     return stanzas
 
 
-def kept_packages(files: Mapping[str, Collection[Path]], others: Iterable[Path], linked: Linked) -> set[str]:
+def kept_packages(
+    files: Mapping[str, Collection[Path]], others: Iterable[Path], linked: Linked, shell: bool = True
+) -> set[str]:
     """Names from `files` (package to its files) that stay: those in KEPT, and whose libraries they or `others` link.
 
-    `others`: programs and libraries that stay and are of no package.
+    `others`: programs and libraries that stay and are of no package. `shell`: those in SHELL stay too.
     """
     owners = {path: name for name, paths in files.items() for path in paths}
 
@@ -105,7 +109,7 @@ def kept_packages(files: Mapping[str, Collection[Path]], others: Iterable[Path],
         return {owners[library] for path in paths for library in linked(path) if library in owners}
 
     kept: set[str] = set()
-    found = {name for name in files if KEPT.fullmatch(name)} | linked_by(others)
+    found = {name for name in files if KEPT.fullmatch(name) or (shell and SHELL.fullmatch(name))} | linked_by(others)
     while new := found - kept:
         kept |= new
         found = linked_by(path for name in new for path in files[name])

@@ -27,3 +27,16 @@ def counted(harness: Harness, share: Share, reason: str, times: int) -> list[Obj
     """Once one of them has been counted so often."""
     found = events_of(harness, share, reason)
     return found if any((it.get("series") or {}).get("count") == times for it in found) else None
+
+
+def test_a_share_that_is_made_and_deleted_without_trouble_says_so_without_a_warning(harness: Harness) -> None:
+    """Each of its GPUs comes, drains and goes once; its daemons' start is no problem."""
+    with harness.share("smooth", per_node=1) as share:
+        uid = share.get()["metadata"]["uid"]
+    listed = harness.kubectl.within("default").items("events.events.k8s.io")
+    told = [it for it in listed if it["regarding"].get("uid") == uid]
+    assert [it["reason"] for it in told if it["type"] != "Normal"] == []
+    moves = [it for it in told if it["action"] == "Assign"]
+    assert sorted(it["reason"] for it in moves) == ["GpuAssigned", "GpuDraining", "GpuReleased"]
+    assert not any(it.get("series") for it in moves), "none of them twice"
+    assert {"DaemonsStarting", "Ready"} <= {it["reason"] for it in told}

@@ -25,6 +25,7 @@ class ShareReason(StrEnum):
     GPUS_UNAVAILABLE = "GpusUnavailable"
     SOME_GPUS_UNAVAILABLE = "SomeGpusUnavailable"
     DAEMONS_READY = "DaemonsReady"
+    DAEMONS_STARTING = "DaemonsStarting"  # becomes DaemonNotReady where it lasts
     DAEMON_NOT_READY = "DaemonNotReady"
     LIMITS_IN_FORCE = "LimitsInForce"
     LIMITS_PENDING = "LimitsPending"

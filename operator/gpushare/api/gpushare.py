@@ -287,7 +287,7 @@ class SlotCounts(ApiModel):
 
 
 class UnavailableGpus(ApiModel):
-    """GPUs that match but cannot be taken, grouped by reason so that the list stays short."""
+    """GPUs that cannot be taken, grouped by reason so that the list stays short; of other products if none matches."""
 
     reason: str = Field(max_length=64)
     count: int = Field(ge=1)

@@ -12,7 +12,7 @@ from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.controller.claims.differences import claim_writes, shares_with_objects
+from gpushare.controller.claims.differences import claim_writes, shares_with_classes
 from gpushare.controller.daemonset import RENDERED, daemon_set
 from gpushare.controller.fleet_cache import FleetCache, KnownShare
 from gpushare.controller.settings import OperatorSettings
@@ -36,6 +36,7 @@ NOT_A_PROBLEM = (
     ShareReason.RELEASING,
     ShareReason.WAITING_FOR_CLIENTS,
     ShareReason.ROLLING_OUT,
+    ShareReason.DAEMONS_STARTING,
 )
 """Reasons for a condition that is not True though nothing is wrong."""
 
@@ -60,7 +61,7 @@ def differences(
 def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
-    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_objects(cache.claims):
+    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_classes(cache.claims):
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _finalizer(shares[name], WriteStage.RELEASE, [])
@@ -180,10 +181,11 @@ def _moves(node: str, before: Mapping[str, Assignment], after: Mapping[str, Assi
         old, new = before.get(uuid), after.get(uuid)
         if old and (new is None or new.share != old.share):
             moved.setdefault((old.share, EventReason.GPU_RELEASED), []).append(uuid)
-        if new and (old is None or new.share != old.share):
-            moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
-        elif new and old and new.draining and not old.draining:
+        arrived = new is not None and (old is None or new.share != old.share)
+        if new and new.draining and (arrived or not (old and old.draining)):
             moved.setdefault((new.share, EventReason.GPU_DRAINING), []).append(uuid)
+        elif new and arrived:
+            moved.setdefault((new.share, EventReason.GPU_ASSIGNED), []).append(uuid)
         if new and new.terminate_clients and not (old and old.terminate_clients):
             moved.setdefault((new.share, EventReason.MAX_WAIT_EXPIRED), []).append(uuid)
     for (share, reason), uuids in sorted(moved.items()):

@@ -36,9 +36,10 @@ ASSIGNED = Family("gpushare_share_gpus_assigned", "GPUs that belong to the share
 READY = Family("gpushare_share_gpus_ready", "Assigned GPUs whose MPS daemon is verified.", SHARE)
 DRAINING = Family("gpushare_share_gpus_draining", "Assigned GPUs that leave the share once idle.", SHARE)
 UNAVAILABLE = Family(
-    "gpushare_share_gpus_unavailable", "Matching GPUs that cannot be taken, by reason (docs/troubleshooting.md).",
+    "gpushare_share_gpus_unavailable",
+    "GPUs that cannot be taken, by reason; of other products only where none matches (docs/troubleshooting.md).",
     ("share", "reason"),
-)  # fmt: skip
+)
 SLOTS = Family("gpushare_share_slots", "Slots on the share's ready GPUs.", SHARE)
 USED = Family("gpushare_share_slots_held", "Slots of the share that containers hold.", SHARE)
 CLAIMS = Family("gpushare_share_claims_allocated", "ResourceClaims that have a part of a GPU of the share.", SHARE)

@@ -135,9 +135,15 @@ def _leaving(record: GpuRecord, holder: GpuShare | None, now: datetime) -> Assig
 
 
 def _may_leave(record: GpuRecord) -> bool:
-    """The node reports that no container can hold a slot any more."""
+    """The node reports that no container can hold a slot any more, or the GPU has left its share already.
+
+    Its agent goes on from there by itself: it stops the MPS daemon once no container can hold a slot, and says
+    `drained` of an assigned GPU alone.
+    """
     if record.slots or record.claimed:
         return False
+    if record.unassigned:
+        return True
     if record.daemon is not None:
         return record.daemon.drained
     return record.assignment is None or (record.assignment.draining and record.node.observed)

@@ -73,8 +73,7 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(
             ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, "no GPU is assigned, so no daemon runs"
         )
-    silent = _silent(kept)
-    unready = [record for record in kept if not record.verified and not record.node.silence]
+    silent, unready = _silent(kept), summary.unready
     if silent and not unready:
         message = f"{len(silent)} of {_count(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
         return _unknown(ConditionType.DAEMONS_READY, message)
@@ -86,7 +85,10 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     worst = min(unready, key=_severity)
     message = f"{len(unready)} of {_count(len(kept), 'MPS daemon')} not ready; {_daemon_line(worst)}"
-    return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
+    end = summary.starting_until
+    starts = end is not None and summary.now < end
+    reason = ShareReason.DAEMONS_STARTING if starts else ShareReason.DAEMON_NOT_READY
+    return _verdict(ConditionType.DAEMONS_READY, False, reason, message)
 
 
 def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
@@ -171,13 +173,12 @@ def _leaving(summary: ShareSummary) -> list[str]:
 
 
 def _nothing_matches(summary: ShareSummary) -> str:
-    if summary.mismatched:
-        count = _count(len(summary.mismatched), "GPU")
-        return f"{count} on the selected nodes, but none of the wanted product: {summary.mismatched[0].message}"
+    if summary.no_product:
+        return summary.no_product
     if summary.silent:
         names = _nodes(sorted(node.name for node in summary.silent))
         return f"{names} selected, but no agent reports a GPU there: look at the agent's pod on it"
-    return "spec.nodeSelector matches no node with GPUs"
+    return summary.no_node
 
 
 def _daemon_line(record: GpuRecord) -> str:

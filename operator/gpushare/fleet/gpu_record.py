@@ -49,6 +49,12 @@ class GpuRecord:
         """By the latest report, however old; None where nothing is in force."""
         return self.daemon.current_limits if self.daemon is not None else None
 
+    @property
+    def unassigned(self) -> bool:
+        """The node's assignments are known, and the GPU is not among them. A node that was made again has none yet."""
+        gpu_node = self.node.gpu_node
+        return self.assignment is None and gpu_node is not None and gpu_node.spec.assignments is not None
+
     def __str__(self) -> str:
         return f"GPU {self.uuid} of node {self.node.name}"
 

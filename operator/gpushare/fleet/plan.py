@@ -27,6 +27,7 @@ def plan(snapshot: Snapshot) -> FleetPlan:
     labels = _labels(snapshot, fleet, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
     unplaced = pending(snapshot.demand, snapshot.now)
+    summarized = summaries(snapshot, fleet, owner_of, planned, rolling)
     return FleetPlan(
         assignments=planned,
         labels=labels,
@@ -35,9 +36,10 @@ def plan(snapshot: Snapshot) -> FleetPlan:
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
         again_at=min(
-            (moment for moment in _moments(snapshot, planned, rolling) if moment > snapshot.now), default=None
+            (moment for moment in _moments(snapshot, planned, rolling, summarized) if moment > snapshot.now),
+            default=None,
         ),
-        reports=_reports(snapshot, fleet, owner_of, planned, rolling, unplaced),
+        reports=_reports(snapshot, summarized, unplaced),
         pending=tuple(unplaced),
     )
 
@@ -55,12 +57,17 @@ def _decide(snapshot: Snapshot) -> tuple[dict[str, list[GpuRecord]], Owners, Map
     return fleet, owner_of, rolling, assignments(snapshot, fleet, owner_of, rolling)
 
 
-def _moments(snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout]) -> Iterable[datetime]:
+def _moments(
+    snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout], summarized: Mapping[str, ShareSummary]
+) -> Iterable[datetime]:
     """When time alone may change the plan."""
     shares = {share.name: share for share in snapshot.shares}
     yield from due(snapshot.demand)
     for rollout in rolling.values():
         yield from again_at(rollout)
+    for summary in summarized.values():
+        if summary.starting_until is not None:
+            yield summary.starting_until
     for items in planned.values():
         for item in items:
             end = deadline(shares.get(item.share), since(item, draining=True, now=snapshot.now))
@@ -94,17 +101,11 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 
 
 def _reports(
-    snapshot: Snapshot,
-    fleet: Mapping[str, list[GpuRecord]],
-    owner_of: Owners,
-    planned: Planned,
-    rolling: Mapping[str, Rollout],
-    unplaced: list[Pending],
+    snapshot: Snapshot, summarized: Mapping[str, ShareSummary], unplaced: list[Pending]
 ) -> dict[str, ShareReport]:
     def counted(summary: ShareSummary) -> GpuShareStatus:
         return counts(summary, claim_counts(summary.share, snapshot.demand, unplaced))
 
     return {
-        name: ShareReport(counts=counted(summary), verdicts=verdicts(summary))
-        for name, summary in summaries(snapshot, fleet, owner_of, planned, rolling).items()
+        name: ShareReport(counts=counted(summary), verdicts=verdicts(summary)) for name, summary in summarized.items()
     }

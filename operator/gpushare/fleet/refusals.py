@@ -1,4 +1,5 @@
-"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is reported.
+"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is reported; and
+which of its selectors matches nothing at all.
 
 Each rule gets the same input and answers with a sentence that names what holds the GPU and what to do, or with None.
 A new rule is a new function in one of the lists.
@@ -7,12 +8,14 @@ SPEC_RULES follow from the share's own spec; they also make a share give up a GP
 are about the node; they never take a GPU away from the share that holds it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.meta import LabelSelector, Requirement, SelectorOperator
 from gpushare.api.quantity import format_mib
 from gpushare.fleet.model import NodeView
 
@@ -23,6 +26,8 @@ LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
 
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+SHOWN = 3
+"""Of what there is instead of what a selector names, the nearest are shown."""
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 """Written by NVIDIA's GPU Operator; empty and `upgrade-done` mean that no upgrade is in progress."""
 
@@ -242,3 +247,55 @@ def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...
         if message is not None:
             return Refusal(reason, message)
     return None
+
+
+def no_product(products: Iterable[str], found: Mapping[str, int]) -> str:
+    """Why `products` match none of the selected nodes' GPUs. `found`: how many there are of each product."""
+    missing = [f'"{name}"' for name in products]
+    named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    present = _nearest(products, found, '{count} "{name}"')
+    return f"spec.gpus.products names {named}, but the GPUs of the selected nodes are {present}"
+
+
+def no_node(selector: LabelSelector, nodes: Iterable[NodeView]) -> str:
+    """Why `selector` matches none of `nodes`: the first of its requirements that no node with GPUs meets."""
+    labels = [dict(node.labels) for node in nodes if node.has_report]
+    if not labels:
+        return "no agent reports a GPU on any node: look at the DaemonSet gpushare-agent and its nodeSelector"
+    parts = [
+        *(Requirement(key=key, operator=SelectorOperator.IN, values=[it]) for key, it in selector.match_labels.items()),
+        *selector.match_expressions,
+    ]
+    whole = f"spec.nodeSelector matches none of the {len(labels)} nodes with GPUs"
+    for part in parts:
+        alone = LabelSelector(match_expressions=[part])
+        if not any(alone.matches(found) for found in labels):
+            return f"{whole}: {_requirement(part)}, and there {_values(part, labels)}"
+    return f"{whole}: some meet one of its requirements, none meets all of them"
+
+
+def _requirement(part: Requirement) -> str:
+    values = f" {', '.join(part.values[:SHOWN])}" if part.values else ""
+    return f"it wants the label {part.key} {part.operator}{values}"
+
+
+def _values(part: Requirement, labels: Iterable[Mapping[str, str]]) -> str:
+    found: dict[str, int] = {}
+    for node in labels:
+        if part.key in node:
+            found[node[part.key]] = found.get(node[part.key], 0) + 1
+    return f"it is {_nearest(part.values, found, '{name} ({count})')}" if found else "no node has it"
+
+
+def _nearest(wanted: Iterable[str], found: Mapping[str, int], form: str) -> str:
+    """The SHOWN of `found` that look most like one of `wanted`, each by `form`, and how many others there are."""
+    names = [text[:64] for text in wanted][:16]
+
+    def likeness(name: str) -> float:
+        return max((SequenceMatcher(None, name[:64].lower(), it.lower()).ratio() for it in names), default=0.0)
+
+    # However many products nodes report, few are compared: the most frequent.
+    frequent = sorted(found, key=lambda name: (-found[name], name))[:64]
+    shown = sorted(frequent, key=lambda name: (-likeness(name), name))[:SHOWN]
+    listed = ", ".join(form.format(count=found[name], name=name) for name in shown)
+    return listed + (f" and {len(found) - SHOWN} others" if len(found) > SHOWN else "")

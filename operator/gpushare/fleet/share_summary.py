@@ -1,9 +1,11 @@
 """A share under a plan: its GPUs, those that leave it, and those that it cannot have."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from gpushare.api.conditions import GpuReason
+from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import (
     ClaimCounts,
@@ -13,14 +15,25 @@ from gpushare.api.gpushare import (
     SlotCounts,
     UnavailableGpus,
 )
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.assign import Owners, deliverable, selects
 from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import SPEC_RULES, Candidate, Refusal, first_refusal, per_node_reached
+from gpushare.fleet.model import EPOCH, NodeView, Snapshot
+from gpushare.fleet.refusals import (
+    SPEC_RULES,
+    Candidate,
+    Refusal,
+    first_refusal,
+    no_node,
+    no_product,
+    per_node_reached,
+)
 from gpushare.fleet.rollout import Rollout
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
+START_SECONDS = 120.0
+"""So long MPS daemons may take to start, the download of their image included, before that is a problem."""
 
 
 @dataclass(slots=True)
@@ -28,11 +41,13 @@ class ShareSummary:
     """`kept`: the share's GPUs. `draining`: assigned, but leaving. `releasing`: unassigned, its node still lists them.
 
     `matching` counts the GPUs that the selectors match; `refused` says of each that the share does not have why.
-    `silent` are the selected nodes that report no GPU. `undeliverable`: what the cluster lacks for the share's
-    delivery, if anything.
+    `mismatched` counts the selected nodes' GPUs of other products, `silent` are those that report no GPU, `no_node`
+    says why none is selected. `undeliverable`: what the cluster lacks for the share's delivery, if anything. `now`:
+    when this was decided.
     """
 
     share: GpuShare
+    now: datetime = EPOCH
     rollout: Rollout = field(default_factory=Rollout)
     undeliverable: str = ""
     matching: int = 0
@@ -40,12 +55,53 @@ class ShareSummary:
     draining: list[GpuRecord] = field(default_factory=list)
     releasing: list[GpuRecord] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    mismatched: list[Refusal] = field(default_factory=list)
+    mismatched: Counter[str] = field(default_factory=Counter)
     silent: list[NodeView] = field(default_factory=list)
+    no_node: str = ""
 
     @property
     def held(self) -> list[GpuRecord]:
         return [*self.kept, *self.draining, *self.releasing]
+
+    @property
+    def no_product(self) -> str:
+        """Why none of the selected nodes' GPUs matches; empty where one does, or where there is none."""
+        if self.matching or not self.mismatched:
+            return ""
+        return no_product(self.share.spec.gpus.products, self.mismatched)
+
+    @property
+    def unready(self) -> list[GpuRecord]:
+        """The share's GPUs without a verified MPS daemon, but for those of which nothing is known now."""
+        return [record for record in self.kept if not record.verified and not record.node.silence]
+
+    @property
+    def starting_until(self) -> datetime | None:
+        """When its daemons, of which none does worse than to start, will have taken too long; None: some does worse.
+
+        Counted from when the share got its GPUs or its daemons were verified last, as its conditions in the API say.
+        """
+        if not self.unready or not all(_starts(record) for record in self.unready):
+            return None
+        since = (_since(self, ConditionType.GPUS_ASSIGNED, "True"), _since(self, ConditionType.DAEMONS_READY, "False"))
+        return max(since) + timedelta(seconds=START_SECONDS)
+
+
+def _starts(record: GpuRecord) -> bool:
+    if record.gpu is not None and record.gpu.lost:
+        return False
+    return record.daemon is None or record.daemon.reason in ("", DaemonReason.PENDING, DaemonReason.STARTING)
+
+
+def _since(summary: ShareSummary, kind: ConditionType, status: str) -> datetime:
+    """Since when the API has this status; `now` where it has another one yet."""
+    for condition in summary.share.status.conditions:
+        if (condition.type, condition.status) == (kind, status):
+            try:
+                return parse_timestamp(condition.last_transition_time)
+            except ValueError:
+                break
+    return summary.now
 
 
 def summaries(
@@ -55,7 +111,9 @@ def summaries(
     planned: Mapping[str, tuple[Assignment, ...]],
     rolling: Mapping[str, Rollout],
 ) -> dict[str, ShareSummary]:
-    result = {share.name: ShareSummary(share, rolling.get(share.name, Rollout())) for share in snapshot.shares}
+    result = {
+        share.name: ShareSummary(share, snapshot.now, rolling.get(share.name, Rollout())) for share in snapshot.shares
+    }
     _sort_held(result, fleet, planned)
     for summary in result.values():
         share = summary.share
@@ -64,9 +122,11 @@ def summaries(
         if not deliverable(share, snapshot):
             summary.undeliverable = snapshot.no_claims
             continue
-        for node in sorted(snapshot.nodes, key=lambda node: node.name):
-            if selects(share, node):
-                _add_node(summary, node, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes)
+        selected = sorted((node for node in snapshot.nodes if selects(share, node)), key=lambda node: node.name)
+        for node in selected:
+            _add_node(summary, node, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes)
+        if not selected:
+            summary.no_node = no_node(share.spec.node_selector, snapshot.nodes)
     return result
 
 
@@ -111,7 +171,7 @@ def _refuse(summary: ShareSummary, candidate: Candidate) -> None:
     if refusal is None:
         return
     if refusal.reason is GpuReason.PRODUCT_MISMATCH:
-        summary.mismatched.append(refusal)
+        summary.mismatched[candidate.gpu.product] += 1
     else:
         summary.matching += 1
         summary.refused.append(refusal)
@@ -135,14 +195,17 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         memory=f"{memory.default}/{memory.max or memory.default}",
         gpu_memory_mib=max((record.gpu.memory_mib for record in assigned if record.gpu), default=0),
         claims=claims,
-        unavailable=_grouped(summary.refused),
+        unavailable=_grouped(summary),
     )
 
 
-def _grouped(refused: list[Refusal]) -> list[UnavailableGpus]:
+def _grouped(summary: ShareSummary) -> list[UnavailableGpus]:
+    """GPUs of other products are a reason only where none is of a wanted one: most fleets have several products."""
     groups: dict[GpuReason, list[str]] = {}
-    for refusal in refused:
+    for refusal in summary.refused:
         groups.setdefault(refusal.reason, []).append(refusal.message)
+    if summary.no_product:
+        groups[GpuReason.PRODUCT_MISMATCH] = [summary.no_product] * summary.mismatched.total()
     return [
         UnavailableGpus(reason=reason, count=len(messages), message=messages[0][:MESSAGE_LENGTH])
         for reason, messages in sorted(groups.items())

@@ -1,5 +1,6 @@
 """What the chart renders: least rights, nothing of the node beyond a short list, the same settings everywhere."""
 
+import copy
 import json
 import os
 import shutil
@@ -32,6 +33,8 @@ VARIANTS = {
         "image.digest=sha256:" + "0" * 64,
         "driverRoot=/run/nvidia/driver",
         "computeMode=Leave",
+        "agent.gpuAccess=RuntimeClass",
+        "agent.runtimeClassName=nvidia-cdi",
         "webhook.failurePolicy.shares=Ignore",
         "uninstall.shares=Delete",
         "metrics.port=9500",
@@ -42,6 +45,8 @@ VARIANTS = {
         "metrics.prometheusRule.runbooks=https://wiki.example/gpushare/",
         "metrics.dashboard.enabled=true",
     ),
+    "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
+    "lean": ("agent.gpuAccess=RuntimeClass",),
     "least": (
         "crds.enabled=false",
         "policies.enabled=false",
@@ -50,6 +55,8 @@ VARIANTS = {
         "metrics.enabled=false",
     ),
 }
+UNPRIVILEGED = {"unprivileged": ["KILL", "SYS_ADMIN"], "lean": ["KILL", "SYS_ADMIN"], "everything": ["KILL"]}
+"""By variant, the capabilities of an agent that is not privileged; SYS_ADMIN only where it sets compute modes."""
 HOST_PATHS = {
     "gpushare-agent": {
         "/run/gpushare",
@@ -58,7 +65,8 @@ HOST_PATHS = {
         "/var/lib/kubelet/plugins_registry",
         "/var/lib/kubelet/pod-resources",
         "/var/run/cdi",
-        "/",  # the driver root, read-only, where GPUs are real
+        "/usr",  # the driver's files, read-only, where GPUs are real
+        "/etc/alternatives",
         "/run/nvidia/driver",
     },
     "gpushare-simulated-driver": {"/run/gpushare-simulation"},
@@ -126,6 +134,10 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("operator.resources.limit.cpu=1", "limit"),
         ("driverRoot=run/nvidia", "driverRoot"),
         ("computeMode=EXCLUSIVE_PROCESS", "computeMode"),
+        ("agent.gpuAccess=Unprivileged", "gpuAccess"),
+        ("driverDirectories={}", "driverDirectories"),
+        ("driverDirectories={../etc}", "driverDirectories"),
+        ("driverDirectories={/usr}", "driverDirectories"),
         ("mps.resources.memory=16GB", "memory"),
         ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
         ("metrics.port=80", "port"),
@@ -161,16 +173,39 @@ def test_every_container_is_bounded_and_has_a_read_only_root(variant: str) -> No
 
 
 @every_variant
-def test_every_container_drops_all_capabilities_but_the_agent_that_opens_real_gpus(variant: str) -> None:
+def test_every_container_drops_all_capabilities_but_an_agent_that_is_privileged(variant: str) -> None:
     for name, container in containers(variant):
-        if name == "gpushare-agent" and variant != "simulated":
-            assert container["securityContext"]["privileged"] is True
-            continue
         security = container["securityContext"]
-        signals = {"add": ["KILL"]} if name == "gpushare-agent" else {}
-        assert security["capabilities"] == {"drop": ["ALL"], **signals}, name
+        if name == "gpushare-agent" and variant not in UNPRIVILEGED:
+            assert security == {"privileged": True, "readOnlyRootFilesystem": True}
+            continue
+        added = {"add": UNPRIVILEGED[variant]} if name == "gpushare-agent" else {}
+        assert security["capabilities"] == {"drop": ["ALL"], **added}, name
         assert security["allowPrivilegeEscalation"] is False, name
         assert "privileged" not in security, name
+
+
+def test_an_unprivileged_agent_gets_device_nodes_from_the_runtime_and_a_privileged_one_keeps_it_away() -> None:
+    for variant, runtime in (("default", None), ("unprivileged", "nvidia"), ("everything", "nvidia-cdi")):
+        pod = dict(workloads(variant))["gpushare-agent"]
+        environment = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+        assert pod.get("runtimeClassName") == runtime
+        assert environment["NVIDIA_VISIBLE_DEVICES"] == ("all" if runtime else "void")
+        assert environment.get("NVIDIA_DRIVER_CAPABILITIES") == ("utility" if runtime else None)
+
+
+def test_a_simulated_agent_runs_with_the_privileges_of_a_real_one() -> None:
+    """Else the tests on a cluster, whose GPUs are simulated, would say nothing about production."""
+    simulated, real = (
+        copy.deepcopy(dict(workloads(variant))["gpushare-agent"]) for variant in ("simulated", "default")
+    )
+    for pod in (simulated, real):
+        (container,) = pod["containers"]
+        ours = {"run", "device-plugins", "pod-resources", "plugins-registry", "cdi"}
+        pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] in ours]
+        container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] in ours]
+        container["args"] = [it for it in container["args"] if not it.startswith(("--simulation", "--driver-"))]
+    assert simulated == real
 
 
 @every_variant
@@ -191,14 +226,23 @@ def test_no_pod_sees_more_of_the_node_than_listed(variant: str) -> None:
             assert volume["hostPath"]["path"] in HOST_PATHS[name], name
 
 
-def test_the_driver_is_mounted_read_only_and_follows_the_operator_of_nvidia() -> None:
-    for variant, path in (("default", "/"), ("everything", "/run/nvidia/driver")):
-        pod = dict(workloads(variant))["gpushare-agent"]
-        (mount,) = [it for it in pod["containers"][0]["volumeMounts"] if it["name"] == "driver-root"]
-        (volume,) = [it for it in pod["volumes"] if it["name"] == "driver-root"]
-        assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
-        assert volume["hostPath"]["path"] == path
-        assert f"--driver-root={path}" in pod["containers"][0]["args"]
+@pytest.mark.parametrize(
+    ("variant", "root", "mounts"),
+    [
+        ("default", "/", {"/driver-root/usr": "/usr"}),
+        ("unprivileged", "/", {"/driver-root/usr": "/usr", "/driver-root/etc/alternatives": "/etc/alternatives"}),
+        ("everything", "/run/nvidia/driver", {"/driver-root": "/run/nvidia/driver"}),
+    ],
+)
+def test_of_the_node_the_agent_sees_the_driver_alone_read_only(variant: str, root: str, mounts: dict[str, str]) -> None:
+    """A driver root that is a driver container's is mounted whole, so that a driver that is mounted anew is seen."""
+    pod = dict(workloads(variant))["gpushare-agent"]
+    (container,) = pod["containers"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+    found = [it for it in container["volumeMounts"] if it["mountPath"].startswith("/driver-root")]
+    assert {mount["mountPath"]: paths[mount["name"]] for mount in found} == mounts
+    assert {(mount["readOnly"], mount["mountPropagation"]) for mount in found} == {(True, "HostToContainer")}
+    assert f"--driver-root={root}" in container["args"]
 
 
 def test_compute_modes_are_managed_unless_the_administrator_keeps_them() -> None:
@@ -326,7 +370,7 @@ def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
     assert {binding["policyName"] for binding in bindings} == policies.keys()
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
     assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 10)
+    assert len(policies) == {"least": 0, "everything": 14}.get(variant, 15)
 
 
 def test_the_operator_is_held_off_every_field_of_a_gpunodes_status_but_its_conditions() -> None:

@@ -43,7 +43,7 @@ async def test_a_share_is_told_as_its_status_is(kube: Any, reconciler: Reconcile
     assert found["share_gpus_ready", "a"] == status["gpus"].get("ready", 0) == 0
     assert found["share_condition", "a", "GpusAssigned"] == 1
     assert found["share_condition", "a", "Ready"] == 0
-    assert found["share_reason", "a", "DaemonNotReady"] == 1
+    assert found["share_reason", "a", "DaemonsStarting"] == 1
     assert found["operator_leader",] == 1
 
 

@@ -10,6 +10,7 @@ from gpushare.api.names import FINALIZER
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.fleet.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.controller.listing import relist
 
@@ -69,7 +70,7 @@ async def report(kube: Any, reconciler: Reconciler, **status: Any) -> None:
 async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
     kube: Any, reconciler: Reconciler
 ) -> None:
-    assert await reconciler.once() is None
+    assert await reconciler.once() == START_SECONDS, "no news: then what only started is a problem"
     assert kube.writes == [
         "apply gpushares/a",
         f"apply daemonsets/{DAEMON_SET}",
@@ -83,6 +84,9 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Reconciler) -> None:
+    await reconciler.once()
+    kube.writes.clear()
+    await report(kube, reconciler, daemons=[daemon()])
     await reconciler.once()
     kube.writes.clear()
     assert await reconciler.once() is None
@@ -115,7 +119,7 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     assert kube.writes == [], "not before its back-off is over"
     kube.refused = set()
     clock.now += 1.1
-    assert await reconciler.once() is None
+    assert await reconciler.once() == START_SECONDS
     assert kube.writes == ["patch nodes/n1"]
 
 
@@ -203,11 +207,40 @@ async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -
     told = [(event["type"], event["reason"], event["regarding"]["name"]) for event in kube.events]
     assert told == [
         ("Normal", "GpuAssigned", "a"),
-        ("Warning", "DaemonNotReady", "a"),
+        ("Normal", "DaemonsStarting", "a"),
         ("Normal", "Ready", "a"),
     ]
     assert kube.events[0]["metadata"]["namespace"] == "default"
     assert kube.events[0]["note"] == "node n1: this share now has GPU-1"
+
+
+async def test_a_gpu_that_leaves_is_given_back_once(kube: Any, reconciler: Reconciler) -> None:
+    """While the agent stops the daemon it says `drained` no more: that does not make the GPU the share's again."""
+    await reconciler.once()
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
+    steps = ({}, {"drained": True}, {"drained": True, "reason": "Stopping"}, {"ready": False, "reason": "Stopping"})
+    for step in steps:
+        await report(kube, reconciler, daemons=[daemon(**step)])
+        await reconciler.once()
+    moves = [event["reason"] for event in kube.events if event["action"] == "Assign"]
+    assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased"]
+
+
+async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_again(
+    kube: Any, reconciler: Reconciler
+) -> None:
+    await reconciler.once()
+    share = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
+    holders = [{"uuid": "GPU-1", "share": "a", "slots": [0]}]
+    for status in ({"daemons": [daemon()]}, {"daemons": [daemon(drained=True)]}, {"holders": holders}):
+        await report(kube, reconciler, **status)
+        await reconciler.once()
+    moves = [event["reason"] for event in kube.events if event["action"] == "Assign"]
+    assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased", "GpuDraining"]
+    (assignment,) = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
+    assert (assignment["uuid"], assignment["draining"]) == ("GPU-1", True)
 
 
 async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconciler: Reconciler) -> None:

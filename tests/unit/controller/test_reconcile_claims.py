@@ -14,6 +14,7 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
+    GPU_NODES,
     GPU_SHARES,
     NAMESPACES,
     RESOURCE_CLAIMS,
@@ -83,3 +84,29 @@ async def test_a_claim_that_fits_nowhere_is_told_once_on_the_claim_and_in_the_sh
     (waiting,) = kube.live(GPU_SHARES, "a")["status"]["claims"]["unplaced"]
     assert waiting["claim"] == "ml/x"
     assert waiting["message"] == told[0]["note"] == 'no GPU of GpuShare "a" is offered: its conditions say why'
+
+
+async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
+    kube: Any, reconciler: Reconciler, settings: OperatorSettings
+) -> None:
+    """With our label and any name, or with a finalizer of the tenant's: neither is waited for."""
+    await settle(reconciler)
+    labels = {"gpushare.dev/share": "a"}
+    kube.put(CLAIM_TEMPLATES, {"metadata": {"name": "mine", "namespace": "ml", "labels": labels}})
+    going = {"deletionTimestamp": "2026-03-01T00:00:00Z", "finalizers": ["tenant.example/kept"]}
+    kept = kube.live(CLAIM_TEMPLATES, "small.a")
+    kube.put(CLAIM_TEMPLATES, {**kept, "metadata": kept["metadata"] | {"name": "kept.a"} | going})
+    live = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
+    kube.writes.clear()
+    for _ in range(4):  # each operator lists claims' objects anew
+        node = kube.live(GPU_NODES, "n1")
+        observed = {"observedGeneration": node["metadata"]["generation"]}
+        kube.put(GPU_NODES, {**node, "status": node["status"] | observed})
+        successor = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
+        await relist(kube, successor)
+        await settle(successor)
+        await successor.cache.claims.close()
+    assert (GPU_SHARES.plural, "a") not in kube.objects
+    assert (CLAIM_TEMPLATES.plural, "mine") in kube.objects
+    assert "delete deviceclasses/a.gpushare.dev" in kube.writes

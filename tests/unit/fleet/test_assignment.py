@@ -108,6 +108,14 @@ LEAVING: dict[str, tuple[dict[str, Any], tuple[bool, ...]]] = {
     "it stays while its node does not tell that it is idle": ({"assignments": "draining", "daemon": {}}, (True,)),
     "it goes once its node tells": ({"assignments": "draining", "daemon": {"drained": True}}, ()),
     "it does not come back while its node lets go": ({"assignments": "gone", "daemon": {"drained": True}}, ()),
+    "nor once its node stops its daemon, of which it does not say drained": (
+        {"assignments": "gone", "daemon": {"ready": False, "reason": "Stopping"}},
+        (),
+    ),
+    "it drains again where a container got a slot all the same": (
+        {"assignments": "gone", "daemon": {}, "held": {(0, "a"): [7]}},
+        (True,),
+    ),
     "one that no daemon ever took goes when its node has seen that": ({"assignments": "draining"}, ()),
     "one that no daemon ever took stays until its node has seen that": (
         {"assignments": "draining", "observed": 1},

@@ -1,6 +1,13 @@
 """What a share tells of itself: counts, conditions, and what to do."""
 
+from datetime import datetime, timedelta
 from typing import Any
+
+import pytest
+
+from gpushare.api.timestamps import parse_timestamp
+from gpushare.fleet import FleetPlan, Snapshot, plan
+from gpushare.fleet.share_summary import START_SECONDS
 
 
 def _running(make: Any, **daemon: Any) -> Any:
@@ -50,8 +57,64 @@ def test_the_message_of_the_worst_daemon_is_carried(make: Any) -> None:
 
 def test_a_gpu_that_no_agent_took_up_names_the_node_to_look_at(make: Any) -> None:
     ready = make.told(make.plan(make.share(), make.node(gpus=1)))["Ready"]
-    assert ready.reason == "DaemonNotReady"
+    assert ready.reason == "DaemonsStarting"
     assert "the agent of node n1 has not taken it up yet" in ready.message
+
+
+ASSIGNED_AT, UNREADY_AT = "2026-03-01T00:00:00Z", "2026-03-01T00:10:00Z"
+
+
+def _started(make: Any, seconds: float, conditions: list[dict[str, str]], **daemon: Any) -> FleetPlan:
+    """The plan `seconds` after UNREADY_AT for a share with one GPU, whose daemon is not ready."""
+    share = make.share()
+    share = share.model_validate(share.model_dump() | {"status": {"conditions": conditions}})
+    fields = {"ready": False, "reason": "Starting"} | daemon
+    node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a", **fields)])
+    now = parse_timestamp(UNREADY_AT) + timedelta(seconds=seconds)
+    return plan(Snapshot((share,), (node,), now=now))
+
+
+def _condition(kind: str, status: str, since: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": "X", "message": "", "lastTransitionTime": since}
+
+
+ASSIGNED = _condition("GpusAssigned", "True", ASSIGNED_AT)
+UNREADY = _condition("DaemonsReady", "False", UNREADY_AT)
+STARTS: dict[str, tuple[float, list[dict[str, str]], dict[str, str], str]] = {
+    "no condition is written yet": (0, [], {}, "DaemonsStarting"),
+    "not ready for less than that": (START_SECONDS - 1, [ASSIGNED, UNREADY], {}, "DaemonsStarting"),
+    "not ready for so long": (START_SECONDS, [ASSIGNED, UNREADY], {}, "DaemonNotReady"),
+    "it waited for a GPU before": (
+        START_SECONDS,
+        [_condition("GpusAssigned", "False", ASSIGNED_AT), UNREADY],
+        {},
+        "DaemonsStarting",
+    ),
+    "it was ready until now": (
+        9 * START_SECONDS,
+        [ASSIGNED, _condition("DaemonsReady", "True", UNREADY_AT)],
+        {},
+        "DaemonsStarting",
+    ),
+    "it fails": (0, [], {"reason": "DaemonFailed"}, "DaemonNotReady"),
+    "a newer agent's reason": (0, [], {"reason": "Melting"}, "DaemonNotReady"),
+    "times that cannot be read": (0, [ASSIGNED, _condition("DaemonsReady", "False", "?")], {}, "DaemonsStarting"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "conditions", "daemon", "reason"), STARTS.values(), ids=STARTS)
+def test_a_start_is_a_problem_once_it_lasts(
+    make: Any, seconds: float, conditions: list[dict[str, str]], daemon: dict[str, str], reason: str
+) -> None:
+    decided = _started(make, seconds, conditions, **daemon)
+    assert [make.told(decided)[kind].reason for kind in ("Ready", "DaemonsReady")] == [reason, reason]
+
+
+def test_a_plan_says_when_a_start_will_have_lasted_too_long(make: Any) -> None:
+    end: datetime = parse_timestamp(UNREADY_AT) + timedelta(seconds=START_SECONDS)
+    assert _started(make, 1, [ASSIGNED, UNREADY]).again_at == end
+    assert _started(make, START_SECONDS, [ASSIGNED, UNREADY]).again_at is None
+    assert _started(make, 1, [ASSIGNED, UNREADY], reason="DaemonFailed").again_at is None
 
 
 def test_limits_that_are_not_in_force_yet_are_told_with_both_values(make: Any) -> None:
@@ -110,9 +173,43 @@ def test_limits_that_are_not_in_force_are_told_before_what_exceeds_them(make: An
     assert make.told(make.plan(share, _running_with(make, _found())))["LimitsEnforced"].reason == "LimitsPending"
 
 
-def test_a_share_without_nodes_says_what_selects_them(make: Any) -> None:
+def _other_nodes(make: Any) -> list[Any]:
+    labelled = [("n1", {"pool": "inference"}), ("n2", {"pool": "training"}), ("n3", {"zone": "a"})]
+    return [make.node(name, labels=labels) for name, labels in labelled] + [make.silent(make.node("n4"))]
+
+
+WHOLE = "spec.nodeSelector matches none of the 3 nodes with GPUs: "
+NODE_SELECTORS: dict[str, tuple[dict[str, Any], str]] = {
+    "a value that no node has": (
+        {"matchLabels": {"pool": "inferense"}},
+        "it wants the label pool In inferense, and there it is inference (1), training (1)",
+    ),
+    "a label that no node has": (
+        {"matchLabels": {"pool": "training", "pol": "x"}},
+        "it wants the label pol In x, and there no node has it",
+    ),
+    "an expression": (
+        {"matchExpressions": [{"key": "rack", "operator": "Exists"}]},
+        "it wants the label rack Exists, and there no node has it",
+    ),
+    "each of them matches some node": (
+        {"matchLabels": {"pool": "training", "zone": "a"}},
+        "some meet one of its requirements, none meets all of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("selector", "words"), NODE_SELECTORS.values(), ids=NODE_SELECTORS)
+def test_a_share_that_selects_no_node_says_by_which_requirement_and_what_there_is(
+    make: Any, selector: dict[str, Any], words: str
+) -> None:
+    ready = make.told(make.plan(make.share(nodeSelector=selector), *_other_nodes(make)))["Ready"]
+    assert (ready.reason, ready.message) == ("NoMatchingNodes", WHOLE + words)
+
+
+def test_a_share_of_a_cluster_without_agents_is_sent_to_their_daemon_set(make: Any) -> None:
     ready = make.told(make.plan(make.share()))["Ready"]
-    assert (ready.reason, ready.message) == ("NoMatchingNodes", "spec.nodeSelector matches no node with GPUs")
+    assert (ready.reason, "DaemonSet gpushare-agent" in ready.message) == ("NoMatchingNodes", True)
 
 
 def test_a_selected_node_without_an_agent_is_named(make: Any) -> None:
@@ -121,10 +218,23 @@ def test_a_selected_node_without_an_agent_is_named(make: Any) -> None:
     assert "node n1 selected, but no agent reports a GPU there" in ready.message
 
 
-def test_a_wrong_product_is_told_with_what_is_there(make: Any) -> None:
-    ready = make.told(make.plan(make.share(gpus={"products": ["NVIDIA B300"]}), make.node()))["Ready"]
-    assert ready.reason == "NoMatchingNodes"
-    assert 'GPU GPU-n1-0 of node n1 is a "NVIDIA H200"' in ready.message
+def test_a_product_that_no_gpu_is_is_told_with_the_nearest_that_there_are(make: Any) -> None:
+    share = make.share(gpus={"products": ["NVIDIA H20O"]})
+    decided = make.plan(share, make.node(gpus=[make.gpu(0, product="NVIDIA L4"), make.gpu(1), make.gpu(2)]))
+    words = 'names "NVIDIA H20O", but the GPUs of the selected nodes are 2 "NVIDIA H200", 1 "NVIDIA L4"'
+    ready, counts = make.told(decided)["Ready"], decided.reports["a"].counts
+    assert (ready.reason, ready.message) == ("NoMatchingNodes", f"spec.gpus.products {words}")
+    (group,) = counts.unavailable
+    assert (group.reason, group.count, group.message) == ("ProductMismatch", 3, ready.message)
+
+
+def test_of_many_products_the_nearest_three_are_told_and_the_others_counted(make: Any) -> None:
+    gpus = [make.gpu(index, product=f"NVIDIA {chr(65 + index) * 60}"[:64]) for index in range(16)]
+    products = [f"NVIDIA H200 of kind {number}" for number in range(15)] + ["NVIDIA PPPPPP"]
+    message = make.told(make.plan(make.share(gpus={"products": products}), make.node(gpus=gpus)))["Ready"].message
+    assert ' and 13 more, but the GPUs of the selected nodes are 1 "NVIDIA PPPP' in message
+    assert message.endswith(" and 13 others")
+    assert len(message) < 1024
 
 
 def test_some_gpus_out_of_reach_are_told_but_the_share_is_ready(make: Any) -> None:

@@ -91,13 +91,15 @@ def test_every_plan_keeps_the_rules(make: Any, data: st.DataObject) -> None:
     for node in snapshot.nodes:
         assert node.gpu_node is not None
         after = {item.uuid: item for item in decided.assignments.get(node.name, ())}
+        before = node.gpu_node.spec.assignments
         counted = Counter(item.uuid for item in decided.assignments.get(node.name, ()))
         assert all(number == 1 for number in counted.values()), "a GPU belongs to one share"
         for holder in node.gpu_node.status.holders:
             assert after[holder.uuid].share == holder.share, "what a container holds is never unassigned"
         for daemon in node.gpu_node.status.daemons:
             item = after.get(daemon.uuid)
-            assert (item and item.share == daemon.share) or (item is None and daemon.drained)
+            left = before is not None and daemon.uuid not in {assignment.uuid for assignment in before}
+            assert (item and item.share == daemon.share) or (item is None and (daemon.drained or left))
             assert daemon.share in decided.labels[node.name], "a daemon keeps its pod"
         for item in after.values():
             assert item.draining or item.share not in deleting, "a deleted share offers no more slots"

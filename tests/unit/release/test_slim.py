@@ -29,6 +29,15 @@ def test_a_package_stays_by_its_name_or_because_one_that_stays_links_its_library
     assert kept == {"libc6", "libpython3.11-stdlib", "libssl3", "libcrypto3"}
 
 
+@pytest.mark.parametrize(("shell", "stay"), [(True, {"dash", "coreutils", "libselinux1"}), (False, set())])
+def test_a_shell_stays_with_what_it_links_only_where_it_is_wanted(shell: bool, stay: set[str]) -> None:
+    programs, library = {"dash": [Path("/usr/bin/sh")], "coreutils": [Path("/usr/bin/env")]}, Path("/usr/lib/libse.so")
+    files = {**FILES, **programs, "libselinux1": [library], "bash": [Path("/usr/bin/bash")], "apt": [Path("/bin/apt")]}
+    links = LINKS | {Path("/usr/bin/env"): [library, LIBC]}
+    kept = kept_packages(files, [], lambda path: links.get(path, []), shell)
+    assert kept == {"libc6", "libpython3.11-stdlib", "libssl3", "libcrypto3"} | stay
+
+
 def test_a_library_that_no_package_owns_is_no_reason_to_fail() -> None:
     assert kept_packages({"libc6": [LIBC]}, [], lambda path: [Path("/opt/own.so")]) == {"libc6"}
 

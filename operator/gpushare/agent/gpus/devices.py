@@ -97,7 +97,10 @@ class Devices:
         """Why no container can be given a GPU; empty: nothing is in the way."""
         if self._settings.simulation_dir is not None or self._driver.libraries:
             return ""
-        return f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot"
+        return (
+            f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot, or its "
+            "driverDirectories where links lead out of /usr"
+        )
 
     def client(self, view: GpuView, pipe: Path) -> ContainerEdits:
         """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory."""

@@ -39,10 +39,14 @@ def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: Opera
     ]
 
 
-def shares_with_objects(claims: ClaimCache) -> set[str]:
-    """Shares of which a class or template is still there."""
-    found = [*claims.all(DEVICE_CLASSES).values(), *claims.all(CLAIM_TEMPLATES).values()]
-    return {_share(obj) for obj in found}
+def shares_with_classes(claims: ClaimCache) -> set[str]:
+    """Shares of which a DeviceClass is still there. Without its class nobody can claim a share.
+
+    Templates do not count: whoever may write templates in some namespace could keep one there that looks like ours, and
+    with it the share of a whole cluster.
+    """
+    classes = claims.all(DEVICE_CLASSES).items()
+    return {_share(obj) for key, obj in classes if _is_ours(DEVICE_CLASSES, key, obj)}
 
 
 def _namespaces(claims: ClaimCache) -> Iterable[tuple[str, dict[str, str]]]:
@@ -57,6 +61,8 @@ def _writes(
 ) -> Iterable[Write]:
     for key, obj in current.items():
         body = desired.get(key)
+        if not _is_ours(resource, key, obj):
+            continue
         stays = body is not None and _same_owner(obj, body) and (resource == DEVICE_CLASSES or _same(obj, body))
         if not stays and not obj["metadata"].get("deletionTimestamp"):
             yield _write(WriteStage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
@@ -64,6 +70,15 @@ def _writes(
         known = current.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
             yield _write(stage, "apply", resource, key, body, "")
+
+
+def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:
+    """By name and label alike, as our policy wants it: any user may put our label on what is the user's own."""
+    _, name = key
+    if resource == CLAIM_TEMPLATES:
+        return name.endswith(f".{_share(obj)}")
+    found = names.parse_device_class(name)
+    return found is not None and found[0] == _share(obj)
 
 
 def _same(obj: Object, body: Object) -> bool:

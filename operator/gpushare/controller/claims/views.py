@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpushare.api import names
-from gpushare.api.quantity import parse_quantity
+from gpushare.api.quantity import LONGEST, parse_quantity
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
@@ -30,8 +30,11 @@ def demand(claims: ClaimCache) -> Demand:
 
 
 def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
+    """None of a slice whose pool is not its node's own: no agent writes such a one."""
     spec = resource_slice.get("spec") or {}
     pool = str((spec.get("pool") or {}).get("name") or "")
+    if pool != spec.get("nodeName"):
+        return
     for item in spec.get("devices") or []:
         attributes = item.get("attributes") or {}
         closed = [str(taint.get("value") or taint.get("key") or "") for taint in item.get("taints") or []]
@@ -89,7 +92,8 @@ def _whole(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _number(value: Any) -> int:
-    return _parsed(str(value or 0))
+    text = str(value or 0)
+    return _parsed(text) if len(text) <= LONGEST else 0
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,10 @@
 """Slices and claims of the API server, read into whole numbers."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
+
+import pytest
 
 from gpushare.controller.claims.views import claim, devices
 from gpushare.fleet.pending import Capacity, Held
@@ -89,3 +92,19 @@ def test_an_amount_that_cannot_be_read_is_none() -> None:
     result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "1e999999"}}
     (has,) = claim(CLAIM | {"status": {"allocation": {"devices": {"results": [result]}}}})
     assert has.held == (Held(("n1", "gpu-1"), {"threads": 0}),)
+
+
+@pytest.mark.parametrize("amount", ["1e999999999", "1e300000", "9" * 1_000_000, "-1e999999999", "1e-999999999"])
+def test_a_capacity_that_kubernetes_cannot_hold_costs_no_time_and_counts_as_none(amount: str) -> None:
+    [shown] = SLICE["spec"]["devices"]
+    policy = {"default": amount, "validRange": {"min": amount, "step": amount}}
+    capacity = {"threads": {"value": amount, "requestPolicy": policy}}
+    began = time.process_time()
+    (device,) = devices({"spec": SLICE["spec"] | {"devices": [shown | {"capacity": capacity}]}})
+    assert device.capacity == {"threads": Capacity(0, default=0, least=0, step=1)}
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("where", [{"nodeName": "n2"}, {"nodeName": None}, {"pool": {"name": "n2"}}], ids=str)
+def test_a_slice_in_the_pool_of_another_node_offers_nothing(where: dict[str, Any]) -> None:
+    assert list(devices({"spec": SLICE["spec"] | where})) == []

@@ -1,0 +1,100 @@
+"""With which privileges each part runs on the node, as the kernel says, and that the lesser ones are enough."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.kubectl import Object
+from localcluster.stack import install
+from tests.cluster.harness import Harness
+from tests.cluster.node import processes_of_pod
+from tests.cluster.test_observation import nobody_is_hurt, start_offender
+
+KILL, SYS_ADMIN = 1 << 5, 1 << 21
+"""Bits of capabilities(7)."""
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "runc",
+}
+"""Simulated GPUs need nothing of NVIDIA's runtime: this one stands for it by its name."""
+
+
+def pids(harness: Harness, component: str, program: bytes) -> list[int]:
+    """In the node, of a component's processes that run `program`."""
+    pods: list[Object] = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+    return [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], program)]
+
+
+def status(harness: Harness, component: str, program: bytes) -> dict[str, str]:
+    """/proc/PID/status of a component's process that runs `program`."""
+    (pid, *_) = pids(harness, component, program)
+    lines = harness.in_node(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+@pytest.fixture
+def unprivileged(harness: Harness) -> Iterator[Harness]:
+    harness.kubectl.apply(RUNTIME_CLASS)
+    install(harness.stack, "--set=agent.gpuAccess=RuntimeClass")
+    try:
+        yield harness
+    finally:
+        install(harness.stack)
+        harness.kubectl.delete("runtimeclass", "nvidia")
+
+
+@pytest.mark.takes(90)
+def test_an_unprivileged_agent_does_all_that_a_privileged_one_does(unprivileged: Harness) -> None:
+    harness = unprivileged
+    seen = status(harness, "agent", b"gpushare")
+    assert int(seen["CapEff"], 16) == int(seen["CapBnd"], 16) == KILL | SYS_ADMIN
+    assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
+    with harness.share("lean", per_node=1, enforcement="Terminate") as share, harness.namespace() as tenant:
+        names = tenant.neighbours("lean", 2)
+        start_offender(tenant, "hog", "lean")
+        assert tenant.wait_event("hog", "gpu-error", 30)["code"] == 810
+        nobody_is_hurt(tenant, names)
+        assert share.get()["status"]["gpus"]["ready"] == 1
+
+
+@pytest.mark.parametrize(
+    ("component", "program", "uid"),
+    [
+        ("operator", b"gpushare", 65532),
+        ("webhook", b"gpushare", 65532),
+        ("mps", b"mps-supervisor", 0),
+        ("mps", b"mps-broker", 65534),
+        ("mps", b"nvidia-cuda-mps-control", 0),
+        ("simulated-driver", b"gpushare", 0),
+    ],
+)
+def test_every_other_part_has_no_capability_and_a_seccomp_profile(
+    harness: Harness, component: str, program: bytes, uid: int
+) -> None:
+    with harness.share("bare", per_node=1):
+        seen = status(harness, component, program)
+        assert {key: int(seen[key], 16) for key in ("CapEff", "CapPrm", "CapBnd")} == dict.fromkeys(
+            ("CapEff", "CapPrm", "CapBnd"), 0
+        )
+        assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
+        assert seen["Uid"].split() == [str(uid)] * 4
+
+
+SHELLS = ("sh", "bash", "dash", "busybox", "env", "cat", "apt-get", "dpkg", "pip", "pip3", "perl", "curl", "wget")
+PLACES = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "opt/gpushare/bin")
+
+
+@pytest.mark.parametrize("component", ["operator", "webhook", "agent"])
+def test_the_operators_image_has_neither_a_shell_nor_a_package_manager(harness: Harness, component: str) -> None:
+    (pid, *_) = pids(harness, component, b"gpushare")
+    root = harness.in_node(f"/proc/{pid}/root")
+    assert (root / "opt/gpushare/bin/gpushare").exists()
+    assert [f"{place}/{name}" for place in PLACES for name in SHELLS if (root / place / name).exists()] == []
+
+
+def test_a_privileged_agent_is_what_the_documentation_says_it_is(harness: Harness) -> None:
+    seen = status(harness, "agent", b"gpushare")
+    assert int(seen["CapEff"], 16) & SYS_ADMIN
+    assert seen["Seccomp"] == "0", "a privileged container has no seccomp profile"

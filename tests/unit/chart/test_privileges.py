@@ -1,0 +1,39 @@
+"""The page on security shows the privileges that the chart renders and the operator gives to MPS pods."""
+
+import pytest
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.daemonset import daemon_set
+from gpushare.controller.settings import OperatorSettings
+from localcluster.paths import REPOSITORY
+from tests.unit.chart.privileges import Object, table
+from tests.unit.chart.test_chart import HELM, workloads
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: set HELM, or run `make cluster-build`")
+
+
+def mps_pod() -> Object:
+    spec = {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}
+    share = GpuShare.model_validate({"metadata": {"name": "a", "uid": "12345"}, "spec": spec})
+    pod: Object = daemon_set(share, OperatorSettings("ns", "operator-0", "image"))["spec"]["template"]["spec"]
+    return pod
+
+
+def test_the_page_on_security_has_the_privileges_of_every_container() -> None:
+    real, lean, simulated = (dict(workloads(variant)) for variant in ("default", "lean", "simulated"))
+    pods = {
+        "operator": real["gpushare-operator"],
+        "webhook": real["gpushare-webhook"],
+        "agent": real["gpushare-agent"],
+        "agent, `gpuAccess: RuntimeClass`": lean["gpushare-agent"],
+        "MPS pod": mps_pod(),
+        "uninstall": real["gpushare-uninstall"],
+        "simulated driver": simulated["gpushare-simulated-driver"],
+    }
+    assert {f"gpushare-{name}" for name in ("operator", "webhook", "agent", "uninstall", "simulated-driver")} == {
+        *real,
+        *simulated,
+    }, "a workload of the chart is not in the table"
+    rendered = "\n".join(table(pods))
+    page = (REPOSITORY / "docs" / "security.md").read_text()
+    assert rendered in page, f"docs/security.md should have\n{rendered}"

@@ -1,0 +1,109 @@
+"""Locks name what is installed, to the byte; an audit says "none known" only of what it was answered for."""
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from localcluster.paths import REPOSITORY
+from release.audit import UNREACHABLE, Answer, AuditError, asking, audit, read
+
+KNOWN, LOCK, OTHER = Path("known.txt"), Path("a.lock"), Path("b.lock")
+VULNERABLE = {
+    "dependencies": [
+        {"name": "old", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2", "3"]}]},
+        {"name": "older", "version": "0", "vulns": [{"id": "PYSEC-2", "fix_versions": []}]},
+        {"name": "sound", "version": "4", "vulns": []},
+        {"name": "unknown", "skip_reason": "not found"},
+    ],
+    "fixes": [],
+}
+
+
+def answering(**answers: Answer | AuditError):  # type: ignore[no-untyped-def]
+    def ask(path: Path) -> Answer:
+        answer = answers[path.stem]
+        if isinstance(answer, AuditError):
+            raise answer
+        return answer
+
+    return ask
+
+
+BAD = Answer(vulnerable=("old 1: PYSEC-1",))
+
+
+def test_the_answer_of_pip_audit_is_read_with_what_it_says_nothing_about() -> None:
+    answer = read(json.dumps(VULNERABLE))
+    assert answer.vulnerable == ("old 1: PYSEC-1 (fixed in 2, 3)", "older 0: PYSEC-2 (fixed in no release yet)")
+    assert answer.unanswered == ("unknown",)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dependencies": [{"vulns": [{}]}]}', "Traceback"])
+def test_what_is_no_answer_is_an_error(text: str) -> None:
+    with pytest.raises(AuditError, match="cannot be read"):
+        read(text)
+
+
+def test_a_vulnerability_fails_the_audit_by_name() -> None:
+    status, lines = audit(answering(known=BAD, a=BAD, b=Answer()), [LOCK, OTHER], KNOWN, if_reachable=True)
+    assert status == 1
+    assert lines == ["a.lock: old 1: PYSEC-1", "b.lock: no known vulnerability"]
+
+
+@pytest.mark.parametrize("answer", [Answer(), Answer(unanswered=("jinja2",)), AuditError("no route")], ids=repr)
+@pytest.mark.parametrize(("if_reachable", "expected"), [(True, 0), (False, UNREACHABLE)])
+def test_where_no_advisories_can_be_had_nothing_is_said_to_be_sound(
+    answer: Answer | AuditError, if_reachable: bool, expected: int
+) -> None:
+    status, lines = audit(answering(known=answer, a=Answer()), [LOCK], KNOWN, if_reachable)
+    assert status == expected
+    (line,) = lines
+    assert line.startswith("vulnerabilities were NOT checked: ")
+
+
+@pytest.mark.parametrize("answer", [Answer(unanswered=("private",)), AuditError("cut off")], ids=repr)
+def test_a_package_without_an_answer_fails_the_audit(answer: Answer | AuditError) -> None:
+    status, lines = audit(answering(known=BAD, a=answer), [LOCK], KNOWN, if_reachable=True)
+    assert status == 1
+    assert lines[0].startswith("a.lock: no answer for ")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("echo broken >&2; exit 1", "broken"), ("exit 3", "no output"), ("echo '{}'; exit 0", "cannot be read")],
+)
+def test_a_pip_audit_that_fails_is_an_error_with_its_last_words(tmp_path: Path, script: str, words: str) -> None:
+    program = tmp_path / "pip-audit"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(AuditError, match=words):
+        asking(str(program))(LOCK)
+
+
+def test_a_pip_audit_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="did not answer"):
+        asking(str(tmp_path / "nothing"))(LOCK)
+
+
+LOCKS = [REPOSITORY / "requirements.lock", *sorted((REPOSITORY / "requirements").glob("*.lock"))]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_locked_package_has_one_version_and_its_hashes(lock: Path) -> None:
+    text = re.sub(r"\\\n", "", lock.read_text())
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert lines
+    for line in lines:
+        assert re.match(r"^[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==\S+", line), line
+        assert "--hash=sha256:" in line, line
+
+
+def test_every_image_is_built_from_locks_with_hashes_alone() -> None:
+    dockerfile = re.sub(r"\\\n\s*", "", (REPOSITORY / "Dockerfile").read_text())
+    installs = re.findall(r"pip install [^&\n]*", dockerfile)
+    assert len(installs) >= 5
+    for command in installs:
+        assert "--require-hashes --no-deps" in command or "--no-index" in command, command
