@@ -90,15 +90,15 @@ async def serve_webhook(port: int, secret: dict[str, str]) -> None:
     """Until SIGTERM, with the webhook of whatever checkout is on the path."""
     from prometheus_client import CollectorRegistry
 
-    from gpushare.admission.app import create_app
-    from gpushare.admission.certificate import LiveCertificate
     from gpushare.admission.metrics import AdmissionMeters
+    from gpushare.admission.serving.app import create_app
+    from gpushare.admission.serving.certificate import LiveCertificate
 
     certificate = LiveCertificate()
     certificate.load(secret)
     app: Any = create_app(MemorySources(), "gpushare-system", AdmissionMeters(CollectorRegistry()))
     try:
-        from gpushare.admission.server import LIMITS
+        from gpushare.admission.serving.server import LIMITS
         from gpushare.http.server import serve
     except ImportError:  # before there was one HTTP stack: starlette on uvicorn
         from gpushare.admission import server

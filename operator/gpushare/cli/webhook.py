@@ -6,7 +6,7 @@ import os
 import signal
 from importlib.metadata import version
 
-from gpushare.admission.server import WebhookSettings, serve
+from gpushare.admission.serving.server import WebhookSettings, serve
 from gpushare.kube.client import connect
 
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from cryptography import x509
 
-from gpushare.admission.certificate import CertificateSource, LiveCertificate
+from gpushare.admission.serving.certificate import CertificateSource, LiveCertificate
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.http.server import serve
 from gpushare.kube.client import SECRETS

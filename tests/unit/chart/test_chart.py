@@ -307,13 +307,24 @@ def test_simulation_is_switched_on_in_every_part_or_in_none(variant: str) -> Non
 
 
 @every_variant
-def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
+def test_every_policy_is_bound_and_fails_closed_but_the_one_that_only_warns(variant: str) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
     bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
     assert {binding["policyName"] for binding in bindings} == policies.keys()
-    assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
-    assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == (0 if variant == "least" else 8)
+    warns = {"gpushare-annotations"}
+    for binding in bindings:
+        name = binding["policyName"]
+        assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
+        assert policies[name]["failurePolicy"] == ("Ignore" if name in warns else "Fail")
+    assert len(policies) == (0 if variant == "least" else 10)
+
+
+def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
+    """It has to be able to change and to end while none answers: finalizers, labels, owners."""
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (configuration,) = of_kind("default", kind)
+        for rule in (rule for hook in configuration["webhooks"] for rule in hook["rules"]):
+            assert rule["resources"] == ["gpushares"] or rule["operations"] == ["CREATE"]
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:

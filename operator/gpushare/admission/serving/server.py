@@ -7,9 +7,9 @@ Service's endpoints no longer list it, and then answers the reviews under way.
 import asyncio
 from dataclasses import dataclass
 
-from gpushare.admission.app import create_app
-from gpushare.admission.certificate import CertificateSource
 from gpushare.admission.metrics import export
+from gpushare.admission.serving.app import create_app
+from gpushare.admission.serving.certificate import CertificateSource
 from gpushare.admission.sources import ClusterSources
 from gpushare.http import probes
 from gpushare.http.server import ServerLimits
