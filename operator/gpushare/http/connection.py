@@ -13,12 +13,10 @@ from aiohttp import web
 
 CLOSE_SECONDS = 5.0
 """For a connection that is idle for too long to end in order."""
-ANSWER_SECONDS = 10.0
-"""For the peer to take what we write, whenever it has fallen behind."""
 
 
 class Connection(asyncio.Protocol):
-    """`gone` is called when it has ended, at least once."""
+    """`gone` is called once, when it has ended."""
 
     def __init__(
         self,
@@ -27,12 +25,14 @@ class Connection(asyncio.Protocol):
         handler: web.RequestHandler,
         gone: Callable[["Connection"], None],
         client_names: Collection[str],
+        answer_seconds: float,
     ) -> None:
         self.peer = peer
         self.handler = handler
         self._socket = accepted
         self._gone = gone
         self._client_names = client_names
+        self._answer_seconds = answer_seconds
         self._transport: asyncio.Transport | None = None
         self._over = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
 
     def ended(self) -> None:
         """Also where it never came to a connection, since the handshake failed."""
+        if self._over:
+            return
         self._over = True
         for timer in (self._deadline, self._unread):
             if timer is not None:
@@ -78,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.handler.eof_received()
 
     def pause_writing(self) -> None:
-        self._unread = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.abort)
+        self._unread = asyncio.get_running_loop().call_later(self._answer_seconds, self.abort)
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:

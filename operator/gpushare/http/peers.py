@@ -8,6 +8,7 @@ longest. A connection whose request is being worked on never goes: that is our t
 import ipaddress
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 C = TypeVar("C", bound=Hashable)
@@ -25,8 +26,10 @@ class _Held(Generic[C]):
     def __len__(self) -> int:
         return len(self.fresh) + len(self.idle) + len(self.working)
 
-    def first_to_go(self) -> C | None:
-        return next(iter(self.fresh), None) or next(iter(self.idle), None)
+    @property
+    def waiting(self) -> Iterator[C]:
+        """Those that may go, the first one first."""
+        return chain(self.fresh, self.idle)
 
 
 class Peers(Generic[C]):
@@ -49,25 +52,24 @@ class Peers(Generic[C]):
         self._peers.setdefault(peer, _Held()).fresh[connection] = None
         if len(self._peer_of) <= self._most:
             return None
-        return max(
-            (held for held in self._peers.values() if held.fresh or held.idle), key=len
-        ).first_to_go()  # at least the new one is fresh
+        giving_way = max((held for held in self._peers.values() if held.fresh or held.idle), key=len)
+        return next(giving_way.waiting)  # at least the new connection waits
 
     def work(self, connection: C) -> None:
         """Its request is complete: it is our turn."""
-        if held := self._taken_out(connection):
+        if (held := self._taken_out(connection)) is not None:
             held.working[connection] = None
 
     def rest(self, connection: C) -> None:
         """Its request is answered: it is the peer's turn."""
-        if held := self._taken_out(connection):
+        if (held := self._taken_out(connection)) is not None:
             held.idle[connection] = None
 
     def remove(self, connection: C) -> None:
         """A connection that is not known is none."""
-        if held := self._taken_out(connection):
+        if (held := self._taken_out(connection)) is not None:
             peer = self._peer_of.pop(connection)
-            if not held:
+            if len(held) == 0:
                 del self._peers[peer]
 
     def _taken_out(self, connection: C) -> _Held[C] | None:

@@ -12,6 +12,8 @@ import errno
 import logging
 import socket
 import ssl
+import traceback
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +33,10 @@ BEGINNING = 4096
 """Bytes of a body that is too large which its reader is given."""
 AT_ONCE = 32
 """Connections that are accepted before others have their turn."""
+ENDING = 64
+"""Connections that may be ending above the limit; the next one waits for them, so that descriptors are never short."""
+TLS_RECORD = 16 * 1024
+"""Bytes; what asyncio keeps ready for each TLS connection, in place of its 256 KiB."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -44,6 +50,8 @@ class ServerLimits:
     """From the connection, the TLS handshake included, to the end of the first request's headers."""
     keepalive_seconds: float = 75.0
     """Between two requests, the headers of the second one included."""
+    answer_seconds: float = 10.0
+    """For the client to take what is written, whenever it has fallen behind."""
     drain_seconds: float = 1.0
     """For requests under way when the server ends."""
     connections: int = 512
@@ -128,11 +136,14 @@ class _Server:
         self._runner = runner
         self._limits = limits
         self._tls = tls
+        if tls is not None:
+            sslproto.SSLProtocol.max_size = TLS_RECORD
         self._client_names = client_names
         self._peers = Peers[Connection](limits.connections)
         self._bodies = Bodies[Connection](limits.body_bytes)
         self._by_handler: dict[asyncio.BaseProtocol, Connection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._open = 0
         self._requests = 0
         self._ending = False
         self._no_request = asyncio.Event()
@@ -153,6 +164,10 @@ class _Server:
             self._admit(accepted, peer_name(address[0]))
             taken += 1
             if taken % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            for _ in range(ENDING):
+                if self._open <= self._limits.connections + ENDING:
+                    break
                 await asyncio.sleep(0)
 
     @web.middleware
@@ -208,11 +223,20 @@ class _Server:
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         assert self._runner.server is not None  # noqa: S101 - narrows for the type checker
         accepted.setblocking(False)
-        connection = Connection(accepted, peer, self._runner.server(), self._gone, self._client_names)
+        connection = Connection(
+            accepted,
+            peer,
+            self._runner.server(),
+            self._ended,
+            client_names=self._client_names,
+            answer_seconds=self._limits.answer_seconds,
+        )
+        self._open += 1
         self._by_handler[connection.handler] = connection
         if gone := self._peers.add(connection, peer):
             self._remove(gone)
             if gone is connection:
+                connection.ended()
                 accepted.close()
                 return
         connection.expect(self._limits.head_seconds)
@@ -226,16 +250,21 @@ class _Server:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._tls, **(seconds if self._tls else {})
             )
-        except OSError:  # a failed handshake too, and one that takes too long
+        except OSError as error:  # a failed handshake too, and one that takes too long
             connection.ended()
             accepted.close()
+            traceback.clear_frames(error.__traceback__)  # asyncio's hold each other, and much memory
 
     def _remove(self, connection: Connection) -> None:
         """It makes room at once, though its end takes the event loop's next turn."""
-        self._gone(connection)
+        self._forget(connection)
         connection.abort()
 
-    def _gone(self, connection: Connection) -> None:
+    def _ended(self, connection: Connection) -> None:
+        self._forget(connection)
+        self._open -= 1
+
+    def _forget(self, connection: Connection) -> None:
         self._peers.remove(connection)
         self._bodies.remove(connection)
         self._by_handler.pop(connection.handler, None)

@@ -32,6 +32,8 @@ VARIANTS = {
         "driverRoot=/run/nvidia/driver",
         "computeMode=Leave",
         "webhook.failurePolicy.shares=Ignore",
+        "webhook.clientCertificates.authority=-----BEGIN CERTIFICATE-----",
+        "webhook.clientCertificates.names[0]=kube-apiserver",
         "uninstall.shares=Delete",
         "metrics.port=9500",
         "metrics.from[0].namespaceSelector.matchLabels.team=watchers",
@@ -325,6 +327,19 @@ def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
         (configuration,) = of_kind("default", kind)
         for rule in (rule for hook in configuration["webhooks"] for rule in hook["rules"]):
             assert rule["resources"] == ["gpushares"] or rule["operations"] == ["CREATE"]
+
+
+def test_the_webhook_asks_for_client_certificates_where_an_authority_is_set() -> None:
+    found = {}
+    for variant in ("default", "everything"):
+        container = dict(containers(variant))["gpushare-webhook"]
+        settings = {entry["name"]: entry.get("value") for entry in container["env"]}
+        named = [one for one in container["args"] if one.startswith("--client-name")]
+        found[variant] = (settings.get("GPUSHARE_WEBHOOK_CLIENT_AUTHORITY"), named)
+    assert found == {
+        "default": (None, []),
+        "everything": ("-----BEGIN CERTIFICATE-----", ["--client-name=kube-apiserver"]),
+    }
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
