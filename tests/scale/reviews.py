@@ -122,11 +122,11 @@ CASES: dict[str, tuple[str, Callable[[], Body]]] = {
         "pods",
         lambda: pod([container()], volumes=[{"name": "gpushare-mps-log"}] * 40_000),
     ),
-    "pod: 128 claims, each used by 128 containers": (
+    "pod: 64 claims, each used by 256 containers": (
         "pods",
         lambda: pod(
-            [container(resources={"claims": [{"name": f"c{n}"} for n in range(128)]})] * 128,
-            resourceClaims=[{"name": f"c{n}", "resourceClaimName": f"c{n}"} for n in range(128)],
+            [container(resources={"claims": [{"name": f"c{n}"} for n in range(64)]})] * 256,
+            resourceClaims=[{"name": f"c{n}", "resourceClaimName": f"c{n}"} for n in range(64)],
         ),
     ),
     "pod: 30,000 claims": ("pods", lambda: pod([container()], resourceClaims=[{"resourceClaimName": "c"}] * 30_000)),

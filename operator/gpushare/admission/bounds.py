@@ -14,7 +14,7 @@ MOST_RESOURCES = 64
 """Of a container, or capacities of a claim's request. Each is read as a quantity."""
 MOST_SHARES = 32
 """That one pod or claim may name. Each may cost a request to the API server."""
-MOST_CLAIMS = 128
+MOST_CLAIMS = 64
 """Of a pod. Each costs a request to the API server."""
 MOST_REQUESTS = 32
 """Of a claim: Kubernetes' own limit, which it checks only after us."""

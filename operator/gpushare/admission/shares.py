@@ -45,11 +45,13 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
 def _memory_problems(share: GpuShare) -> Iterator[str]:
     clients = share.spec.clients
     readable = True
-    values = {"spec.clients.memory.default": clients.memory.default, "spec.clients.memory.max": clients.memory.max}
+    values = {"spec.clients.memory.default": clients.memory.default}
+    if clients.memory.max is not None:  # otherwise the default is also the ceiling
+        values["spec.clients.memory.max"] = clients.memory.max
     values |= {f"spec.sizes[{index}].memory": size.memory for index, size in enumerate(share.spec.sizes)}
     for field, value in values.items():
         try:
-            parse_memory(value or "0")  # no max: the default is also the ceiling
+            parse_memory(value)
         except ValueError as error:
             readable = False
             yield f"{field}: {shown(str(error).replace(repr(value), quoted(value)), 512)}"

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
@@ -33,6 +34,8 @@ BEGINNING = 4096
 """Bytes of a body that is too large which its reader is given."""
 AT_ONCE = 32
 """Connections that are accepted before others have their turn."""
+LINE, HEADERS = 4096, 32
+"""Bytes of a line of a head, and how many: what a connection may hold before its request is one."""
 ENDING = 64
 """Connections that may be ending above the limit; the next one waits for them, so that descriptors are never short."""
 TLS_RECORD = 16 * 1024
@@ -90,9 +93,13 @@ async def serve(
         app,
         access_log=None,
         handle_signals=False,
+        logger=_LOG_OF_FAULTS,
         auto_decompress=False,  # a body is limited as it was sent
         keepalive_timeout=limits.keepalive_seconds,
         lingering_time=1.0,
+        max_line_size=LINE,
+        max_field_size=LINE,
+        max_headers=HEADERS,
         shutdown_timeout=0.5,
     )
     server = _Server(runner, limits, tls, client_names)
@@ -270,6 +277,15 @@ class _Server:
         self._by_handler.pop(connection.handler, None)
 
 
+class _OwnFaults(logging.Filter):
+    """Keeps what clients send wrongly out of the log: they could fill it, with text of their own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_LOG_OF_FAULTS = logging.getLogger(f"{__name__}.faults")
+_LOG_OF_FAULTS.addFilter(_OwnFaults())
 _SERVER = web.AppKey("_SERVER", _Server)
 
 

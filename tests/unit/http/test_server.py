@@ -186,6 +186,30 @@ async def test_a_body_is_read_up_to_its_limit(free_port: int, connect: Connect, 
         assert taken in answer
 
 
+@pytest.mark.parametrize("head", [b"X: y\r\n" * 40, b"X: " + b"y" * 5000 + b"\r\n"], ids=["many", "long"])
+async def test_a_head_is_read_up_to_its_limit_and_never_logged(
+    free_port: int, connect: Connect, head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(app(), free_port):
+        reader, writer = await connect()
+        writer.write(HEAD[:-2] + head + b"\r\n")
+        async with asyncio.timeout(5):
+            assert b" 400 Bad Request" in await reader.read()
+    assert caplog.messages == []
+
+
+async def test_a_fault_of_ours_is_logged(free_port: int, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    async def faulty(_: web.Request) -> web.Response:
+        raise RuntimeError("of ours")
+
+    async with serve(app(faulty), free_port):
+        reader, writer = await connect()
+        writer.write(HEAD)
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil()).startswith(b"HTTP/1.1 500")
+    assert "of ours" in caplog.text
+
+
 async def test_who_sends_large_bodies_and_never_ends_them_gives_way(free_port: int, connect: Connect) -> None:
     async def count(request: web.Request) -> web.Response:
         return web.Response(text=str(len(await read_body(request, 1_000_000))))

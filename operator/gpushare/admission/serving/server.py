@@ -29,12 +29,12 @@ class WebhookSettings:
     probe_port: int
     metrics_port: int
     """0: no metrics."""
+    leave_seconds: float = 5.0
+    """How long the Service's endpoints may still list a pod that is not ready."""
     client_authority: str = ""
     """Certificates as PEM: whoever asks for a review must show one that these have signed. Empty: anybody may ask."""
     client_names: tuple[str, ...] = ()
     """The common names that such a certificate may have. Empty: any."""
-    leave_seconds: float = 5.0
-    """How long the Service's endpoints may still list a pod that is not ready."""
 
 
 async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> None:
