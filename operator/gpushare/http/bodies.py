@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-SMALL = 64 * 1024
+SMALL = 32 * 1024
 
 C = TypeVar("C", bound=Hashable)
 

@@ -1,8 +1,4 @@
-"""One connection: bytes go through to aiohttp, and the peer's turns have an end.
-
-aiohttp closes an idle connection in order; where the peer does not take part in that, or does not read an answer, we
-abort it.
-"""
+"""One connection: bytes go through to aiohttp; a first request and the reading of answers have a time limit."""
 
 import asyncio
 import socket
@@ -10,9 +6,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from aiohttp import web
-
-CLOSE_SECONDS = 5.0
-"""For a connection that is idle for too long to end in order."""
 
 
 class Connection(asyncio.Protocol):
@@ -38,13 +31,15 @@ class Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
-    def expect(self, seconds: float | None) -> None:
-        """The peer has its turn for `seconds`; None: it is ours."""
+    def expect(self, seconds: float) -> None:
+        """The headers of the first request, within that time."""
+        if not self._over:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def heard(self) -> None:
+        """They have come. From then on aiohttp limits the time between requests."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = None
-        if seconds is not None and not self._over:
-            self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def abort(self) -> None:
         """At once, in whatever state it is."""

@@ -1,14 +1,14 @@
 """Who may stay connected when a server is full. Pure: connections are whatever the caller calls so.
 
 The peer with the most connections gives way, so that nobody takes a server from the others, however many connections
-it opens. Of that peer's, the one goes that has waited longest for its first request, else the one that has been idle
-longest. A connection whose request is being worked on never goes: that is our turn, and soon over.
+it opens. Of that peer's, there are those without a request yet and the idle ones; of which it has more, the oldest
+goes. So a new connection has time for its request even where all come from one address, as through a proxy. A
+connection whose request is being worked on never goes: that is our turn, and soon over.
 """
 
 import ipaddress
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Generic, TypeVar
 
 C = TypeVar("C", bound=Hashable)
@@ -29,7 +29,7 @@ class _Held(Generic[C]):
     @property
     def waiting(self) -> Iterator[C]:
         """Those that may go, the first one first."""
-        return chain(self.fresh, self.idle)
+        return iter(self.fresh if len(self.fresh) >= len(self.idle) else self.idle)
 
 
 class Peers(Generic[C]):

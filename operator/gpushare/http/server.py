@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
-from gpushare.http.connection import CLOSE_SECONDS, Connection
+from gpushare.http.connection import Connection
 from gpushare.http.peers import Peers, peer_name
 
 LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ LINE, HEADERS = 4096, 32
 ENDING = 64
 """Connections that may be ending above the limit; the next one waits for them, so that descriptors are never short."""
 TLS_RECORD = 16 * 1024
-"""Bytes; what asyncio keeps ready for each TLS connection, in place of its 256 KiB."""
+"""Bytes; what asyncio and aiohttp keep ready for each connection, in place of 256 and 64 KiB."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -97,6 +97,7 @@ async def serve(
         auto_decompress=False,  # a body is limited as it was sent
         keepalive_timeout=limits.keepalive_seconds,
         lingering_time=1.0,
+        read_bufsize=TLS_RECORD,
         max_line_size=LINE,
         max_field_size=LINE,
         max_headers=HEADERS,
@@ -182,7 +183,7 @@ class _Server:
         connection = self._by_handler.get(request.protocol)
         if connection is None:
             raise web.HTTPServiceUnavailable  # it went a moment ago
-        connection.expect(None)
+        connection.heard()
         if not request.can_read_body:
             self._peers.work(connection)
         self._requests += 1
@@ -198,20 +199,22 @@ class _Server:
                 self._no_request.set()
             self._bodies.remove(connection)
             self._peers.rest(connection)
-            connection.expect(self._limits.keepalive_seconds + CLOSE_SECONDS)
 
     async def read(self, request: web.Request) -> bytes:
         connection = self._by_handler.get(request.protocol)
         if connection is None:
             raise ConnectionAbortedError
         body = bytearray()
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if gone := self._bodies.grow(connection, connection.peer, len(body)):
-                self._remove(gone)
-        self._bodies.complete(connection)
-        self._peers.work(connection)
-        return bytes(body)
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if gone := self._bodies.grow(connection, connection.peer, len(body)):
+                    self._remove(gone)
+            self._bodies.complete(connection)
+            self._peers.work(connection)
+            return bytes(body)
+        finally:
+            body.clear()  # an error's traceback may hold it for long
 
     async def drained(self) -> None:
         """Waits until no request is under way, `drain_seconds` at most. Answers from now on close their connection."""

@@ -231,7 +231,8 @@ async def test_a_body_must_say_its_length(webhook: Webhook) -> None:
 async def test_what_json_could_do_to_a_reader_is_a_bad_request(webhook: Webhook, body: bytes) -> None:
     limits = ReviewLimits(values=1_000_000)
     async with webhook.client(limits=limits) as http, http.post("/mutate-pods", data=body) as answer:
-        assert answer.status == 400
+        text = "the body is not an AdmissionReview of admission.k8s.io/v1"
+        assert (answer.status, await answer.text()) == (400, text)
 
 
 @pytest.mark.parametrize(

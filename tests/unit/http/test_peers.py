@@ -34,6 +34,17 @@ def test_a_connection_that_has_sent_a_request_outlives_those_that_have_not() -> 
     assert held.add(NEW, "a") == 1
 
 
+def test_idle_connections_leave_a_new_one_time_for_its_request_although_all_have_one_address() -> None:
+    held = full("a", "a", "a", "a")
+    for connection in range(4):
+        held.work(connection)
+        held.rest(connection)
+    for connection, gone in ((NEW, 0), (NEW + 1, 1)):
+        assert held.add(connection, "a") == gone
+        held.remove(gone)
+    assert held.add(NEW + 2, "a") == NEW, "half of them are new by now"
+
+
 def test_of_idle_connections_the_one_goes_that_has_been_idle_longest() -> None:
     held = full("a", "a")
     for connection in (0, 1, 0):
