@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """`gone` is called once, when it has ended."""
 
     def __init__(
@@ -16,7 +16,7 @@ class Connection(asyncio.Protocol):
         accepted: socket.socket,
         peer: str,
         handler: web.RequestHandler,
-        gone: Callable[["Connection"], None],
+        gone: Callable[["HttpConnection"], None],
         client_names: Collection[str],
         answer_seconds: float,
     ) -> None:

@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
-from gpushare.http.connection import Connection
+from gpushare.http.connection import HttpConnection
 from gpushare.http.peers import Peers, peer_name
 
 LOG = logging.getLogger(__name__)
@@ -147,9 +147,9 @@ class _Server:
         if tls is not None:
             sslproto.SSLProtocol.max_size = TLS_RECORD
         self._client_names = client_names
-        self._peers = Peers[Connection](limits.connections)
-        self._bodies = Bodies[Connection](limits.body_bytes)
-        self._by_handler: dict[asyncio.BaseProtocol, Connection] = {}
+        self._peers = Peers[HttpConnection](limits.connections)
+        self._bodies = Bodies[HttpConnection](limits.body_bytes)
+        self._by_handler: dict[asyncio.BaseProtocol, HttpConnection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._open = 0
         self._requests = 0
@@ -233,7 +233,7 @@ class _Server:
     def _admit(self, accepted: socket.socket, peer: str) -> None:
         assert self._runner.server is not None  # noqa: S101 - narrows for the type checker
         accepted.setblocking(False)
-        connection = Connection(
+        connection = HttpConnection(
             accepted,
             peer,
             self._runner.server(),
@@ -254,7 +254,7 @@ class _Server:
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _connect(self, accepted: socket.socket, connection: HttpConnection) -> None:
         seconds = {"ssl_handshake_timeout": self._limits.handshake_seconds, "ssl_shutdown_timeout": 1.0}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -265,16 +265,16 @@ class _Server:
             accepted.close()
             traceback.clear_frames(error.__traceback__)  # asyncio's hold each other, and much memory
 
-    def _remove(self, connection: Connection) -> None:
+    def _remove(self, connection: HttpConnection) -> None:
         """It makes room at once, though its end takes the event loop's next turn."""
         self._forget(connection)
         connection.abort()
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: HttpConnection) -> None:
         self._forget(connection)
         self._open -= 1
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         self._peers.remove(connection)
         self._bodies.remove(connection)
         self._by_handler.pop(connection.handler, None)
