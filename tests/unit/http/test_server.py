@@ -2,9 +2,10 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,12 +18,12 @@ SHORT, LONG = 0.2, 60.0
 HEAD = b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n"
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[..., Awaitable[Connection]]
+Connect = Callable[..., Coroutine[Any, Any, Connection]]
 OTHER = "127.0.0.2"
 """Another address of the same machine."""
 
 
-def app(handler: Callable[[web.Request], Awaitable[web.Response]] | None = None) -> web.Application:
+def app(handler: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None) -> web.Application:
     async def ok(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
