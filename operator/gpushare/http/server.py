@@ -169,7 +169,11 @@ class _Server:
                     LOG.warning("no connection can be accepted: %s", error)
                     await asyncio.sleep(1.0)
                 continue
-            self._admit(accepted, peer_name(address[0]))
+            try:
+                self._admit(accepted, peer_name(address[0]))
+            except Exception:  # whatever it is: others must be able to connect
+                LOG.exception("a connection was not taken")
+                accepted.close()
             taken += 1
             if taken % AT_ONCE == 0:
                 await asyncio.sleep(0)
