@@ -172,12 +172,11 @@ def test_a_job_that_has_a_slot_ends_although_the_webhook_is_down(harness: Harnes
     tenant.kubectl.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
     selector = "--selector=batch.kubernetes.io/job-name=job"
 
-    def job_pod() -> dict[str, Any]:
-        (found,) = tenant.kubectl.items("pods", selector)
-        return found
+    def running() -> list[dict[str, Any]]:
+        return [pod for pod in tenant.kubectl.items("pods", selector) if pod["status"].get("phase") == "Running"]
 
-    wait_until("the job's pod runs", lambda: job_pod()["status"].get("phase") == "Running", seconds=90)
-    assert job_pod()["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    (job_pod,) = wait_until("the job's pod runs", running, seconds=90)
+    assert job_pod["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
     with no_webhook(harness):
         tenant.kubectl.delete("pods", selector, wait=False)
         wait_until("the pod is gone", lambda: not tenant.kubectl.items("pods", selector), seconds=60)
