@@ -1,12 +1,14 @@
 """Bad input is refused at once, with a message that names the field, the value and what to do."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from localcluster.kubectl import CommandError
-from tests.cluster.harness import Harness, Share, Tenant, gpu_share
+from tests.cluster.harness import Harness, Share, Tenant, gpu_share, wait_until
 from tests.cluster.node import processes_of_pod
 
 THREADS, MEMORY = "gpushare.dev/threads", "gpushare.dev/memory"
@@ -112,19 +114,58 @@ def test_a_client_may_be_root(harness: Harness, share: Share, own_users: bool) -
         assert ("Uid:\t0\t" in status) is not own_users
 
 
-def test_pods_without_a_slot_start_although_the_webhook_is_down(harness: Harness) -> None:
-    """An outage of ours touches nobody else: the webhook is not even asked about them."""
+def test_a_changed_annotation_is_told_to_have_no_effect(tenant: Tenant) -> None:
+    tenant.start(tenant.pod("changed", "inference", "limits", "--hold", "3600"))
+    try:
+        with pytest.raises(CommandError) as told:
+            tenant.kubectl("annotate", "pod", "changed", f"{THREADS}=10", "--warnings-as-errors")
+        assert f"metadata.annotations[{THREADS}]: has no effect once the pod is created" in told.value.text
+        assert MEMORY not in told.value.text
+        tenant.kubectl("label", "pod", "changed", "a=b", "--warnings-as-errors")
+    finally:
+        tenant.delete_pods("changed")
+
+
+@contextmanager
+def no_webhook(harness: Harness) -> Iterator[None]:
     harness.system("scale", "deployment", "gpushare-webhook", "--replicas=0")
     try:
-        with harness.namespace("other") as other:
-            pod = other.pod("plain", "x", "list", command=["gpushare-workload", "list"])
-            del pod["spec"]["containers"][0]["resources"]
-            other.start(pod)
-            with pytest.raises(CommandError, match="gpushare"):
-                other.start(other.pod("slot", "inference", "limits"))
+        selector = "--selector=app.kubernetes.io/component=webhook"
+        wait_until("no webhook", lambda: not harness.system.items("pods", selector), seconds=60)
+        yield
     finally:
         harness.system("scale", "deployment", "gpushare-webhook", "--replicas=2")
         harness.wait_component("webhook")
+
+
+def test_pods_without_a_slot_start_although_the_webhook_is_down(harness: Harness) -> None:
+    """An outage of ours touches nobody else: the webhook is not even asked about them."""
+    with no_webhook(harness), harness.namespace("other") as other:
+        pod = other.pod("plain", "x", "list", command=["gpushare-workload", "list"])
+        del pod["spec"]["containers"][0]["resources"]
+        other.start(pod)
+        with pytest.raises(CommandError, match="gpushare"):
+            other.start(other.pod("slot", "inference", "limits"))
+
+
+def test_a_job_that_has_a_slot_ends_although_the_webhook_is_down(harness: Harness, tenant: Tenant) -> None:
+    """The Job controller takes its finalizer off the pod, which is an update of it."""
+    pod = tenant.pod("job", "inference", "limits", "--hold", "3600")
+    spec = {"template": {"spec": pod["spec"]}, "backoffLimit": 0}
+    tenant.kubectl.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
+    selector = "--selector=batch.kubernetes.io/job-name=job"
+
+    def running() -> list[dict[str, Any]]:
+        return [pod for pod in tenant.kubectl.items("pods", selector) if pod["status"].get("phase") == "Running"]
+
+    (job_pod,) = wait_until("the job's pod runs", running, seconds=90)
+    assert job_pod["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    with no_webhook(harness):
+        tenant.kubectl.delete("pods", selector, wait=False)
+        wait_until("the pod is gone", lambda: not tenant.kubectl.items("pods", selector), seconds=60)
+        with pytest.raises(CommandError, match="gpushare"):
+            tenant.start(tenant.pod("slot", "inference", "limits"))
+    tenant.kubectl.delete("job", "job")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.cluster import claims
 from tests.cluster.claims import SIZES
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 
+MARK = "resource.kubernetes.io/extended-resource-claim"
 OWN, SMALL = "claimed.gpushare.dev", "small.claimed.gpushare.dev"
 
 
@@ -78,6 +79,26 @@ def test_a_claim_that_cannot_be_granted_is_refused_by_name(tenant: Tenant, wrong
         dry_run(tenant, wrong)
     for word in words:
         assert word in refused.value.text
+
+
+def test_nobody_but_who_binds_pods_marks_a_claim_as_the_schedulers(harness: Harness, tenant: Tenant) -> None:
+    """A claim so marked has a request for each container: a tenant's would put one container on two GPUs."""
+    writer = ["create", "role", "claims", "--verb=create,update,patch,get", "--resource=resourceclaims.resource.k8s.io"]
+    tenant.kubectl(*writer)
+    tenant.kubectl("create", "rolebinding", "claims", "--role=claims", "--user=mallory")
+    two = claim("two", "claimed.gpushare.dev")
+    requests = two["spec"]["devices"]["requests"]
+    requests.append(requests[0] | {"name": "again"})
+    marked = {**two, "metadata": {"name": "two", "annotations": {MARK: "true"}}}
+    create = ("create", "--dry-run=server", "-f", "-")
+    mallory = tenant.kubectl.acting_as("--as=mallory")
+    with pytest.raises(CommandError, match="2 requests: a claim of gpushare's classes has exactly one"):
+        mallory(*create, stdin=json.dumps(two))
+    with pytest.raises(CommandError, match="marks the scheduler's own claims"):
+        mallory(*create, stdin=json.dumps(marked))
+    tenant.kubectl.acting_as("--as=system:kube-scheduler")(*create, stdin=json.dumps(marked))
+    foreign = claim("foreign", "gpu.example.com")
+    mallory(*create, stdin=json.dumps({**foreign, "metadata": {"name": "foreign", "annotations": {MARK: "true"}}}))
 
 
 def test_quota_counts_each_size_exactly_and_the_share_as_a_whole(tenant: Tenant) -> None:

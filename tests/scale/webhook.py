@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +91,19 @@ async def serve_webhook(port: int, secret: dict[str, str]) -> None:
     """Until SIGTERM, with the webhook of whatever checkout is on the path."""
     from prometheus_client import CollectorRegistry
 
-    from gpushare.admission.app import create_app
-    from gpushare.admission.certificate import LiveCertificate
     from gpushare.admission.metrics import AdmissionMeters
+    from gpushare.http.server import serve
 
-    certificate = LiveCertificate()
-    certificate.load(secret)
-    app: Any = create_app(MemorySources(), "gpushare-system", AdmissionMeters(CollectorRegistry()))
     try:
-        from gpushare.admission.server import LIMITS
-        from gpushare.http.server import serve
-    except ImportError:  # before there was one HTTP stack: starlette on uvicorn
-        from gpushare.admission import server
-
-        await server.https_server(app, certificate, port).serve()  # type: ignore[attr-defined]
-    else:
-        async with serve(app, port, tls=certificate.context, limits=LIMITS):
-            await asyncio.Event().wait()
+        package = import_module("gpushare.admission.serving.server").__package__
+    except ImportError:  # before the server had a package of its own
+        package = "gpushare.admission"
+    app, certificate, server = (import_module(f"{package}.{name}") for name in ("app", "certificate", "server"))
+    live = certificate.LiveCertificate()
+    live.load(secret)
+    made = app.create_app(MemorySources(), "gpushare-system", AdmissionMeters(CollectorRegistry()))
+    async with serve(made, port, tls=live.context, limits=server.LIMITS):
+        await asyncio.Event().wait()
 
 
 async def ask(port: int, tls: ssl.SSLContext, until: float, request: bytes, seconds: list[float]) -> None:

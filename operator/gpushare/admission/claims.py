@@ -13,7 +13,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpushare.admission.refusals import share_problems, suggestion
-from gpushare.admission.review import AdmissionData, Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
+from gpushare.admission.review import (
+    AdmissionData,
+    Admitted,
+    Answer,
+    Change,
+    Denied,
+    Problems,
+    Reason,
+    listed,
+    mapped,
+    quoted,
+    shown,
+)
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
 from gpushare.api.quantity import MIB, format_mib, parse_quantity
@@ -52,29 +64,29 @@ def admit_claim(body: dict[str, Any], data: AdmissionData) -> Answer:
     annotations = mapped(mapped(body, "metadata"), "annotations")
     by_scheduler = not templated and annotations.get(names.ANNOTATION_SCHEDULERS_CLAIM) == "true"
     spec = claim_spec(body)
-    problems: dict[str, Reason] = {}
+    problems = Problems()
     if not by_scheduler:
-        problems.update(dict.fromkeys(_number_problems(prefix, spec), Reason.CLAIM))
-    problems.update(dict.fromkeys(_config_problems(prefix, spec), Reason.CLAIM))
+        problems.add(Reason.CLAIM, _number_problems(prefix, spec))
+    problems.add(Reason.CLAIM, _config_problems(prefix, spec))
     changes: list[Change] = []
     for place, choice in _choices(spec):
         name, size = _class(choice)
-        if not name:
+        if not name or problems.full:
             continue
         field = f"{prefix}.devices.{place}"
-        problems.update(dict.fromkeys(_request_problems(field, choice), Reason.CLAIM))
+        problems.add(Reason.CLAIM, _request_problems(field, choice))
         class_field = f"{field}.deviceClassName"
         refusals = list(_class_problems(class_field, name, size, data))
         if by_scheduler and size is not None:
             refusals.append(_not_by_name(class_field, name, size))
-        problems.update(dict.fromkeys(refusals, Reason.SHARE))
+        problems.add(Reason.SHARE, refusals)
         share = data.shares.get(name)
         if share is None or refusals:
             continue
-        problems.update(dict.fromkeys(_capacity_problems(field, choice, share, size), Reason.CAPACITY))
+        problems.add(Reason.CAPACITY, _capacity_problems(field, choice, share, size))
         changes += _capacity_changes(f"/{prefix}/devices/{place}", field, choice, share, size)
     if problems:
-        return Denied(tuple(problems), frozenset(problems.values()))
+        return problems.denied()
     return Admitted(tuple(changes))
 
 
@@ -83,14 +95,16 @@ def check_claim(body: dict[str, Any], data: AdmissionData) -> Answer:
     answer = admit_claim(body, data)
     if isinstance(answer, Denied) or not answer.changes:
         return answer
-    return Denied(
-        tuple(
+    problems = Problems()
+    problems.add(
+        Reason.CHANGED_AFTERWARDS,
+        (
             f"{change.field}: is missing: the claim was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the claim again"
             for change in answer.changes
         ),
-        frozenset([Reason.CHANGED_AFTERWARDS]),
     )
+    return problems.denied()
 
 
 def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -174,8 +188,11 @@ def _requests(choice: dict[str, Any]) -> dict[str, Any]:
 
 def _capacity_problems(field: str, choice: dict[str, Any], share: GpuShare, size: str | None) -> Iterator[str]:
     where, asked = f"{field}.capacity.requests", _requests(choice)
-    if unreadable := list(_unreadable(where, asked)):
-        yield from unreadable
+    unreadable = False
+    for problem in _unreadable(where, asked):
+        unreadable = True
+        yield problem
+    if unreadable:
         return
     yield from _unknown(where, asked)
     chosen = next((one for one in share.spec.sizes if one.name == size), None)
@@ -233,10 +250,10 @@ def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Ite
         yield from _memory_problems(field, value, memory, share)
     need = context_need_mib(threads) * clients.processes
     if LEAST_MEMORY_MIB <= memory < need:
-        shown = quoted(asked.get(names.CAPACITY_MEMORY, f"{format_mib(memory)} by default"))
+        asks = quoted(asked.get(names.CAPACITY_MEMORY, f"{format_mib(memory)} by default"))
         contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
         yield (
-            f"{field}: {shown} is below the {format_mib(need)} that {contexts} at {threads} percent of the threads;"
+            f"{field}: {asks} is below the {format_mib(need)} that {contexts} at {threads} percent of the threads;"
             f" write at least {format_mib(need)}"
         )
 
@@ -269,16 +286,17 @@ def _unreadable(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
         try:
             parse_quantity(str(asked[name]))
         except ValueError:
-            shown = quoted(asked[name])
-            yield f"{where}[{name}]: {shown} is no quantity that Kubernetes can hold; write it like 25 or 16Gi"
+            value = quoted(asked[name])
+            yield f"{where}[{shown(name)}]: {value} is no quantity that Kubernetes can hold; write it like 25 or 16Gi"
 
 
 def _unknown(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(asked):
         if name.removeprefix(f"{names.DRA_DRIVER}/") not in _CAPACITIES:
-            yield f"{where}[{name}]: no such capacity; a claim may name {names.CAPACITY_THREADS} and memory"
+            yield f"{where}[{shown(name)}]: no such capacity; a claim may name {names.CAPACITY_THREADS} and memory"
         elif name.startswith(f"{names.DRA_DRIVER}/"):
-            yield f"{where}[{name}]: write {quoted(name.removeprefix(f'{names.DRA_DRIVER}/'))}, without the driver"
+            unqualified = quoted(name.removeprefix(f"{names.DRA_DRIVER}/"))
+            yield f"{where}[{shown(name)}]: write {unqualified}, without the driver"
     clients = asked.get(names.CAPACITY_CLIENTS)
     if clients is not None and parse_quantity(str(clients)) != 1:
         yield f"{where}[{names.CAPACITY_CLIENTS}]: {quoted(clients)}: a claim is one client; write 1 or leave it out"

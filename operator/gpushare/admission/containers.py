@@ -10,11 +10,19 @@ from gpushare.api.names import GROUP, MPS_RESOURCE
 _SLOT_PREFIX = f"{GROUP}/"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Container:
+    """Read once: a review looks at a container many times. Two containers are never the same, whatever they hold."""
+
     body: dict[str, Any]
     index: int
     init: bool
+    requests: dict[str, Any]
+    limits: dict[str, Any]
+    slots: dict[str, Any]
+    """Slot resources and their quantities, from the limits; from the requests where a limit is missing."""
+    claims: tuple[str, ...]
+    """Names, in spec.resourceClaims, of the claims that the container uses."""
 
     @property
     def path(self) -> str:
@@ -31,24 +39,9 @@ class Container:
         return self.init and self.body.get("restartPolicy") != "Always"
 
     @property
-    def limits(self) -> dict[str, Any]:
-        return mapped(mapped(self.body, "resources"), "limits")
-
-    @property
-    def requests(self) -> dict[str, Any]:
-        return mapped(mapped(self.body, "resources"), "requests")
-
-    @property
-    def slots(self) -> dict[str, Any]:
-        """Slot resources and their quantities, from the limits; from the requests where a limit is missing."""
-        asked = {**self.requests, **self.limits}
-        return {resource: asked[resource] for resource in sorted(asked) if resource.startswith(_SLOT_PREFIX)}
-
-    @property
-    def claims(self) -> list[str]:
-        """Names, in spec.resourceClaims, of the claims that the container uses."""
-        used = listed(mapped(self.body, "resources"), "claims")
-        return list(dict.fromkeys(str(item.get("name") or "") for item in used))
+    def resources(self) -> list[str]:
+        """Names of all that it requests or limits."""
+        return sorted({**self.requests, **self.limits})
 
     @property
     def asks_for_mps(self) -> bool:
@@ -60,6 +53,15 @@ def containers(pod: dict[str, Any]) -> Iterator[Container]:
     """Every container and init container. Ephemeral ones cannot have resources."""
     spec = mapped(pod, "spec")
     for index, body in enumerate(listed(spec, "initContainers")):
-        yield Container(body, index, init=True)
+        yield _read(body, index, init=True)
     for index, body in enumerate(listed(spec, "containers")):
-        yield Container(body, index, init=False)
+        yield _read(body, index, init=False)
+
+
+def _read(body: dict[str, Any], index: int, *, init: bool) -> Container:
+    resources = mapped(body, "resources")
+    requests, limits = mapped(resources, "requests"), mapped(resources, "limits")
+    asked = {**requests, **limits}
+    slots = {resource: asked[resource] for resource in sorted(asked) if resource.startswith(_SLOT_PREFIX)}
+    claims = dict.fromkeys(str(item.get("name") or "") for item in listed(resources, "claims"))
+    return Container(body, index, init, requests, limits, slots, tuple(claims))

@@ -7,7 +7,8 @@ Guarantees: containers without either are never changed; what a tenant wrote is 
 pass over an admitted pod adds nothing, so a pod to which it would add something was changed after the first pass.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gpushare.admission.claims import classes_of
@@ -25,7 +26,20 @@ from gpushare.admission.refusals import (
     slot_problems,
     volume_problems,
 )
-from gpushare.admission.review import AdmissionData, Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
+from gpushare.admission.review import (
+    AdmissionData,
+    Admitted,
+    Answer,
+    Change,
+    Denied,
+    Problems,
+    Reason,
+    listed,
+    mapped,
+    quoted,
+    shown,
+    some,
+)
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
@@ -42,34 +56,40 @@ def shares_asked_for(pod: dict[str, Any]) -> set[str]:
     return {share_of_resource(slot) or "" for container in containers(pod) for slot in container.slots}
 
 
+def mirrors(pod: dict[str, Any]) -> bool:
+    """Whether the API only mirrors it: a static pod of a node, which runs already."""
+    return _MIRROR_ANNOTATION in mapped(mapped(pod, "metadata"), "annotations")
+
+
 def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
     """Decides on a pod that is being created."""
-    annotations = mapped(mapped(pod, "metadata"), "annotations")
-    if _MIRROR_ANNOTATION in annotations:  # a static pod runs already; the API only mirrors it
+    if mirrors(pod):
         return Admitted()
+    annotations = mapped(mapped(pod, "metadata"), "annotations")
     spec = mapped(pod, "spec")
-    problems: dict[str, Reason] = {}
+    problems = Problems()
     changes: list[Change] = []
+    claims = _Claims.of(data)
     everyone = list(containers(pod))
-    asking = [container for container in everyone if container.slots or _our_claims(container, data)]
+    asking = [container for container in everyone if container.slots or claims.ours(container)]
     for container in everyone:
-        problems.update(dict.fromkeys(mps_problems(container, data), Reason.INTERNAL_RESOURCE))
-        problems.update(dict.fromkeys(class_problems(container), Reason.SLOT))
-    for position, container in enumerate(everyone):
-        if container not in asking:
-            continue
-        expected, found = _expected_environment(container, annotations, data)
-        problems.update(dict.fromkeys(slot_problems(container), Reason.SLOT))
-        problems.update(dict.fromkeys(_claim_problems(container, everyone[:position], data), Reason.CLAIM))
-        problems.update(found)
-        problems.update(dict.fromkeys(environment_problems(container, expected), Reason.ENVIRONMENT))
-        problems.update(dict.fromkeys(mount_problems(container), Reason.MOUNT))
+        problems.add(Reason.INTERNAL_RESOURCE, mps_problems(container, data))
+        problems.add(Reason.SLOT, class_problems(container))
+    users: dict[str, Container] = {}
+    for container in asking:
+        if problems.full:
+            break
+        problems.add(Reason.SLOT, slot_problems(container))
+        problems.add(Reason.CLAIM, claims.problems(container, users))
+        expected = _expected_environment(container, annotations, data, problems)
+        problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
+        problems.add(Reason.MOUNT, mount_problems(container))
         changes += _container_changes(container, expected or {}, _grace_seconds(spec))
     if asking:
-        problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes")), Reason.VOLUME))
+        problems.add(Reason.VOLUME, volume_problems(listed(spec, "volumes")))
         changes += _volume_changes(spec)
     if problems:
-        return Denied(tuple(problems), frozenset(problems.values()))
+        return problems.denied()
     return Admitted(tuple(changes), (*_warnings(asking, data), *_idle_annotations(asking, annotations)))
 
 
@@ -78,33 +98,22 @@ def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
     answer = admit_pod(pod, data)
     if isinstance(answer, Denied) or not answer.changes:
         return answer
-    return Denied(
-        tuple(
+    problems = Problems()
+    problems.add(
+        Reason.CHANGED_AFTERWARDS,
+        (
             f"{change.field}: is missing: the pod was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the pod again"
             for change in answer.changes
         ),
-        frozenset([Reason.CHANGED_AFTERWARDS]),
     )
-
-
-def update_pod(old: dict[str, Any], new: dict[str, Any]) -> Admitted:
-    """Never refuses: a grant's inputs cannot change any more, and a pod must be able to end."""
-    if not shares_asked_for(new):
-        return Admitted()
-    before, after = (mapped(mapped(pod, "metadata"), "annotations") for pod in (old, new))
-    return Admitted(
-        warnings=tuple(
-            f"metadata.annotations[{name}]: has no effect once the pod is created; create it again"
-            for name in (ANNOTATION_THREADS, ANNOTATION_MEMORY)
-            if before.get(name) != after.get(name)
-        )
-    )
+    return problems.denied()
 
 
 def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], silence: str) -> Admitted:
     """Never refuses. `claims`: specs of its claims. `silence`: why no agent ends its clients; empty where one does."""
-    if not silence or has_ended(pod) or not (shares_asked_for(pod) or any(map(_is_our_claim, claims.values()))):
+    ours = shares_asked_for(pod) or any(parse_device_class(one) for spec in claims.values() for one in classes_of(spec))
+    if not silence or has_ended(pod) or not ours:
         return Admitted()
     node = mapped(pod, "spec").get("nodeName")
     return Admitted(
@@ -131,22 +140,24 @@ def _grace_seconds(spec: Mapping[str, Any]) -> int:
 
 
 def _expected_environment(
-    container: Container, annotations: Mapping[str, str], data: AdmissionData
-) -> tuple[dict[str, str] | None, dict[str, Reason]]:
-    """(the variables that the container must have; None where it gets no grant, problems)."""
+    container: Container, annotations: Mapping[str, str], data: AdmissionData, problems: Problems
+) -> dict[str, str] | None:
+    """The variables that the container must have; None where it gets no grant. Adds to `problems`."""
     environment: dict[str, str] | None = None
-    problems: dict[str, Reason] = {}
     for resource in container.slots:
-        field = f"{container.field}.resources.limits[{resource}]"
-        share = data.shares.get(share_of_resource(resource) or "")
-        problems.update(dict.fromkeys(share_problems(field, share_of_resource(resource) or "", data), Reason.SHARE))
+        if problems.full:
+            break
+        name = share_of_resource(resource) or ""
+        field = f"{container.field}.resources.limits[{shown(resource)}]"
+        problems.add(Reason.SHARE, share_problems(field, name, data))
+        share = data.shares.get(name)
         if share is None:
             continue
         refused = refusals(share, annotations)
-        problems.update(dict.fromkeys(map(str, refused), Reason.ANNOTATION))
+        problems.add(Reason.ANNOTATION, map(str, refused))
         if not refused:
             environment = client_environment(resolve(share, annotations), share.status.gpu_memory_mib)
-    return environment, problems
+    return environment
 
 
 def _container_changes(container: Container, expected: Mapping[str, str], grace_seconds: int) -> Iterator[Change]:
@@ -207,48 +218,55 @@ def _is_memory_overcommitted(share: GpuShare) -> bool:
     return share.spec.clients.memory.overcommit and granted > share.status.gpu_memory_mib > 0
 
 
-def _our_claims(container: Container, data: AdmissionData) -> list[str]:
-    """Names, in spec.resourceClaims, of our claims that the container uses."""
-    return [name for name in container.claims if _is_our_claim(data.claims.get(name))]
-
-
-def _claim_problems(container: Container, others: Sequence[Container], data: AdmissionData) -> Iterator[str]:
-    """Why the container's use of our claims is refused. `others`: the containers of the pod before it.
-
-    Only claims that exist, or whose template does, can be checked; the node's agent checks again before a container
-    starts.
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What the claims of a pod are, by name in its spec.resourceClaims. Only claims that exist, or whose template does,
+    are known; the node's agent checks again before a container starts.
     """
-    ours = _our_claims(container, data)
-    field = f"{container.field}.resources.claims"
-    if not ours:
-        return
-    if len(ours) > 1:
-        named = ", ".join(map(quoted, ours))
-        yield f"{field}: {named}: a container reaches one GPU by one claim of gpushare's; keep one of them"
-    if container.slots:
-        slots = ", ".join(container.slots)
-        yield f"{field}: {quoted(ours[0])} beside {slots}: a container reaches one GPU by one of the two; keep one"
-    for name in ours:
-        users = [other for other in others if name in other.claims]
-        if users:
-            yield (
-                f"{field}: {quoted(name)} is used by {users[0].field} already: a claim is one container's; write"
-                " another entry in spec.resourceClaims"
-            )
-        if len(_requests(data.claims[name])) > 1:
-            yield f"{field}: {quoted(name)} has several requests: a claim of gpushare's classes has exactly one"
-    for name in container.claims:
-        beside = [one for one in classes_of(data.claims.get(name) or {}) if one.endswith(_NVIDIA_CLASSES)]
-        if beside:
-            yield (
-                f"{field}: {quoted(name)} is a claim of DeviceClass {quoted(beside[0])}: a whole NVIDIA GPU beside"
-                " gpushare's claim would bypass its limits; keep one of the two"
-            )
 
+    requests: Mapping[str, int]
+    """Of ours: how many requests each has."""
+    nvidia: Mapping[str, str]
+    """Of NVIDIA's: a class that each names."""
 
-def _is_our_claim(spec: Mapping[str, Any] | None) -> bool:
-    return any(map(parse_device_class, classes_of(spec or {})))
+    @classmethod
+    def of(cls, data: AdmissionData) -> "_Claims":
+        requests, nvidia = dict[str, int](), dict[str, str]()
+        for name, spec in data.claims.items():
+            classes = classes_of(spec)
+            if any(map(parse_device_class, classes)):
+                requests[name] = len(listed(mapped(spec, "devices"), "requests"))
+            if beside := next((one for one in classes if one.endswith(_NVIDIA_CLASSES)), None):
+                nvidia[name] = beside
+        return cls(requests, nvidia)
 
+    def ours(self, container: Container) -> list[str]:
+        """Our claims that the container uses."""
+        return [name for name in container.claims if name in self.requests]
 
-def _requests(spec: Mapping[str, Any]) -> list[Any]:
-    return list((spec.get("devices") or {}).get("requests") or [])
+    def problems(self, container: Container, users: dict[str, Container]) -> Iterator[str]:
+        """Why the container's use of our claims is refused. `users`: who used each before; the container is added."""
+        ours = self.ours(container)
+        field = f"{container.field}.resources.claims"
+        if not ours:
+            return
+        if len(ours) > 1:
+            named = some(map(quoted, ours))
+            yield f"{field}: {named}: a container reaches one GPU by one claim of gpushare's; keep one of them"
+        if container.slots:
+            slots = some(map(shown, container.slots))
+            yield f"{field}: {quoted(ours[0])} beside {slots}: a container reaches one GPU by one of the two; keep one"
+        for name in ours:
+            if (user := users.setdefault(name, container)) is not container:
+                yield (
+                    f"{field}: {quoted(name)} is used by {user.field} already: a claim is one container's; write"
+                    " another entry in spec.resourceClaims"
+                )
+            if self.requests[name] > 1:
+                yield f"{field}: {quoted(name)} has several requests: a claim of gpushare's classes has exactly one"
+        for name in container.claims:
+            if name in self.nvidia:
+                yield (
+                    f"{field}: {quoted(name)} is a claim of DeviceClass {quoted(self.nvidia[name])}: a whole NVIDIA GPU"
+                    " beside gpushare's claim would bypass its limits; keep one of the two"
+                )

@@ -6,10 +6,11 @@ Variables from envFrom cannot be seen here. They do no harm: the variables that 
 import difflib
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from gpushare.admission.containers import Container
-from gpushare.admission.review import AdmissionData, listed, quoted
+from gpushare.admission.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
 from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
@@ -26,13 +27,16 @@ from gpushare.grant.environment import is_fraction
 LOG_VOLUME = "gpushare-mps-log"
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Followed by a DeviceClass' name: the extended resource by which Kubernetes lets pods ask for that class."""
+LONGEST_SELECTOR = 512
+MOST_KNOWN = 100
+"""Names that a misspelt one is compared with, at 10 to 20 µs each."""
 _NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 def slot_problems(container: Container) -> Iterator[str]:
     """Problems of the request for a slot that do not depend on the share."""
     for resource, quantity in container.slots.items():
-        field = f"{container.field}.resources.limits[{resource}]"
+        field = f"{container.field}.resources.limits[{shown(resource)}]"
         if resource not in container.limits:
             yield f"{field}: is missing: Kubernetes counts extended resources by their limits; write the limit 1"
         elif str(quantity) != "1":
@@ -43,13 +47,13 @@ def slot_problems(container: Container) -> Iterator[str]:
                 " another container; ask for it in a container, or in a sidecar with restartPolicy Always"
             )
     if len(container.slots) > 1:
-        asked = ", ".join(container.slots)
+        asked = some(map(shown, container.slots))
         yield f"{container.field}.resources.limits: {asked}: a container reaches one GPU of one share; keep one of them"
-    for resource in sorted({**container.requests, **container.limits}):
+    for resource in container.resources:
         if resource.startswith(_NVIDIA_PREFIXES):
             yield (
-                f"{container.field}.resources.limits[{resource}]: a whole NVIDIA GPU beside a slot would bypass its"
-                " limits; keep one of the two"
+                f"{container.field}.resources.limits[{shown(resource)}]: a whole NVIDIA GPU beside a slot would bypass"
+                " its limits; keep one of the two"
             )
 
 
@@ -63,17 +67,17 @@ def mps_problems(container: Container, data: AdmissionData) -> Iterator[str]:
 
 def class_problems(container: Container) -> Iterator[str]:
     """Our DeviceClasses, asked for as extended resources."""
-    for resource in sorted({**container.requests, **container.limits}):
+    for resource in container.resources:
         found = parse_device_class(resource.removeprefix(CLASS_RESOURCE_PREFIX))
         if not resource.startswith(CLASS_RESOURCE_PREFIX) or found is None:
             continue
         share, size = found
         advice = (
-            f"write {slot_resource(share)}"
+            f"write {shown(slot_resource(share))}"
             if size is None
             else f"use the ResourceClaimTemplate {quoted(size_template(share, size))} in spec.resourceClaims"
         )
-        yield f"{container.field}.resources.limits[{resource}]: a class is not asked for like this; {advice}"
+        yield f"{container.field}.resources.limits[{shown(resource)}]: a class is not asked for like this; {advice}"
 
 
 def share_problems(field: str, name: str, data: AdmissionData) -> Iterator[str]:
@@ -85,9 +89,10 @@ def share_problems(field: str, name: str, data: AdmissionData) -> Iterator[str]:
     if share.deleting:
         yield f"{field}: GpuShare {quoted(name)} is being deleted and takes no new pods; use another share"
     if not share.spec.allowed_namespaces.matches(dict(data.namespace_labels)):
+        selector = shown(selector_text(share.spec.allowed_namespaces), LONGEST_SELECTOR)
         yield (
             f"{field}: namespace {quoted(data.namespace)} may not use GpuShare {quoted(name)}: its labels do not match"
-            f" {selector_text(share.spec.allowed_namespaces)} (spec.allowedNamespaces); label the namespace or use"
+            f" {selector} (spec.allowedNamespaces); label the namespace or use"
             " another share"
         )
 
@@ -99,7 +104,7 @@ def environment_problems(container: Container, expected: Mapping[str, str] | Non
         if not name.startswith(RESERVED_ENV_PREFIXES) or _is_ours(name, variable, expected or {}):
             continue
         value = "valueFrom" if variable.get("valueFrom") else quoted(variable.get("value") or "")
-        yield f"{container.field}.env[{name}]: {value}: gpushare sets this variable from the grant; remove it"
+        yield f"{container.field}.env[{shown(name)}]: {value}: gpushare sets this variable from the grant; remove it"
 
 
 def mount_problems(container: Container) -> Iterator[str]:
@@ -153,7 +158,7 @@ def selector_text(selector: LabelSelector) -> str:
 
 def suggestion(name: str, known: Collection[str], kind: str) -> str:
     """The end of a message about an unknown name: the nearest known one, or how to list those that exist."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, islice(known, MOST_KNOWN), n=1) if len(name) <= LONGEST_VALUE else []
     if near:
         return f"; did you mean {quoted(near[0])}?"
     if kind == "gpushares":

@@ -1,14 +1,21 @@
 """A review: the data that it is decided on, and its answer: admitted, or denied with all problems."""
 
-from collections.abc import Collection, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 
 MOST_PROBLEMS = 20
+"""As many lines as fit on a screen. Further ones are not looked for."""
 LONGEST_VALUE = 64
+LONGEST_NAME = 128
+"""Of a field's name as a tenant chose it; no name that can be right is longer."""
+LONGEST_SENTENCE = 1200
+MOST_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Reason(StrEnum):
     VOLUME = "Volume"
     CHANGED_AFTERWARDS = "ChangedAfterwards"
     SHARE_SPEC = "ShareSpec"
+    SIZE = "Size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +78,79 @@ class Denied:
     reasons: frozenset[Reason]
 
     def message(self) -> str:
-        """All problems as one text, of at most as many lines as fit on a screen."""
+        """The problems as one text, MOST_PROBLEMS of them at most."""
         if len(self.problems) == 1:
             return self.problems[0]
         lines = [f"- {problem}" for problem in self.problems[:MOST_PROBLEMS]]
-        if len(self.problems) > MOST_PROBLEMS:
-            lines.append(f"- and {len(self.problems) - MOST_PROBLEMS} more")
-        return "\n".join([f"{len(self.problems)} problems:", *lines])
+        if len(self.problems) <= MOST_PROBLEMS:
+            return "\n".join([f"{len(self.problems)} problems:", *lines])
+        return "\n".join([f"more than {MOST_PROBLEMS} problems:", *lines, "- and more"])
 
 
 Answer = Admitted | Denied
 
 
+class Problems:
+    """What is wrong with an object: sentences, each once, and their reasons.
+
+    Guarantees: one more than a message holds at most; a rule that yields sentences is not asked for any after that.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Reason] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def full(self) -> bool:
+        return len(self._found) > MOST_PROBLEMS
+
+    def add(self, reason: Reason, sentences: Iterable[str]) -> None:
+        if self.full:
+            return
+        for sentence in sentences:
+            self._found.setdefault(shown(sentence, LONGEST_SENTENCE), reason)
+            if self.full:
+                return
+
+    def denied(self) -> Denied:
+        return Denied(tuple(self._found), frozenset(self._found.values()))
+
+
+def shown(value: object, longest: int = LONGEST_NAME) -> str:
+    """What a tenant wrote, for a message: cut where it is longer than `longest`.
+
+    What is not printable is escaped, so that no terminal, and no reader of a log, is told to do something.
+    """
+    text = value if isinstance(value, str) else _text(value)
+    cut = text[:longest] + ("…" if len(text) > longest else "")
+    if cut.isprintable():
+        return cut
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
+
+
 def quoted(value: object) -> str:
     """A refused value for a message: in quotes, and cut where it is longer than a line."""
-    text = str(value)
-    return f'"{text}"' if len(text) <= LONGEST_VALUE else f'"{text[:LONGEST_VALUE]}…"'
+    return f'"{shown(value, LONGEST_VALUE)}"'
+
+
+def some(words: Iterable[str]) -> str:
+    """A list of them for a message; of a long one, the beginning."""
+    first = list(islice(words, MOST_WORDS + 1))
+    return ", ".join(first[:MOST_WORDS]) + (", …" if len(first) > MOST_WORDS else "")
+
+
+def _text(value: object) -> str:
+    """Maps and lists, which may be of any size, are only begun."""
+    return reprlib.repr(value) if isinstance(value, (dict, list)) else str(value)
 
 
 def listed(mapping: Mapping[str, Any], key: str) -> list[Any]:
-    """A list field that may be missing or null."""
-    return list(mapping.get(key) or ())
+    """A list field that may be missing or null. Not a copy: objects of a review are never changed."""
+    return mapping.get(key) or []
 
 
 def mapped(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """An object field that may be missing or null."""
-    return dict(mapping.get(key) or {})
+    """An object field that may be missing or null. Not a copy."""
+    return mapping.get(key) or {}

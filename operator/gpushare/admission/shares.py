@@ -5,12 +5,12 @@ Two shares that select the same GPUs are no error: the older one gets them, and 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.review import Admitted, Answer, Denied, Reason, listed, mapped, quoted
+from gpushare.admission.review import Admitted, Answer, Problems, Reason, listed, mapped, quoted, shown
 from gpushare.api.conditions import ConditionType
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
@@ -30,14 +30,17 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     """
     if old is not None and (old.get("spec") == new.get("spec") or mapped(new, "metadata").get("deletionTimestamp")):
         return Admitted()
-    try:
-        share = GpuShare.model_validate(new)
+    problems = Problems()
+    try:  # without metadata and status, which are not ours to judge
+        share = GpuShare.model_validate({"metadata": {}, "spec": new.get("spec")})
     except ValidationError as error:
-        return _refused(_sentence(dict(found)) for found in error.errors())
-    problems = [*_memory_problems(share), *_product_problems(share)]
-    problems += _selector_problems("spec.nodeSelector", share.spec.node_selector)
-    problems += _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces)
-    return _refused(problems) if problems else Admitted(warnings=tuple(_warnings(share)))
+        problems.add(Reason.SHARE_SPEC, (_sentence(dict(found)) for found in error.errors(include_url=False)))
+        return problems.denied()
+    problems.add(Reason.SHARE_SPEC, _memory_problems(share))
+    problems.add(Reason.SHARE_SPEC, _product_problems(share))
+    problems.add(Reason.SHARE_SPEC, _selector_problems("spec.nodeSelector", share.spec.node_selector))
+    problems.add(Reason.SHARE_SPEC, _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces))
+    return problems.denied() if problems else Admitted(warnings=tuple(_warnings(share)))
 
 
 def delete_share(share: dict[str, Any]) -> Admitted:
@@ -61,21 +64,19 @@ def unguarded(share: Mapping[str, Any]) -> dict[str, Any] | None:
     )
 
 
-def _refused(problems: Iterable[str]) -> Denied:
-    return Denied(tuple(problems), frozenset([Reason.SHARE_SPEC]))
-
-
 def _memory_problems(share: GpuShare) -> Iterator[str]:
     clients = share.spec.clients
     readable = True
-    values = {"spec.clients.memory.default": clients.memory.default, "spec.clients.memory.max": clients.memory.max}
+    values = {"spec.clients.memory.default": clients.memory.default}
+    if clients.memory.max is not None:  # otherwise the default is also the ceiling
+        values["spec.clients.memory.max"] = clients.memory.max
     values |= {f"spec.sizes[{index}].memory": size.memory for index, size in enumerate(share.spec.sizes)}
     for field, value in values.items():
         try:
-            parse_memory(value or "0")  # no max: the default is also the ceiling
+            parse_memory(value)
         except ValueError as error:
             readable = False
-            yield f"{field}: {str(error).replace(repr(value), quoted(value))}"
+            yield f"{field}: {shown(str(error).replace(repr(value), quoted(value)), 512)}"
     if not readable:
         return
     contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
@@ -118,7 +119,7 @@ def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:
     for value in values:
         if not _LABEL_VALUE.fullmatch(value):
             yield (
-                f"{where}[{key}]: {quoted(value)} is not a label value; use letters, digits, '-', '_' and '.',"
+                f"{where}[{shown(key)}]: {quoted(value)} is not a label value; use letters, digits, '-', '_' and '.',"
                 " with a letter or digit at both ends"
             )
 
@@ -138,5 +139,5 @@ def _warnings(share: GpuShare) -> Iterator[str]:
 
 
 def _sentence(error: dict[str, Any]) -> str:
-    field = ".".join(str(part) for part in error["loc"])
+    field = ".".join(shown(part) for part in error["loc"])
     return f"{field}: {quoted(error.get('input'))}: {error['msg']}"

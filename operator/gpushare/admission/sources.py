@@ -4,6 +4,7 @@ Guarantees: a share or namespace created a moment ago is found; a share's limits
 """
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -23,6 +24,9 @@ from gpushare.kube.client import (
 )
 from gpushare.kube.namespaces import kept_namespace
 from gpushare.kube.reflector import Reflector
+
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""A DNS subdomain. No object has another name, so none is asked for: a name becomes part of a path."""
 
 
 class Sources(Protocol):
@@ -63,7 +67,7 @@ class ClusterSources:
             tasks.create_task(self._namespaces.run())
 
     async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
-        found = {name: await self._find(GPU_SHARES, self._shares, name) for name in names if name}
+        found = {name: await self._find(GPU_SHARES, self._shares, name) for name in names}
         return {name: self._parse(name, obj) for name, obj in found.items() if obj is not None}
 
     def share_names(self) -> list[str]:
@@ -87,15 +91,16 @@ class ClusterSources:
         return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, found, strict=True) if spec is not None}
 
     async def _claim(self, namespace: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
-        if name := entry.get("resourceClaimName"):
-            claim = await self._kube.find(RESOURCE_CLAIMS, str(name), namespace)
-        elif name := entry.get("resourceClaimTemplateName"):
-            claim = await self._kube.find(CLAIM_TEMPLATES, str(name), namespace)
-        else:
+        kinds = {"resourceClaimName": RESOURCE_CLAIMS, "resourceClaimTemplateName": CLAIM_TEMPLATES}
+        resource, name = next(((kind, entry[key]) for key, kind in kinds.items() if entry.get(key)), (None, ""))
+        if resource is None or not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):
             return None
+        claim = await self._kube.find(resource, name, namespace)
         return None if claim is None else claim_spec(claim)
 
     async def _find(self, resource: Resource, reflector: Reflector, name: str) -> Object | None:
+        if not _NAME.fullmatch(name):
+            return None
         known = reflector.objects.get(("", name))
         return known if known is not None else await self._kube.find(resource, name)
 

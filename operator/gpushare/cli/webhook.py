@@ -6,7 +6,7 @@ import os
 import signal
 from importlib.metadata import version
 
-from gpushare.admission.server import WebhookSettings, serve
+from gpushare.admission.serving.server import WebhookSettings, serve
 from gpushare.kube.client import connect
 
 
@@ -23,6 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=8443, help="HTTPS port for the API server; default: 8443")
     parser.add_argument("--probe-port", type=int, default=8081, help="HTTP port of /healthz and /readyz; default: 8081")
+    parser.add_argument(
+        "--client-authority",
+        default=os.environ.get("GPUSHARE_WEBHOOK_CLIENT_AUTHORITY", ""),
+        help="PEM of the certificates that sign those of the API servers (env GPUSHARE_WEBHOOK_CLIENT_AUTHORITY);"
+        " default: none, anybody may ask",
+    )
+    parser.add_argument(
+        "--client-name", action="append", default=[], help="common name of an API server's certificate; default: any"
+    )
     parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 
@@ -33,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         probe_port=args.probe_port,
         metrics_port=args.metrics_port,
+        client_authority=args.client_authority,
+        client_names=tuple(args.client_name),
     )
     asyncio.run(_main(settings))
     return 0

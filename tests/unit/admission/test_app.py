@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import logging
 from collections.abc import AsyncIterator, Collection
@@ -12,8 +13,8 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.admission.app import ReviewLimits, create_app
 from gpushare.admission.metrics import AdmissionMeters
+from gpushare.admission.serving.app import ReviewLimits, create_app
 from gpushare.api.gpushare import GpuShare
 from gpushare.http.server import serve
 from gpushare.kube.client import KubeError
@@ -128,16 +129,10 @@ async def test_a_pod_that_bypassed_the_mutation_is_refused(webhook: Webhook) -> 
     assert "is missing: the pod was changed after gpushare's mutating webhook" in response["status"]["message"]
 
 
-async def test_an_update_of_a_pod_is_allowed_with_a_warning(webhook: Webhook) -> None:
-    new = {**POD, "metadata": {"annotations": {"gpushare.dev/memory": "1Gi"}}}
-    response = await webhook.post("/validate-pods", review(new, "UPDATE", oldObject=POD))
-    assert response == {
-        "uid": "u-1",
-        "allowed": True,
-        "warnings": [
-            "metadata.annotations[gpushare.dev/memory]: has no effect once the pod is created; create it again"
-        ],
-    }
+@pytest.mark.parametrize("path", ["/mutate-pods", "/validate-pods"])
+async def test_an_update_of_a_pod_is_never_held_up(webhook: Webhook, path: str) -> None:
+    response = await webhook.post(path, review(POD, "UPDATE", oldObject=POD))
+    assert response == {"uid": "u-1", "allowed": True}
 
 
 @pytest.mark.parametrize("path", ["/mutate-pods", "/validate-pods", "/validate-gpushares", "/validate-departures"])
@@ -175,12 +170,33 @@ async def test_what_is_no_review_is_a_bad_request(webhook: Webhook, body: bytes)
         assert (answer.status, await answer.text()) == (400, text)
 
 
-async def test_a_body_that_is_too_large_is_refused(webhook: Webhook) -> None:
+async def test_a_body_that_no_api_server_wrote_and_that_is_too_large_is_an_error(webhook: Webhook) -> None:
     async with (
         webhook.client(limits=ReviewLimits(body_bytes=1000)) as http,
         http.post("/mutate-pods", data=b"x" * 1001) as answer,
     ):
-        assert (answer.status, await answer.text()) == (413, "the body exceeds 1000 bytes")
+        assert (answer.status, await answer.text()) == (413, "1001 bytes of JSON, at most 1000")
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (ReviewLimits(body_bytes=5000), "bytes of JSON, at most 5000"),
+        (ReviewLimits(values=5000), "values in maps and lists, at most 5000"),
+    ],
+)
+async def test_an_object_that_is_too_large_is_refused_unread_and_its_user_is_told(
+    webhook: Webhook, limits: ReviewLimits, words: str
+) -> None:
+    large = {**POD, "metadata": {"annotations": {str(number): "" for number in range(6000)}}}
+    async with webhook.client(limits=limits) as http, http.post("/mutate-pods", json=review(large)) as answer:
+        response = (await answer.json())["response"]
+    assert (response["uid"], response["allowed"]) == ("u-1", False)
+    assert words in response["status"]["message"]
+    assert response["status"]["message"].endswith("make it smaller")
+    assert webhook.registry.get_sample_value(
+        "gpushare_admission_refusals_total", {"endpoint": "mutate-pods", "reason": "Size"}
+    )
 
 
 async def test_a_body_that_never_ends_is_given_up(webhook: Webhook) -> None:
@@ -190,9 +206,72 @@ async def test_a_body_that_never_ends_is_given_up(webhook: Webhook) -> None:
 
     async with (
         webhook.client(limits=ReviewLimits(seconds=0.2)) as http,
-        http.post("/mutate-pods", data=body()) as answer,
+        http.post("/mutate-pods", data=body(), headers={"Content-Length": "100"}) as answer,
     ):
         assert answer.status == 503
+
+
+async def test_a_body_must_say_its_length(webhook: Webhook) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield json.dumps(review(POD)).encode()
+
+    async with webhook.client() as http, http.post("/mutate-pods", data=body()) as answer:
+        assert answer.status == 411
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"request": ' + b"9" * 10_000 + b"}",
+        json.dumps(review({"metadata": {"a": float("inf")}})).encode(),
+        gzip.compress(json.dumps(review(POD)).encode()),
+    ],
+    ids=["deep lists", "deep maps", "a long number", "infinity", "compressed"],
+)
+async def test_what_json_could_do_to_a_reader_is_a_bad_request(webhook: Webhook, body: bytes) -> None:
+    limits = ReviewLimits(values=1_000_000)
+    async with webhook.client(limits=limits) as http, http.post("/mutate-pods", data=body) as answer:
+        text = "the body is not an AdmissionReview of admission.k8s.io/v1"
+        assert (answer.status, await answer.text()) == (400, text)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"spec": [7]},
+        {"spec": {"containers": {}}, "metadata": "x"},
+        {"spec": {"containers": [7]}},
+        {"spec": {"containers": [{"resources": {"limits": {"gpushare.dev/inference": "1"}}, "env": [{"name": []}]}]}},
+        {"spec": {**POD["spec"], "terminationGracePeriodSeconds": SECRET}},
+        {"spec": {**POD["spec"], "terminationGracePeriodSeconds": 1e400}},
+        {"spec": POD["spec"], "metadata": {"annotations": {"gpushare.dev/threads": [SECRET]}}},
+    ],
+)
+async def test_fields_of_another_type_are_a_bad_request_and_never_logged(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture, pod: dict[str, Any]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    body = json.dumps(review(pod)).replace("Infinity", "1e400").encode()
+    async with webhook.client() as http, http.post("/mutate-pods", data=body) as answer:
+        assert answer.status == 400
+        assert "of another type" in await answer.text()
+    assert SECRET not in caplog.text
+
+
+async def test_what_is_not_printable_is_escaped_in_answers_and_logs(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    evil = "x\x1b[2J\n\u202egpushare"
+    limits = {f"gpushare.dev/{evil}": "1"}
+    pod = {"spec": {"containers": [{"resources": {"limits": limits}, "env": [{"name": f"GPUSHARE_{evil}"}]}]}}
+    response = await webhook.post("/mutate-pods", review(pod, kind=evil, namespace=evil))
+    lines = response["status"]["message"].splitlines()
+    assert [line for line in lines if not line.isprintable()] == []
+    assert len(lines) == 3, "a line for each problem, and the first one"
+    assert [record for record in caplog.messages if not record.isprintable()] == []
 
 
 @pytest.mark.parametrize(

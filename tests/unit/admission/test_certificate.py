@@ -4,14 +4,18 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gpushare.admission.certificate import CertificateSource, LiveCertificate
+from gpushare.admission.serving.certificate import CertificateSource, LiveCertificate
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.http.server import serve
 from gpushare.kube.client import SECRETS
@@ -40,13 +44,32 @@ def strict_context(bundle: bytes) -> ssl.SSLContext:
     return context
 
 
+def client(name: str) -> bytes:
+    """A certificate of a client, signed by itself, and its key."""
+    key, subject, now = ec.generate_private_key(ec.SECP256R1()), _name(name), datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM) + secret
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
 class Served:
     def __init__(self, port: int, certificate: LiveCertificate) -> None:
         self.port, self.certificate = port, certificate
 
-    async def status(self, bundle: bytes) -> int:
+    async def status(self, bundle: bytes, certificate: Path | None = None) -> int:
         """Of GET / by a client that trusts `bundle` alone. Raises aiohttp.ClientConnectorError without trust."""
         url, tls = f"https://127.0.0.1:{self.port}/", strict_context(bundle)
+        if certificate:
+            tls.load_cert_chain(certificate)
         async with (
             aiohttp.ClientSession(trust_env=False) as http,
             http.get(url, ssl=tls, server_hostname=NAMES[0]) as answer,
@@ -54,14 +77,19 @@ class Served:
             return answer.status
 
 
-@pytest.fixture
-async def served(free_port: int) -> AsyncIterator[Served]:
+def app() -> web.Application:
     async def root(_: web.Request) -> web.Response:
         return web.Response()
 
-    app, certificate = web.Application(), LiveCertificate()
-    app.add_routes([web.get("/", root)])
-    async with serve(app, free_port, tls=certificate.context):
+    made = web.Application()
+    made.add_routes([web.get("/", root)])
+    return made
+
+
+@pytest.fixture
+async def served(free_port: int) -> AsyncIterator[Served]:
+    certificate = LiveCertificate()
+    async with serve(app(), free_port, tls=certificate.context):
         yield Served(free_port, certificate)
 
 
@@ -80,6 +108,29 @@ async def test_without_a_certificate_no_handshake_succeeds(served: Served) -> No
     assert not served.certificate.loaded
     with pytest.raises(aiohttp.ClientConnectorError):
         await served.status(chain()[BUNDLE])
+
+
+async def test_where_an_authority_is_set_only_its_clients_of_the_right_name_are_answered(
+    free_port: int, tmp_path: Path
+) -> None:
+    own, other, stranger = client("apiserver"), client("kubelet"), client("apiserver")
+    files = {"own": own, "other": other, "stranger": stranger}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    certificate, serving = LiveCertificate((own + other).decode()), chain()
+    certificate.load(encoded(serving))
+    async with serve(app(), free_port, tls=certificate.context, client_names=["apiserver"]):
+        served = Served(free_port, certificate)
+        assert await served.status(serving[BUNDLE], tmp_path / "own") == 200
+        for refused in (None, tmp_path / "other", tmp_path / "stranger"):
+            with pytest.raises(aiohttp.ClientError):
+                await served.status(serving[BUNDLE], refused)
+        assert await served.status(serving[BUNDLE], tmp_path / "own") == 200
+
+
+def test_an_authority_that_is_no_certificate_is_said_so() -> None:
+    with pytest.raises(ValueError, match="the clients' authority is no certificate in PEM"):
+        LiveCertificate("garbage")
 
 
 @pytest.mark.parametrize("broken", ["missing", "garbage", "no base64", "a key of another"])

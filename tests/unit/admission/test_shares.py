@@ -34,6 +34,11 @@ DEFAULT = "spec.clients.memory.default"
             f'{DEFAULT}: "1234567890123456Mi" is not a memory quantity; write it like "16Gi" or "1536Mi"',
             id="no quantity",
         ),
+        pytest.param(
+            memory(default=""),
+            f'{DEFAULT}: "" is not a memory quantity; write it like "16Gi" or "1536Mi"',
+            id="no memory",
+        ),
         pytest.param(memory(default="0.3"), f'{DEFAULT}: "0.3" is not a whole number of bytes', id="part of a byte"),
         pytest.param(
             spec(clients={"memory": {"default": "512Mi"}, "threads": {}}),

@@ -36,6 +36,8 @@ VARIANTS = {
         "agent.gpuAccess=RuntimeClass",
         "agent.runtimeClassName=nvidia-cdi",
         "webhook.failurePolicy.shares=Ignore",
+        "webhook.clientCertificates.authority=-----BEGIN CERTIFICATE-----",
+        "webhook.clientCertificates.names[0]=kube-apiserver",
         "uninstall.shares=Delete",
         "metrics.port=9500",
         "metrics.from[0].namespaceSelector.matchLabels.team=watchers",
@@ -364,13 +366,40 @@ def test_simulation_is_switched_on_in_every_part_or_in_none(variant: str) -> Non
 
 
 @every_variant
-def test_every_policy_is_bound_and_fails_closed(variant: str) -> None:
+def test_every_policy_is_bound_and_fails_closed_but_the_one_that_only_warns(variant: str) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
     bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
     assert {binding["policyName"] for binding in bindings} == policies.keys()
-    assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
-    assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())
-    assert len(policies) == {"least": 0, "everything": 14}.get(variant, 15)
+    warns = {"gpushare-annotations"}
+    for binding in bindings:
+        name = binding["policyName"]
+        assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
+        assert policies[name]["failurePolicy"] == ("Ignore" if name in warns else "Fail")
+    assert len(policies) == {"least": 0, "everything": 16}.get(variant, 17)
+
+
+def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
+    """It has to be able to change and to end while none answers: finalizers, labels, owners."""
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (configuration,) = of_kind("default", kind)
+        for rule, policy in (
+            (rule, hook["failurePolicy"]) for hook in configuration["webhooks"] for rule in hook["rules"]
+        ):
+            warns = rule["operations"] == ["DELETE"] and policy == "Ignore"
+            assert warns or rule["resources"] == ["gpushares"] or rule["operations"] == ["CREATE"]
+
+
+def test_the_webhook_asks_for_client_certificates_where_an_authority_is_set() -> None:
+    found = {}
+    for variant in ("default", "everything"):
+        container = dict(containers(variant))["gpushare-webhook"]
+        settings = {entry["name"]: entry.get("value") for entry in container["env"]}
+        named = [one for one in container["args"] if one.startswith("--client-name")]
+        found[variant] = (settings.get("GPUSHARE_WEBHOOK_CLIENT_AUTHORITY"), named)
+    assert found == {
+        "default": (None, []),
+        "everything": ("-----BEGIN CERTIFICATE-----", ["--client-name=kube-apiserver"]),
+    }
 
 
 def test_the_operator_is_held_off_every_field_of_a_gpunodes_status_but_its_conditions() -> None:

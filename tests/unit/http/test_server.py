@@ -2,22 +2,28 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from gpushare.http.server import ServerLimits, serve
+from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
+from gpushare.http.server import ServerLimits, TooLargeError, read_body, serve
 
 SHORT, LONG = 0.2, 60.0
 HEAD = b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n"
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[[], Awaitable[Connection]]
+Connect = Callable[..., Coroutine[Any, Any, Connection]]
+OTHER = "127.0.0.2"
+"""Another address of the same machine."""
 
 
-def app(handler: Callable[[web.Request], Awaitable[web.Response]] | None = None) -> web.Application:
+def app(handler: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None) -> web.Application:
     async def ok(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
@@ -30,8 +36,8 @@ def app(handler: Callable[[web.Request], Awaitable[web.Response]] | None = None)
 async def connect(free_port: int) -> AsyncIterator[Connect]:
     opened: list[asyncio.StreamWriter] = []
 
-    async def connect() -> Connection:
-        reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
+    async def connect(address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Connection:
+        reader, writer = await asyncio.open_connection("127.0.0.1", free_port, local_addr=(address, 0), ssl=tls)
         opened.append(writer)
         return reader, writer
 
@@ -40,10 +46,28 @@ async def connect(free_port: int) -> AsyncIterator[Connect]:
         writer.close()
 
 
+@pytest.fixture
+def tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(the server's, a client's that trusts it)"""
+    now = datetime.now(UTC)
+    authority = renewed_authority({}, {}, now)
+    assert authority is not None
+    chain = renewed_serving({}, authority, ["webhook"], now)
+    assert chain is not None
+    (tmp_path / "chain").write_bytes(chain["tls.key"] + b"\n" + chain["tls.crt"])
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=chain[BUNDLE].decode())
+    server.load_cert_chain(tmp_path / "chain")
+    client.check_hostname = False
+    return server, client
+
+
 async def closed(connection: Connection) -> bool:
     """Whether the server closes within a few seconds, without an answer."""
     async with asyncio.timeout(5):
-        return await connection[0].read() == b""
+        try:
+            return await connection[0].read() == b""
+        except ConnectionResetError:
+            return True
 
 
 async def exchange(connection: Connection) -> bytes:
@@ -85,6 +109,146 @@ async def test_a_connection_above_the_limit_is_closed_and_the_others_go_on(free_
         await exchange(first)
         assert await closed(await connect())
         assert (await exchange(first)).startswith(b"HTTP/1.1 200")
+
+
+async def test_who_holds_all_connections_gives_way_to_others(free_port: int, connect: Connect) -> None:
+    async with serve(app(), free_port, limits=ServerLimits(connections=3)):
+        holder = [await connect() for _ in range(3)]
+        for connection in holder:
+            await exchange(connection)
+        other = await connect(OTHER)
+        assert (await exchange(other)).startswith(b"HTTP/1.1 200")
+        assert await closed(holder[0]), "the one that was idle longest"
+        for connection in (*holder[1:], other):
+            assert (await exchange(connection)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_request_that_is_worked_on_keeps_its_connection(free_port: int, connect: Connect) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        began.set()
+        await go_on.wait()
+        return web.Response(text="ok")
+
+    async with serve(app(slow), free_port, limits=ServerLimits(connections=1)):
+        answer = asyncio.create_task(exchange(await connect()))
+        await began.wait()
+        assert await closed(await connect(OTHER)), "there is no room, and nobody who could give way"
+        go_on.set()
+        assert (await answer).startswith(b"HTTP/1.1 200")
+
+
+async def test_beside_hundreds_that_say_nothing_one_is_answered(
+    free_port: int, connect: Connect, tls: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    server_tls, client_tls = tls
+    limits = ServerLimits(connections=16, handshake_seconds=LONG, head_seconds=LONG)
+    async with serve(app(), free_port, tls=server_tls, limits=limits):
+        silent = [await connect() for _ in range(300)]
+        spoken = [asyncio.create_task(connect(tls=client_tls)) for _ in range(50)]
+        for address in (OTHER, "127.0.0.1"):
+            assert (await exchange(await connect(address, tls=client_tls))).startswith(b"HTTP/1.1 200")
+        assert await closed(silent[0])
+        await asyncio.gather(*spoken, return_exceptions=True)
+
+
+async def test_who_takes_no_answer_is_closed(free_port: int, connect: Connect) -> None:
+    ended = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 1024 * 1024)
+        finally:
+            ended.set()
+
+    async with serve(app(endless), free_port, limits=ServerLimits(answer_seconds=SHORT)):
+        _, writer = await connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(HEAD)
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+@pytest.mark.parametrize(("size", "taken"), [(10, b"10"), (11, b"413")])
+async def test_a_body_is_read_up_to_its_limit(free_port: int, connect: Connect, size: int, taken: bytes) -> None:
+    async def count(request: web.Request) -> web.Response:
+        try:
+            return web.Response(text=str(len(await read_body(request, 10))))
+        except TooLargeError as error:
+            return web.Response(text=f"{error.size}", status=413)
+
+    async with serve(app(count), free_port):
+        reader, writer = await connect()
+        writer.write(f"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size)
+        async with asyncio.timeout(5):
+            answer = await reader.readuntil(b"\r\n\r\n")
+            answer += await reader.readexactly(2)
+        assert taken in answer
+
+
+@pytest.mark.parametrize("head", [b"X: y\r\n" * 40, b"X: " + b"y" * 5000 + b"\r\n"], ids=["many", "long"])
+async def test_a_head_is_read_up_to_its_limit_and_never_logged(
+    free_port: int, connect: Connect, head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(app(), free_port):
+        reader, writer = await connect()
+        writer.write(HEAD[:-2] + head + b"\r\n")
+        async with asyncio.timeout(5):
+            assert b" 400 Bad Request" in await reader.read()
+    assert caplog.messages == []
+
+
+async def test_a_fault_of_ours_is_logged(free_port: int, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    async def faulty(_: web.Request) -> web.Response:
+        raise RuntimeError("of ours")
+
+    async with serve(app(faulty), free_port):
+        reader, writer = await connect()
+        writer.write(HEAD)
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil()).startswith(b"HTTP/1.1 500")
+    assert "of ours" in caplog.text
+
+
+async def count(request: web.Request) -> web.Response:
+    return web.Response(text=str(len(await read_body(request, 1_000_000))))
+
+
+def large(size: int, sent: int) -> bytes:
+    """A request whose body says that it has `size` bytes."""
+    return f"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * sent
+
+
+async def status(connection: Connection) -> bytes:
+    async with asyncio.timeout(5):
+        return (await connection[0].readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
+
+
+async def test_who_sends_large_bodies_and_never_ends_them_gives_way(free_port: int, connect: Connect) -> None:
+    async with serve(app(count), free_port, limits=ServerLimits(body_bytes=500_000)):
+        greedy = [await connect() for _ in range(4)]
+        for connection in greedy:
+            connection[1].write(large(999_999, 200_000))
+        ends = [asyncio.create_task(closed(connection)) for connection in greedy]
+        other = await connect(OTHER)
+        other[1].write(large(90_000, 90_000))
+        assert await status(other) == b"HTTP/1.1 200 OK"
+        done, held = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert all([await task for task in done])
+        for task in held:
+            task.cancel()
+
+
+async def test_a_body_that_was_answered_takes_nothing_any_more(free_port: int, connect: Connect) -> None:
+    async with serve(app(count), free_port, limits=ServerLimits(body_bytes=500_000)):
+        kept = [await connect(address) for address in ("127.0.0.1", OTHER, "127.0.0.3")]
+        for connection in kept:
+            connection[1].write(large(300_000, 300_000))
+            assert await status(connection) == b"HTTP/1.1 200 OK"
 
 
 async def test_a_client_that_never_begins_the_handshake_is_closed(free_port: int, connect: Connect) -> None:
@@ -137,6 +301,6 @@ async def test_an_answer_does_not_say_what_serves_it(free_port: int) -> None:
 
 async def test_a_port_that_is_taken_is_an_error(free_port: int) -> None:
     async with serve(app(), free_port):
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match=r"(?i)address already in use"):
             async with serve(app(), free_port):
                 pass

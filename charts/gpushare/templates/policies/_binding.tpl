@@ -1,4 +1,4 @@
-{{/* Argument: (dict "root" $ "name" NAME). */}}
+{{/* Argument: (dict "root" $ "name" NAME "actions" ACTIONS); without actions, Deny. */}}
 {{- define "gpushare.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -7,7 +7,7 @@ metadata:
   labels: {{- include "gpushare.labels" (dict "root" .root "component" "policies") | nindent 4 }}
 spec:
   policyName: {{ .name }}
-  validationActions: [Deny]
+  validationActions: {{ .actions | default (list "Deny") | toJson }}
 {{- end }}
 
 {{/* Argument: (dict "root" $ "part" PART). Only requests of that part's ServiceAccount are judged. */}}

@@ -50,6 +50,14 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
             raise ClaimRefused(
                 f"{claim} is used by containers {listed}: a claim is one container's; write one for each"
             )
+    for container in dict.fromkeys(use.container for use in found):
+        mapped = [use for use in found if use.container == container]
+        parts = [part for part in claim.parts if any(use.of(claim.name, part.request) for use in mapped)]
+        if len(parts) > 1:
+            raise ClaimRefused(
+                f"container {container} uses {len(parts)} parts of {claim}: it reaches one GPU; write a claim of one "
+                "request for each container"
+            )
     mine = {use.container for use in found if use.claim == claim.name}
     for use in found:
         if use.container in mine and use.claim != claim.name and use.claim in others:

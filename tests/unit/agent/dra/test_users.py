@@ -4,7 +4,7 @@ import pytest
 
 from gpushare.agent.dra.allocation import ClaimRefused, allocation
 from gpushare.agent.dra.users import Use, check, uses
-from tests.unit.agent.dra.objects import UID, claim, container, pod, slot_pod
+from tests.unit.agent.dra.objects import UID, claim, container, pod, result, slot_pod
 
 CLAIM = allocation(claim(), UID, "n")
 
@@ -26,3 +26,16 @@ def test_one_container_reaches_one_gpu_by_one_claim() -> None:
     with pytest.raises(ClaimRefused, match="uses ResourceClaim ns/c and ResourceClaim ns/d"):
         check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["d"])
     check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["e"])
+
+
+def test_a_claim_that_says_it_is_the_schedulers_gives_one_container_one_part() -> None:
+    """Whoever forges its mark has a claim of several requests, and could reach a GPU by each."""
+    forged = allocation(claim(result("one"), result("two"), name="slots", by_scheduler=True), UID, "n")
+    with pytest.raises(ClaimRefused, match="container app uses 2 parts of ResourceClaim ns/slots: it reaches one GPU"):
+        check(forged, pod(container(), claims={"gpu": "slots"}), [])
+    one_by_one = container()
+    one_by_one["resources"]["claims"] = [{"name": "gpu", "request": "one"}, {"name": "gpu", "request": "two"}]
+    with pytest.raises(ClaimRefused, match="uses 2 parts"):
+        check(forged, pod(one_by_one, claims={"gpu": "slots"}), [])
+    parts = claim(result("container-0-request-0"), result("container-1-request-0"), name="slots", by_scheduler=True)
+    check(allocation(parts, UID, "n"), slot_pod({"app": {}, "second": {}}), [])

@@ -18,10 +18,20 @@ LOG = logging.getLogger(__name__)
 
 
 class LiveCertificate:
-    """`context` serves the newest usable chain: a broken Secret leaves the previous one in use."""
+    """`context` serves the newest usable chain: a broken Secret leaves the previous one in use.
 
-    def __init__(self) -> None:
+    `client_authority`: certificates as PEM; clients must show one that these have signed. Empty: they show none.
+    Raises ValueError where it cannot be read.
+    """
+
+    def __init__(self, client_authority: str = "") -> None:
         self.context = _server_context()
+        if client_authority:
+            self.context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                self.context.load_verify_locations(cadata=client_authority)
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(f"the clients' authority is no certificate in PEM: {error}") from None
         self.not_after: datetime | None = None
         """The end of the served certificate; None before the first chain."""
         self._chain = b""
@@ -51,8 +61,8 @@ class LiveCertificate:
 class CertificateSource:
     """Follows one Secret into a LiveCertificate."""
 
-    def __init__(self, kube: Kube, namespace: str, secret: str) -> None:
-        self.certificate = LiveCertificate()
+    def __init__(self, kube: Kube, namespace: str, secret: str, client_authority: str = "") -> None:
+        self.certificate = LiveCertificate(client_authority)
         self._reflector = Reflector(
             kube, SECRETS, self._changed, namespace=namespace, fieldSelector=f"metadata.name={secret}"
         )

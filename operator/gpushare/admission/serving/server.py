@@ -7,9 +7,9 @@ Service's endpoints no longer list it, and then answers the reviews under way.
 import asyncio
 from dataclasses import dataclass
 
-from gpushare.admission.app import create_app
-from gpushare.admission.certificate import CertificateSource
 from gpushare.admission.metrics import export
+from gpushare.admission.serving.app import create_app
+from gpushare.admission.serving.certificate import CertificateSource
 from gpushare.admission.sources import ClusterSources
 from gpushare.http import probes
 from gpushare.http.server import ServerLimits
@@ -31,12 +31,16 @@ class WebhookSettings:
     """0: no metrics."""
     leave_seconds: float = 5.0
     """How long the Service's endpoints may still list a pod that is not ready."""
+    client_authority: str = ""
+    """Certificates as PEM: whoever asks for a review must show one that these have signed. Empty: anybody may ask."""
+    client_names: tuple[str, ...] = ()
+    """The common names that such a certificate may have. Empty: any."""
 
 
 async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> None:
     """Runs until `stop` is set, and `leave_seconds` longer. An error in any part ends all: Kubernetes restarts it."""
     sources = ClusterSources(kube)
-    certificates = CertificateSource(kube, settings.namespace, settings.secret)
+    certificates = CertificateSource(kube, settings.namespace, settings.secret, settings.client_authority)
     exported, meters = export(lambda: certificates.certificate.not_after)
 
     def unready() -> str | None:
@@ -52,7 +56,13 @@ async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> N
         watches = [tasks.create_task(sources.run()), tasks.create_task(certificates.run())]
         async with (
             probes.serve(settings.probe_port, checks),
-            serve_app(app, settings.port, tls=certificates.certificate.context, limits=LIMITS),
+            serve_app(
+                app,
+                settings.port,
+                tls=certificates.certificate.context,
+                limits=LIMITS,
+                client_names=settings.client_names,
+            ),
         ):
             await stop.wait()
             await asyncio.sleep(settings.leave_seconds)

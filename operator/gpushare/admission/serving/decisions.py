@@ -1,0 +1,96 @@
+"""The decisions of each endpoint: gathers the data of a review, once it is known to be small enough, and decides.
+
+The rules are in pods, claims and shares.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpushare.admission.bounds import claim_too_large, pod_too_large, too_many_shares
+from gpushare.admission.claims import admit_claim, check_claim, claim_spec, shares_claimed, shares_of
+from gpushare.admission.pods import admit_pod, check_pod, delete_pod, mirrors, shares_asked_for
+from gpushare.admission.review import AdmissionData, Admitted, Answer, listed, mapped
+from gpushare.admission.shares import delete_share, validate_share
+from gpushare.admission.sources import Sources
+
+Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
+"""From a review's request."""
+NEVER_REFUSES = "validate-departures"
+"""An endpoint that only warns: also of what is too large to be read."""
+Rules = Callable[[dict[str, Any], AdmissionData], Answer]
+"""From the object and its data."""
+
+
+class Reviews:
+    """Operations that no rule is about are admitted."""
+
+    def __init__(self, sources: Sources, own_namespace: str) -> None:
+        self._sources = sources
+        self._own_namespace = own_namespace
+
+    def all(self) -> Iterator[tuple[str, Decide]]:
+        """(name of the endpoint, its decision)"""
+        yield "mutate-pods", lambda request: self._pod(request, admit_pod)
+        yield "validate-pods", lambda request: self._pod(request, check_pod)
+        yield "mutate-claims", lambda request: self._claim(request, admit_claim)
+        yield "validate-claims", lambda request: self._claim(request, check_claim)
+        yield "validate-gpushares", self._share
+        yield NEVER_REFUSES, self._departure
+
+    async def _share(self, request: dict[str, Any]) -> Answer:
+        if request["operation"] not in ("CREATE", "UPDATE"):
+            return Admitted()
+        return validate_share(request["object"], request.get("oldObject"))
+
+    async def _pod(self, request: dict[str, Any], rules: Rules) -> Answer:
+        pod = request["object"]
+        if request["operation"] != "CREATE" or mirrors(pod):
+            return Admitted()
+        if refused := pod_too_large(pod):
+            return refused
+        shares = shares_asked_for(pod)
+        if refused := too_many_shares(shares):
+            return refused
+        entries = listed(mapped(pod, "spec"), "resourceClaims")
+        claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
+        for claim in claims.values():
+            shares |= shares_of(claim)
+        if refused := too_many_shares(shares):
+            return refused
+        return rules(pod, replace(await self._data(request, shares), claims=claims))
+
+    async def _claim(self, request: dict[str, Any], rules: Rules) -> Answer:
+        claim = request["object"]
+        if request["operation"] != "CREATE":
+            return Admitted()
+        if refused := claim_too_large(claim_spec(claim)):
+            return refused
+        shares = shares_claimed(claim)
+        if refused := too_many_shares(shares):
+            return refused
+        return rules(claim, await self._data(request, shares))
+
+    async def _departure(self, request: dict[str, Any]) -> Answer:
+        """Of a pod or a GpuShare; never refused."""
+        old = request.get("oldObject")
+        if request["operation"] != "DELETE" or not isinstance(old, dict):
+            return Admitted()
+        if request["kind"]["kind"] == "GpuShare":
+            return delete_share(old)
+        silence = await self._sources.silence(mapped(old, "spec").get("nodeName") or "")
+        if not silence or pod_too_large(old):
+            return Admitted()
+        entries = listed(mapped(old, "spec"), "resourceClaims")
+        claims = await self._sources.claims(request.get("namespace") or "", entries) if entries else {}
+        return delete_pod(old, claims, silence)
+
+    async def _data(self, request: dict[str, Any], shares: set[str]) -> AdmissionData:
+        namespace = request.get("namespace") or ""
+        return AdmissionData(
+            namespace=namespace,
+            namespace_labels=await self._sources.namespace_labels(namespace),
+            shares=await self._sources.shares(shares),
+            share_names=self._sources.share_names(),
+            own_namespace=self._own_namespace,
+        )

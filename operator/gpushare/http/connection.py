@@ -1,0 +1,95 @@
+"""One connection: bytes go through to aiohttp; a first request and the reading of answers have a time limit."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection
+from typing import Any
+
+from aiohttp import web
+
+
+class HttpConnection(asyncio.Protocol):
+    """`gone` is called once, when it has ended."""
+
+    def __init__(
+        self,
+        accepted: socket.socket,
+        peer: str,
+        handler: web.RequestHandler,
+        gone: Callable[["HttpConnection"], None],
+        client_names: Collection[str],
+        answer_seconds: float,
+    ) -> None:
+        self.peer = peer
+        self.handler = handler
+        self._socket = accepted
+        self._gone = gone
+        self._client_names = client_names
+        self._answer_seconds = answer_seconds
+        self._transport: asyncio.Transport | None = None
+        self._over = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def expect(self, seconds: float) -> None:
+        """The headers of the first request, within that time."""
+        if not self._over:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def heard(self) -> None:
+        """They have come. From then on aiohttp limits the time between requests."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        """At once, in whatever state it is."""
+        if self._transport is not None:
+            self._transport.abort()
+            return
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # in the handshake, which fails by it
+        except OSError:
+            return  # it has ended
+
+    def ended(self) -> None:
+        """Also where it never came to a connection, since the handshake failed."""
+        if self._over:
+            return
+        self._over = True
+        for timer in (self._deadline, self._unread):
+            if timer is not None:
+                timer.cancel()
+        self._gone(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows for the type checker
+        self._transport = transport
+        self.handler.connection_made(transport)
+        if self._client_names and _common_name(transport) not in self._client_names:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.handler.data_received(data)
+
+    def eof_received(self) -> None:
+        self.handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self._unread = asyncio.get_running_loop().call_later(self._answer_seconds, self.abort)
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        self.handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.handler.connection_lost(exc)
+        self.ended()
+
+
+def _common_name(transport: asyncio.Transport) -> str:
+    """Of the client's certificate, which the handshake has verified; empty where it names none."""
+    certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
+    pairs = (pair for part in certificate.get("subject") or () for pair in part)
+    return next((value for name, value in pairs if name == "commonName"), "")

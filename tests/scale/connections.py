@@ -1,0 +1,264 @@
+"""Whether the webhook answers beside many connections: `python -m tests.scale.connections [--output FILE]`.
+
+A real webhook in a process of its own, with as many file descriptors as containerd gives a container, gets connections
+of one kind from another process, which opens each anew as soon as it is closed: fewer than the webhook keeps, so that
+all are held, and far more. Beside that, reviews are sent one after the other, each by a new connection, from an address
+of their own and from the attacker's. Times depend on what else the machine does; who is answered and the memory do not.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
+from tests.scale.webhook import NAMES, ROOT, review
+
+DESCRIPTORS = 1024
+"""containerd 2 gives a container the soft limit of systemd."""
+ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
+HEAD = f"POST /mutate-pods HTTP/1.1\r\nHost: {NAMES[0]}\r\n".encode()
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _silent(pair: Pair) -> None:
+    await pair[0].read()
+
+
+async def _half_a_head(pair: Pair) -> None:
+    """As large a one as is taken."""
+    pair[1].write(HEAD + b"".join(b"X-%d: %b\r\n" % (number, b"x" * 4000) for number in range(30)))
+    await pair[0].read()
+
+
+async def _slow_body(pair: Pair) -> None:
+    """Almost 3 MiB at once, and the rest never."""
+    pair[1].write(HEAD + b"Content-Length: 3145728\r\n\r\n" + b" " * 3_000_000)
+    await pair[0].read()
+
+
+async def _idle(pair: Pair) -> None:
+    pair[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await pair[0].read()
+
+
+async def _no_reader(pair: Pair) -> None:
+    """Asks on and on, and takes no answer."""
+    body = review()
+    request = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    pair[0]._transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(10_000):
+        pair[1].write(request)
+        await pair[1].drain()
+
+
+KINDS: dict[str, tuple[bool, Callable[[Pair], Awaitable[None]]]] = {
+    "nobody": (False, _silent),
+    "no TLS handshake": (False, _silent),
+    "TLS and no request": (True, _silent),
+    "half a head": (True, _half_a_head),
+    "a body that never ends": (True, _slow_body),
+    "idle after a request": (True, _idle),
+    "no answer is read": (True, _no_reader),
+}
+"""By name: whether TLS is spoken, and what is done with a connection."""
+
+
+async def attack(kind: str, port: int, count: int, opened: list[int]) -> None:
+    """Until cancelled."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    speaks, act = KINDS[kind]
+
+    async def one() -> None:
+        while True:
+            try:
+                pair = await asyncio.open_connection(
+                    ATTACKER, port, ssl=tls if speaks else None, local_addr=(ATTACKER, 0)
+                )
+                opened[0] += 1
+            except OSError:
+                await asyncio.sleep(0.1)
+                continue
+            try:
+                await act(pair)
+            except OSError:
+                pass
+            finally:
+                pair[1].transport.abort()
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def ask(port: int, tls: ssl.SSLContext, address: str) -> float | None:
+    """Seconds from the connection to the answer of one review; None: there was no answer in 10 s."""
+    body = review()
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(10):
+            reader, writer = await asyncio.open_connection(
+                ATTACKER, port, ssl=tls, server_hostname=NAMES[0], local_addr=(address, 0)
+            )
+            writer.write(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError):
+        return None
+    writer.transport.abort()
+    return time.monotonic() - began if head.startswith(b"HTTP/1.1 200") else None
+
+
+async def asked(port: int, tls: ssl.SSLContext, seconds: float) -> dict[str, dict[str, float | int | None]]:
+    """By the address that reviews came from."""
+    found: dict[str, list[float | None]] = {OTHER: [], ATTACKER: []}
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for address, times in found.items():
+            times.append(await ask(port, tls, address))
+        await asyncio.sleep(0.05)
+    names = {OTHER: "anotherAddress", ATTACKER: "attackersAddress"}
+    return {names[address]: _figures(times) for address, times in found.items()}
+
+
+def _figures(times: list[float | None]) -> dict[str, float | int | None]:
+    answered = sorted(one for one in times if one is not None)
+    return {
+        "reviews": len(times),
+        "unanswered": len(times) - len(answered),
+        "p50Milliseconds": round(answered[len(answered) // 2] * 1000, 1) if answered else None,
+        "longestMilliseconds": round(answered[-1] * 1000, 1) if answered else None,
+    }
+
+
+def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
+    now = datetime.now(UTC)
+    authority = renewed_authority({}, {}, now)
+    assert authority is not None
+    chain = renewed_serving({}, authority, NAMES, now)
+    assert chain is not None
+    with socket.socket() as probe:
+        probe.bind((ATTACKER, 0))
+        port = probe.getsockname()[1]
+    secret = {key: base64.b64encode(value).decode() for key, value in chain.items()}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}/operator:{ROOT}/workload:{ROOT}"}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.scale.webhook", "--serve", str(port)],
+        stdin=subprocess.PIPE,
+        env=environment,
+        cwd=ROOT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS)),
+    )
+    attacker = None
+    try:
+        assert server.stdin is not None
+        server.stdin.write(json.dumps(secret).encode())
+        server.stdin.close()
+        tls = ssl.create_default_context(cadata=chain[BUNDLE].decode())
+        _until_it_answers(port, tls)
+        before = _memory(server.pid)
+        spent = _cpu_seconds(server.pid)
+        if kind != "nobody":
+            command = [sys.executable, "-m", "tests.scale.connections", "--attack", kind, "--port", str(port)]
+            attacker = subprocess.Popen(
+                [*command, "--connections", str(count)], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
+            )
+            time.sleep(seconds / 2)
+        answers = asyncio.run(asked(port, tls, seconds))
+        spent = _cpu_seconds(server.pid) - spent
+        descriptors = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        opened = 0
+        if attacker:
+            attacker.terminate()
+            opened = int(attacker.communicate()[0] or 0)
+        return {
+            **answers,
+            "opened": opened,
+            "loadAverage": round(os.getloadavg()[0], 1),
+            "serverDescriptors": descriptors,
+            "serverCpuSeconds": round(spent, 1),
+            "memoryMiBBefore": before,
+            "memoryMiBPeak": _memory(server.pid),
+        }
+    finally:
+        for process in (attacker, server):
+            if process:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+
+def _until_it_answers(port: int, tls: ssl.SSLContext) -> None:
+    for _ in range(200):
+        if asyncio.run(ask(port, tls, OTHER)):
+            return
+        time.sleep(0.1)
+    raise TimeoutError("the webhook did not begin to answer")
+
+
+def _memory(pid: int) -> float:
+    """The most that it has had resident, in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024, 1)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _attack_until_terminated(kind: str, port: int, count: int) -> None:
+    opened = [0]
+    task = asyncio.create_task(attack(kind, port, count, opened))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await asyncio.gather(task, return_exceptions=True)
+    sys.stdout.write(f"{opened[0]}\n")
+    sys.stdout.flush()
+    os._exit(0)  # thousands of connections are closed faster by the kernel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, action="append", help="default: 400 and 5000")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--kind", choices=KINDS, action="append", help="one of the kinds; default: all")
+    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    parser.add_argument("--attack", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.attack:
+        logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a closed connection
+        [count] = args.connections
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count + 1000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        asyncio.run(_attack_until_terminated(args.attack, args.port, count))
+        return
+    kinds: dict[str, dict[str, object]] = {}
+    for kind in args.kind or KINDS:
+        for count in (args.connections or [400, 5000]) if kind != "nobody" else [0]:
+            kinds.setdefault(kind, {})[str(count)] = found = measure(kind, count, args.seconds)
+            print(kind, count, json.dumps(found), flush=True)
+    result = {
+        "seconds": args.seconds,
+        "descriptors": DESCRIPTORS,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "kinds": kinds,
+    }
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The memory of large bodies: whose is given up when there is too much."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.http.bodies import SMALL, Bodies
+
+LARGE = SMALL + 1
+
+
+def test_small_bodies_are_never_given_up() -> None:
+    bodies = Bodies[str](LARGE)
+    assert bodies.grow("a", "peer", LARGE) is None
+    assert [bodies.grow(f"small-{number}", "peer", SMALL) for number in range(100)] == [None] * 100
+
+
+def test_the_peer_that_takes_most_gives_way_with_its_largest() -> None:
+    bodies = Bodies[str](5 * LARGE)
+    for connection, peer, size in (("a", "x", 2 * LARGE), ("b", "x", LARGE), ("c", "y", LARGE)):
+        assert bodies.grow(connection, peer, size) is None
+    assert bodies.grow("d", "z", 2 * LARGE) == "a"
+
+
+def test_what_is_complete_stays() -> None:
+    bodies = Bodies[str](3 * LARGE)
+    bodies.grow("a", "x", 2 * LARGE)
+    bodies.complete("a")
+    assert bodies.grow("b", "y", 2 * LARGE) == "b"
+    bodies.remove("b")
+    bodies.remove("a")
+    assert bodies.grow("c", "y", 3 * LARGE) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("xyz"), st.integers(1, 4 * LARGE)), max_size=40))
+def test_together_they_take_no_more_than_there_is(steps: list[tuple[int, str, int]]) -> None:
+    bodies, most = Bodies[int](6 * LARGE), 6 * LARGE
+    for connection, peer, size in steps:
+        gone = bodies.grow(connection, peer, size)
+        if gone is not None:
+            bodies.remove(gone)
+        assert bodies.bytes <= most
