@@ -77,7 +77,8 @@ async def test_a_reading_waits_from_the_choice_until_the_allocation_is_recorded(
     await settle()
     assert kubelet.asked == 0
     clock.now += RECORDED_SECONDS
-    assert await asyncio.wait_for(reading, 5) == HELD
+    async with asyncio.timeout(5):
+        assert await reading == HELD
 
 
 async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
@@ -85,7 +86,8 @@ async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
 ) -> None:
     await lock.choosing()
     clock.now += CHOSEN_SECONDS
-    assert await asyncio.wait_for(source.held(), 5) == HELD
+    async with asyncio.timeout(5):
+        assert await source.held() == HELD
 
 
 async def test_a_choice_waits_for_the_reading_under_way(
@@ -98,7 +100,8 @@ async def test_a_choice_waits_for_the_reading_under_way(
     await settle()
     assert not choosing.done()
     kubelet.may_answer.set()
-    await asyncio.wait_for(choosing, 5)
+    async with asyncio.timeout(5):
+        await choosing
     assert reading.done()
 
 
@@ -108,7 +111,8 @@ async def test_a_choice_does_not_wait_long_for_a_kubelet_that_does_not_answer(
     kubelet.may_answer.clear()
     reading = asyncio.create_task(source.held())
     await settle()
-    await asyncio.wait_for(lock.choosing(), WAIT_SECONDS + 5)
+    async with asyncio.timeout(WAIT_SECONDS + 5):
+        await lock.choosing()
     assert not reading.done()
     reading.cancel()
 

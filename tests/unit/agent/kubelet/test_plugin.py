@@ -373,7 +373,8 @@ async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
     await allocate(kubelet, SLOT.id)
     assert not reading.done()
     lock_clock.now += RECORDED_SECONDS
-    await asyncio.wait_for(reading, 5)
+    async with asyncio.timeout(5):
+        await reading
 
 
 async def read(lock: AllocationLock) -> None:
