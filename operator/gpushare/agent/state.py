@@ -28,7 +28,7 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.usage import Reading, SharedGpu
+from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -115,15 +115,15 @@ class AgentState:
             return
         slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
         claimed = self.claims.containers(self.pods.objects.values())
-        await self.usage.observe(
+        sources = UsageSources(
             self.inventory.views,
             {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
             self.pods.objects.values(),
             self.shares,
             {**slots, **{container: use.share_gpu for container, use in claimed.items()}},
             {container: use.grant for container, use in claimed.items()},
-            self.published_findings,
         )
+        await self.usage.observe(sources, self.published_findings)
 
     def follow_pods(self, changed: Callable[[], None]) -> None:
         """`changed` is called at every change of this node's pods."""
