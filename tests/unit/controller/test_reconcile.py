@@ -214,6 +214,24 @@ async def test_events_tell_each_change_once(kube: FakeKube, reconciler: Reconcil
     assert kube.events[0]["note"] == "node n1: this share now has GPU-1"
 
 
+async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_gpu_away(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
+    await reconciler.once()
+    await report(kube, reconciler, daemons=[daemon()])
+    await reconciler.once()
+    assigned = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
+    earlier = daemon()
+    earlier |= {"wanted": earlier.pop("desiredLimits"), "inForce": earlier.pop("currentLimits")}
+    await report(kube, reconciler, daemons=[earlier], computeModes="Manage")
+    kube.writes.clear()
+    await reconciler.once()
+    assert kube.writes == ["apply gpushares/a/status"], "nothing but what is told"
+    reasons = {it["type"]: it["reason"] for it in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
+    assert (reasons["LimitsEnforced"], reasons["DaemonsReady"]) == ("LimitsPending", "DaemonsReady")
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == assigned
+
+
 async def test_a_share_that_cannot_be_read_stops_all_changes(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
