@@ -11,22 +11,13 @@ from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from tests.unit.clock import Clock
 from tests.unit.controller.listing import relist
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LABEL = "share.gpushare.dev/a"
-
-
-class Clock:
-    """Seconds that pass only when a test lets them."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def spec(kube: FakeKube) -> Object:
     return found
 
 
-class Clock:
+class SleepersClock:
     """Time passes only while `run` or `advance` lets it."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def elector(kube: FakeKube, clock: Clock, name: str) -> Elector:
+def elector(kube: FakeKube, clock: SleepersClock, name: str) -> Elector:
     return Elector(
         kube,  # type: ignore[arg-type]
         namespace="ns",
@@ -104,7 +104,7 @@ async def stopped(task: Awaitable[None]) -> BaseException | None:
     ],
 )
 async def test_when_a_lease_may_be_taken(lease: Object | None, seconds: int, holds: bool, transitions: int) -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     if lease is not None:
         kube.put(LEASES, lease)
     acquiring = started(elector(kube, clock, "me").acquire())
@@ -115,7 +115,7 @@ async def test_when_a_lease_may_be_taken(lease: Object | None, seconds: int, hol
 
 
 async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     kube.put(LEASES, held_by("me"))
     running = started(lead(elector(kube, clock, "me"), for_ever([], "me")))
     await clock.advance(20)
@@ -127,7 +127,7 @@ async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() 
 
 
 async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_back() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     one = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
@@ -144,7 +144,7 @@ async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_
 
 
 async def test_of_two_that_start_at_once_one_leads() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     both = [started(lead(elector(kube, clock, name), for_ever(log, name))) for name in ("a", "b")]
     await clock.advance(120)
@@ -157,7 +157,7 @@ async def test_of_two_that_start_at_once_one_leads() -> None:
 
 async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
     """Whoever cannot reach the API server ends before the other may begin, in whatever order they lose it."""
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     first, second = kube.connection(), kube.connection()
     one = started(lead(elector(first, clock, "a"), for_ever(log, "a")))
@@ -177,7 +177,7 @@ async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
 
 
 async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
@@ -191,7 +191,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
 
 
 async def test_a_lease_that_another_took_ends_the_work_at_once() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
@@ -220,7 +220,7 @@ async def test_a_request_that_hangs_counts_as_failed_and_never_outlasts_the_dead
 
 
 async def test_a_lease_that_was_deleted_is_made_again() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
@@ -233,7 +233,7 @@ async def test_a_lease_that_was_deleted_is_made_again() -> None:
 
 
 async def test_work_that_ends_gives_the_lease_back() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
 
     async def work() -> None:
         pass
@@ -249,12 +249,12 @@ async def test_what_the_work_raises_comes_through() -> None:
         raise LookupError("a bug")
 
     with pytest.raises(LookupError):
-        await lead(elector(kube, Clock(), "a"), work)
+        await lead(elector(kube, SleepersClock(), "a"), work)
     assert "holderIdentity" not in spec(kube)
 
 
 async def test_an_api_server_that_is_away_is_waited_for() -> None:
-    kube, clock = FakeKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     kube.fail(error=REFUSED)
     acquiring = started(elector(kube, clock, "a").acquire())
     await clock.advance(600)

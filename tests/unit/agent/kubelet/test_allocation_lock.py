@@ -12,6 +12,7 @@ from gpushare.agent.kubelet.allocation_lock import (
     LockedPodResources,
 )
 from gpushare.agent.kubelet.holdings import HeldDevice
+from tests.unit.clock import Clock
 
 HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]
 
@@ -31,14 +32,6 @@ class Kubelet:
 
     async def allocatable(self) -> set[tuple[str, str]]:
         return {("gpushare.dev/a", "GPU-0::0")}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
