@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class Machine:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         self.environ = {**plain, **environ, "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
         self._started: list[Program] = []
+        self._servers: set[int] = set()
         self.daemon: subprocess.Popen[str] | None = None
 
     def start_daemon(self, *options: str) -> subprocess.Popen[str]:
@@ -123,6 +125,7 @@ class Machine:
         """The PID of the ACTIVE server. Starts one if there is none."""
         self.control("start_server -uid 0")
         server = self.ask("get_server_list")
+        self._servers.add(int(server))
         self.until(lambda: self.ask(f"get_server_status {server}") in ("ACTIVE", "FAULT"))
         return int(server)
 
@@ -156,6 +159,9 @@ class Machine:
             self.daemon.kill()
         if self.daemon is not None:
             self.daemon.wait(SECONDS)
+        for server in self._servers:
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)  # a stopped one does not notice that its daemon is gone
         self.until(lambda: not self.nvml.processes(self.gpu.uuid).compute)
         if self.nvml.compute_mode(self.gpu.uuid) is not ComputeMode.DEFAULT:
             self.nvml.set_compute_mode(self.gpu.uuid, ComputeMode.DEFAULT)

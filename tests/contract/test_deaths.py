@@ -222,7 +222,9 @@ def test_a_stopped_server_hangs_the_first_question_about_it_and_all_later_ones_a
     client, server = machine.client(), machine.server()
     subprocess.run(["kill", "-STOP", str(server)], check=True)
     assert machine.ask("get_server_list") == str(server)
-    for command in (f"get_server_status {server}", "get_server_list", "get_default_active_thread_percentage"):
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control(f"get_server_status {server}", seconds=ARRIVAL)
+    for command in ("get_server_list", "get_default_active_thread_percentage"):
         with pytest.raises(subprocess.TimeoutExpired):
             machine.control(command, seconds=0.4)
     assert client("sync") == {}

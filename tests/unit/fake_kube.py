@@ -47,6 +47,7 @@ class _Storage:
 
     version: int = 100
     oldest: int = 0
+    lags: bool = False
     objects: dict[Key, Object] = field(default_factory=dict)
     applied: dict[tuple[Key, str, str | None], Object] = field(default_factory=dict)
     changes: list[_Change] = field(default_factory=list)
@@ -110,9 +111,16 @@ class FakeKube:
         """From now on each request that begins with `request` raises `error`; without one it never answers."""
         self._failures[request] = error
 
+    def lag(self) -> None:
+        """From now on no watch tells anything, as if the API server were slow to."""
+        self._storage.lags = True
+
     def heal(self) -> None:
-        """Ends all failures."""
+        """Ends all failures, and lets watches tell what they have held back."""
         self._failures.clear()
+        self._storage.lags = False
+        for watch in self._storage.watches:
+            watch.wake.set()
 
     def expire(self) -> None:
         """A watch from an earlier version is answered with 410 Gone from now on."""
@@ -168,7 +176,7 @@ class FakeKube:
         try:
             while watch.error is None:
                 watch.wake.clear()
-                for change in [change for change in self._storage.changes if change.version > watch.seen]:
+                for change in self._unseen(watch):
                     if change.resource == resource and _selected(change.obj, namespace, selectors):
                         yield {"type": change.kind, "object": copy.deepcopy(change.obj)}
                     watch.seen = change.version
@@ -269,6 +277,9 @@ class FakeKube:
                 if error is not None:
                     raise error
                 await asyncio.Event().wait()
+
+    def _unseen(self, watch: _Watch) -> list[_Change]:
+        return [] if self._storage.lags else [it for it in self._storage.changes if it.version > watch.seen]
 
     def _followed(self, resources: set[Resource]) -> bool:
         watched = {watch.resource for watch in self._storage.watches}

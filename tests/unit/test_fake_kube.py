@@ -132,6 +132,18 @@ async def test_an_expired_version_is_gone_and_a_broken_watch_raises(kube: FakeKu
         await anext(kube.watch(PODS, None, "1", {}))
 
 
+async def test_a_watch_that_lags_tells_everything_once_it_is_healed(kube: FakeKube) -> None:
+    later = asyncio.ensure_future(anext(kube.watch(PODS, None, str(kube.version), {})))
+    await kube.followed(PODS)
+    kube.lag()
+    kube.put(PODS, pod("a"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not later.done()
+    kube.heal()
+    assert (await later)["object"]["metadata"]["name"] == "a"
+
+
 async def test_a_request_may_never_be_answered(kube: FakeKube) -> None:
     kube.fail("get pods")
     with pytest.raises(TimeoutError):
