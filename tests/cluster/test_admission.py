@@ -97,36 +97,19 @@ def test_an_annotation_of_30_percent_arrives_as_the_clients_limit(tenant: Tenant
     assert seen["problems"] == []
 
 
-def root(tenant: Tenant, name: str, *arguments: str) -> dict[str, Any]:
-    pod = tenant.pod(name, "inference", *arguments, user=0)
-    pod["spec"]["securityContext"] = {"runAsUser": 0}
-    pod["spec"]["containers"][0].pop("securityContext")
-    return pod
-
-
-def test_no_client_is_root_of_the_node_but_root_of_a_user_namespace_may_be_one(harness: Harness, share: Share) -> None:
-    """The MPS daemon obeys UID 0, through the one socket that a client needs."""
+@pytest.mark.parametrize("own_users", [False, True], ids=["of the node", "of a user namespace"])
+def test_a_client_may_be_root(harness: Harness, share: Share, own_users: bool) -> None:
     with harness.namespace("rooted", enforce="baseline", team="ml") as tenant:
-        pod = root(tenant, "root", "limits", "--hold", "20")
-        message = refusal(tenant, pod)
-        assert "spec.securityContext.runAsUser: 0" in message
-        assert "hostUsers" in message
-        pod["spec"]["hostUsers"] = False
+        pod = tenant.pod("root", "inference", "limits", "--hold", "20", user=0)
+        pod["spec"]["securityContext"] = {"runAsUser": 0}
+        pod["spec"]["containers"][0].pop("securityContext")
+        pod["spec"]["hostUsers"] = not own_users
         tenant.start(pod)
         assert tenant.wait_event("root", "limits")["problems"] == []
         uid = tenant.kubectl.get("pod", "root")["metadata"]["uid"]
         [client] = processes_of_pod(harness, uid, b"limits")
         status = harness.in_node(f"/proc/{client}/status").read_text()
-        assert "Uid:\t0\t" not in status, "it is UID 0 of the node"
-
-
-def test_what_a_pod_leaves_open_about_its_user_is_closed(tenant: Tenant) -> None:
-    pod = tenant.pod("open", "inference", "limits")
-    del pod["spec"]["securityContext"]["runAsNonRoot"], pod["spec"]["securityContext"]["runAsUser"]
-    tenant.start(pod)
-    assert tenant.wait_event("open", "limits")["problems"] == []
-    context = tenant.kubectl.get("pod", "open")["spec"]["containers"][0]["securityContext"]
-    assert (context["runAsNonRoot"], context["allowPrivilegeEscalation"]) == (True, False)
+        assert ("Uid:\t0\t" in status) is not own_users
 
 
 def test_pods_without_a_slot_start_although_the_webhook_is_down(harness: Harness) -> None:

@@ -1,11 +1,13 @@
 """Ways around the limits that somebody tried: each is carried out, and nothing comes of it."""
 
 import json
+from functools import partial
 from typing import Any
 
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import daemon_of
 
+CONNECTION_FAILED = 805
 LEAK = """
 import os, socket, time
 directory = os.open(os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.O_PATH)
@@ -35,8 +37,20 @@ def control(command):
     done = subprocess.run([bin_dir() / "nvidia-cuda-mps-control"], input=command + "\\n", env=environment,
                           pass_fds=[directory], capture_output=True, text=True, timeout=20)
     return done.stdout.strip() + done.stderr.strip()
+def attach():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.settimeout(60)
+        control.connect(f"/proc/self/fd/{directory}/control")
+        control.recv(64)
+        try:
+            control.send(b"OUTBCRED\\0")
+            control.send(bytes([2, 0, 0, 0]))
+            return control.recv(64).decode()
+        except ConnectionError:
+            return ""
 print(json.dumps({
     "event": "abuse",
+    "attached": attach(),
     "uid": os.getuid(),
     "reached": os.path.exists(f"/proc/self/fd/{directory}/control"),
     "answers": [control(command) for command in ("get_server_list", "shutdown_server -f", "quit")],
@@ -69,9 +83,76 @@ def test_root_beside_a_client_that_passes_its_pipe_directory_on_can_end_and_ask_
         abuse = wait_for_abuse(tenant)
         assert (abuse["uid"], abuse["reached"]) == (0, True), "the attack was not carried out"
         assert abuse["answers"] == ["", "", ""]
+        assert abuse["attached"] == "", "it got a socket to the MPS server"
+        event = wait_until("the event", lambda: refusals(tenant, "leaky"), 30)[0]
+        assert "NoGrant" in event
         tenant.go_on(names)
         now = daemon_of(harness, share)
         assert (now["controlPid"], now["serverPid"]) == (daemon["controlPid"], daemon["serverPid"])
+
+
+WIDEN = """
+import json, os, time
+os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "100"
+from gpushare.simulation.client import SimulatedContext
+context = SimulatedContext.create()
+print(json.dumps({"event": "widened", "sms": context.sms}), flush=True)
+time.sleep(3600)
+"""
+CROWD = """
+import json, os, time
+from gpushare.simulation.client import CudaError, SimulatedContext
+context = SimulatedContext.create()
+if os.fork() == 0:
+    try:
+        SimulatedContext.create()
+        print(json.dumps({"event": "second", "error": 0}), flush=True)
+    except CudaError as error:
+        print(json.dumps({"event": "second", "error": error.code}), flush=True)
+time.sleep(3600)
+"""
+STALL = """
+import json, os, socket, time
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+control.connect(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
+control.recv(64)
+control.send(b"OUTBCRED\0")
+control.send(bytes([2, 0, 0, 0]))
+message, (descriptor,), _, _ = socket.recv_fds(control, 64, 1)
+print(json.dumps({"event": "stalls"}), flush=True)
+time.sleep(3600)
+"""
+"""It has its socket to the MPS server, which waits for it to say who it is."""
+
+
+def test_a_program_cannot_raise_its_threads_nor_start_more_processes_nor_hold_up_its_neighbours(
+    harness: Harness,
+) -> None:
+    with harness.share("bounded", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("bounded", 1)
+        daemon = daemon_of(harness, share)
+        for name, code in (("widen", WIDEN), ("crowd", CROWD), ("stall", STALL)):
+            pod = tenant.pod(name, "bounded", command=["python3", "-c", code])
+            pod["metadata"]["annotations"] = {"gpushare.dev/threads": "10"}
+            tenant.start(pod)
+        assert tenant.wait_event("widen", "widened")["sms"] == 12
+        assert tenant.wait_event("crowd", "second")["error"] == CONNECTION_FAILED
+        tenant.wait_event("stall", "stalls")
+        tenant.start(tenant.pod("late", "bounded", "limits"))
+        assert tenant.wait_event("late", "limits")["problems"] == []
+        for name, reason in (("crowd", "TooManyProcesses"), ("stall", "AttachStalled")):
+            assert reason in wait_until(f"the event about {name}", partial(refusals, tenant, name), 30)[0]
+        tenant.go_on(names)
+        now = daemon_of(harness, share)
+        assert (now["controlPid"], now["serverPid"]) == (daemon["controlPid"], daemon["serverPid"])
+
+
+def refusals(tenant: Tenant, pod: str) -> list[str]:
+    """The notes of the events about attaches that were refused to the pod."""
+    events = tenant.kubectl.list("events.events.k8s.io")
+    return [
+        event["note"] for event in events if event["reason"] == "AttachRefused" and event["regarding"]["name"] == pod
+    ]
 
 
 def wait_for_abuse(tenant: Tenant) -> dict[str, Any]:

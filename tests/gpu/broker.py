@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""The attach broker on a real GPU: what it costs, what it refuses, and what its end means for clients.
+"""The attach broker on a real GPU: what it costs, whom it lets in and with what, and what attacks on it do.
 
     python3 tests/gpu/broker.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
-The broker runs as UID 65534 beside a daemon that the script starts. Compared in turns: clients that connect to the
-daemon itself, as before there was a broker, and clients that connect to the broker. Ends everything that it started.
+The broker runs as UID 65534 beside a daemon that the script starts; the supervisor's turns come from this script. Which
+container a process is of stands on its command line here, since there are no containers. Compared in turns: clients
+that connect to the daemon itself, as before there was a broker, and clients that connect to the broker. Ends all that
+it started.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,80 +27,141 @@ import work_tree  # noqa: F401 - what is imported next comes from this work tree
 from environment import environment_block
 from private_mps import PrivateMps
 
-from gpushare.mps.control import PROGRAM
+from gpushare.api.gpunode import Limits
+from gpushare.mps.control import PROGRAM, ControlError
+from gpushare.mps.control_socket import ControlSocket
+from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.supervisor.turns import Terms, TurnServer
+from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod
 
 NOBODY = 65534
-ATTACHES, LAUNCHES = 15, 9
+CEILING_MIB = 16384
+ATTACHES, LAUNCHES, RATES = 15, 24, 3
 """Repeats of each way, in turns."""
 CROWD = 48
 """What one GPU takes with this driver."""
+SIZES = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24)
+"""Percent of the threads, of the clients of a crowd."""
+SIDE_BY_SIDE = (10, 20, 30, 40)
 SERVE = """
 import asyncio, sys, time
 from pathlib import Path
 from gpushare.broker.broker import serve
-asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME)))
+from gpushare.procfs import Owner
+def owners(pid):
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\\0")
+    except OSError:
+        return None
+    return [Owner(word.removeprefix("--pod="), "") for word in words if word.startswith("--pod=")]
+asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
 """
 CLIENT = """
 import ctypes, json, sys, time
 began = time.monotonic()
 cuda = ctypes.CDLL("libcuda.so.1")
-device, context = ctypes.c_int(), ctypes.c_void_p()
+device, context, value = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
 error = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0)
 error = error or cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device)
-print(json.dumps({"error": error, "seconds": time.monotonic() - began}), flush=True)
-for line in sys.stdin:
+seconds = time.monotonic() - began
+if not error:
+    cuda.cuDeviceGetAttribute(ctypes.byref(value), 16, device)
+    cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+print(json.dumps({"error": error, "seconds": seconds, "sms": value.value, "free_mib": free.value >> 20}), flush=True)
+source = open(0, closefd=False)
+for line in source:
     print(json.dumps({"error": cuda.cuCtxSynchronize()}), flush=True)
 """
 """A context and nothing else, so that its start is CUDA's own. Answers each line with what a later call says."""
 
-LAUNCH = """
-import time
+RATE = """
+import json, sys, time
 import cupy
-source = "extern \\"C\\" __global__ void add(float* x) { x[blockIdx.x * 256 + threadIdx.x] += 1.0f; }"
-kernel = cupy.RawKernel(source, "add")
+source = '''extern "C" __global__ void spin(float* x, int n) {
+    float a = threadIdx.x; for (int i = 0; i < n; i++) a = a * 1.0001f + 0.5f; if (a < 0) x[0] = a; }
+extern "C" __global__ void add(float* x) { x[blockIdx.x * 256 + threadIdx.x] += 1.0f; }
+extern "C" __global__ void where(int* seen) {
+    int s; asm volatile("mov.u32 %0, %smid;" : "=r"(s)); if (threadIdx.x == 0) atomicAdd(seen + s, 1);
+    long long t = clock64(); while (clock64() - t < 20000); }'''
+module = cupy.RawModule(code=source)
+spin, add, where = (module.get_function(name) for name in ("spin", "add", "where"))
 data = cupy.zeros(8 * 256, dtype=cupy.float32)
 stream = cupy.cuda.get_current_stream()
-def turn(seconds):
+def rate(kernel, grid, arguments, seconds):
     done, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
-        kernel((8,), (256,), (data,))
+        kernel((grid,), (256,), arguments)
         stream.synchronize()
         done += 1
-    assert float(data[0]) > 0
     return done / seconds
-turn(0.5)
-print(turn(2.0))
+seen = cupy.zeros(256, dtype=cupy.int32)
+where((16384,), (128,), (seen,))
+rate(spin, 132 * 8, (data, 20000), 0.3)
+print(json.dumps({"used_sms": int((seen > 0).sum())}), flush=True)
+for line in open(0, closefd=False):
+    kind, seconds = line.split()
+    how = (add, 8, (data,)) if kind == "small" else (spin, 132 * 8, (data, 20000))
+    value = rate(*how, float(seconds))
+    print(json.dumps({"rate": value}), flush=True)
 """
-"""Eight blocks, one launch and one wait after the other: the worst case for anything that stands in the way."""
+"""Answers "small 2" with launches per second of 8 blocks, and "full 2" with those of a kernel that fills the GPU."""
+
+PEER = """
+import socket, sys, time
+how, path = sys.argv[2], sys.argv[3]
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect(path)
+sock.recv(64)
+sock.send(b"OUTBCRED\\0")
+sock.send(b"\\2\\0\\0\\0")
+data, descriptors, _, _ = socket.recv_fds(sock, 64, 1)
+passed = socket.socket(fileno=descriptors[0])
+print("has its socket", flush=True)
+if how == "closes":
+    passed.close()
+if how == "garbage":
+    passed.send(b"\\xff" * 512)
+if how == "shuts":
+    passed.shutdown(socket.SHUT_RDWR)
+time.sleep(60)
+"""
+"""A peer that speaks the protocol and does not keep to it."""
 
 
-class Client:
-    def __init__(self, environment: dict[str, str], user: int = 1000) -> None:
+class Program:
+    """A program of this script, as a process of the container `pod`."""
+
+    def __init__(self, code: str, pod: str, environment: dict[str, str], *words: str, user: int = 1000) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CLIENT], env=environment, user=user, group=user, extra_groups=[],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", code, f"--pod={pod}", *words], env=environment, user=user, group=user,
+            extra_groups=[], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.pid = self._process.pid
 
-    def line(self) -> dict[str, Any]:
+    def text(self) -> str:
         assert self._process.stdout is not None
-        text = self._process.stdout.readline()
+        return self._process.stdout.readline().strip()
+
+    def line(self) -> dict[str, Any]:
+        text = self.text()
         answer: dict[str, Any] = json.loads(text) if text else {"error": "ended"}
         return answer
 
-    def check(self) -> int:
-        """The CUDA error of a call made now; 0: it goes on."""
+    def ask(self, question: str = "") -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(self.line()["error"])
+        try:
+            print(question, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            return {"error": "ended"}
+        return self.line()
 
     def end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(20)
@@ -107,17 +172,35 @@ class Stand:
 
     def __init__(self, mps: PrivateMps, gpu: GpuDir) -> None:
         self.mps, self.gpu = mps, gpu
-        self.direct = mps.granted(100)
+        [self.server] = mps.control.server_list()
+        self.direct = mps.granted(100) | {"HOME": "/tmp", "CUPY_CACHE_DIR": "/tmp/cupy"}
+        del self.direct["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
         self.brokered = self.direct | {"CUDA_MPS_PIPE_DIRECTORY": str(gpu.attach)}
         self._broker: subprocess.Popen[bytes] | None = None
+        ceiling = Limits(threads=100, memory_mib=CEILING_MIB, priority=0)
+        control = ControlSocket(mps.pipe / "control", 2.0)
+        self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), NOBODY)
+        self._turns.start()
+
+    def grant(self, **grants: tuple[int, int, int]) -> None:
+        """(threads, MiB, processes) of each pod, whose name is its uid here."""
+        pods = [
+            GrantedPod(uid=pod, namespace="bench", name=pod, containers=[GrantedContainer(name="app", grant=grant)])
+            for pod, (threads, memory, processes) in grants.items()
+            for grant in (ClientGrant(threads=threads, memory_mib=memory, processes=processes),)
+        ]
+        write_model(self.gpu.grants, GpuGrants(uuid=self.gpu.uuid, share="bench", pods=pods), mode=0o644)
+
+    def client(self, pod: str = "all", environment: dict[str, str] | None = None, user: int = 1000) -> Program:
+        return Program(CLIENT, pod, environment or self.brokered, user=user)
 
     def start_broker(self) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        before = self._inode()
         self._broker = subprocess.Popen(
             [sys.executable, "-c", SERVE, str(self.gpu.path.parent)], env=environment, user=NOBODY, group=NOBODY,
             extra_groups=[],
         )  # fmt: skip
-        before = self._inode()
         wait_until("the broker listens", lambda: self._inode() not in (0, before))
 
     def kill_broker(self) -> None:
@@ -125,13 +208,27 @@ class Stand:
         self._broker.kill()
         self._broker.wait(10)
 
+    def end(self) -> None:
+        self.kill_broker()
+        self._turns.end()
+
     def broker_state(self) -> dict[str, Any]:
+        time.sleep(1)
         state: dict[str, Any] = json.loads(self.gpu.broker_state.read_text())
         return state
 
+    def refusals(self) -> dict[str, int]:
+        return {f"{one['podUid']}: {one['reason']}": one["count"] for one in self.broker_state()["refusals"]}
+
     def listed(self) -> set[int]:
         """PIDs that the MPS server takes for its clients."""
-        return {pid for server in self.mps.control.server_list() for pid in self.mps.control.clients(server)}
+        return set(self.mps.control.clients(self.server))
+
+    def answers(self) -> bool:
+        try:
+            return self.mps.control.server_status(self.server) == "ACTIVE"
+        except ControlError:
+            return False
 
     def _inode(self) -> int:
         try:
@@ -145,7 +242,7 @@ def stand() -> Iterator[Stand]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         root = Path(name)
         root.chmod(0o755)
-        with PrivateMps(root, threads=100, memory_mib=16384) as mps:
+        with PrivateMps(root, threads=100, memory_mib=CEILING_MIB) as mps:
             gpu = GpuDir(root / "GPU-0")
             for directory in (gpu.client, gpu.attach, gpu.broker):
                 directory.mkdir(parents=True)
@@ -153,15 +250,17 @@ def stand() -> Iterator[Stand]:
                 os.chown(directory, NOBODY, NOBODY)
             gpu.client_share.write_text("bench")
             gpu.client_control.hardlink_to(mps.pipe / "control")
+            wait_until("the server is there", lambda: bool(mps.control.server_list()))
             made = Stand(mps, gpu)
+            made.grant(all=(100, CEILING_MIB, 60))
             made.start_broker()
             try:
                 yield made
             finally:
-                made.kill_broker()
+                made.end()
 
 
-def wait_until(what: str, condition: Any, seconds: float = 30) -> None:
+def wait_until(what: str, condition: Callable[[], object], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -173,44 +272,138 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": round(median(values), 5), "min": round(min(values), 5), "max": round(max(values), 5)}
 
 
+def _ratio(found: dict[str, list[float]]) -> dict[str, Any]:
+    ratios = [b / d for b, d in zip(found["broker"], found["direct"], strict=True)]
+    return {way: spread(values) for way, values in found.items()} | {"ratio": spread(ratios), "repeats": len(ratios)}
+
+
 def attach_times(it: Stand) -> dict[str, Any]:
-    """Seconds from a process' first CUDA call to its context, in turns."""
+    """Seconds from a process' first CUDA call to its context, in turns; the broker's with a grant below the ceiling."""
     found: dict[str, list[float]] = {"direct": [], "broker": []}
+    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 1))
     for _ in range(ATTACHES):
         for way, environment in (("direct", it.direct), ("broker", it.brokered)):
-            client = Client(environment)
+            client = it.client("small", environment)
             first = client.line()
             if first["error"] or client.pid not in it.listed():
                 raise RuntimeError(f"{way}: {first}, listed: {it.listed()}")
             found[way].append(first["seconds"])
             client.end()
-    ratio = median(b / d for b, d in zip(found["broker"], found["direct"], strict=True))
-    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": ATTACHES}
+    return _ratio(found)
 
 
 def launches(it: Stand) -> dict[str, Any]:
     """Kernels per second of one client, launched and waited for one by one, in turns."""
     found: dict[str, list[float]] = {"direct": [], "broker": []}
-    for _ in range(LAUNCHES):
-        for way, environment in (("direct", it.direct), ("broker", it.brokered)):
-            done = subprocess.run(
-                [sys.executable, "-c", LAUNCH], env=environment, capture_output=True, text=True, timeout=90, check=True
-            )
-            found[way].append(float(done.stdout))
-    ratio = median(b / d for b, d in zip(found["broker"], found["direct"], strict=True))
-    return {way: spread(values) for way, values in found.items()} | {"ratio": round(ratio, 4), "repeats": LAUNCHES}
-
-
-def crowd(it: Stand, environment: dict[str, str]) -> dict[str, Any]:
-    """So many clients at once: seconds until the last has its context."""
-    began = time.monotonic()
-    clients = [Client(environment) for _ in range(CROWD)]
-    errors = [client.line()["error"] for client in clients]
-    seconds = time.monotonic() - began
-    listed = len(it.listed())
-    for client in clients:
+    clients = {way: Program(RATE, "all", env) for way, env in (("direct", it.direct), ("broker", it.brokered))}
+    for client in clients.values():
+        client.line()
+    for number in range(LAUNCHES):
+        for way in sorted(clients, reverse=bool(number % 2)):
+            found[way].append(clients[way].ask("small 1")["rate"])
+    for client in clients.values():
         client.end()
-    return {"clients": CROWD, "seconds": round(seconds, 2), "errors": sorted(set(errors)), "listed": listed}
+    return _ratio(found)
+
+
+def crowd(it: Stand) -> dict[str, Any]:
+    """So many clients at once, of ten sizes: seconds until the last has its context, and the SMs that each one sees."""
+    pods = {f"p{number}": SIZES[number % len(SIZES)] for number in range(CROWD)}
+    it.grant(**{pod: (threads, 1024, 1) for pod, threads in pods.items()})
+    found: dict[str, Any] = {"clients": CROWD, "sizes": list(SIZES)}
+    for way, environment in (("direct", it.direct), ("broker", it.brokered)):
+        began = time.monotonic()
+        clients = {pod: it.client(pod, environment) for pod in pods}
+        lines = {pod: client.line() for pod, client in clients.items()}
+        sms: dict[int, set[int]] = {}
+        for pod, line in lines.items():
+            sms.setdefault(pods[pod], set()).add(line.get("sms", 0))
+        found[way] = {
+            "seconds": round(time.monotonic() - began, 2),
+            "errors": sorted({str(line["error"]) for line in lines.values()}),
+            "listed": len(it.listed()),
+            "sms_by_percent": {size: sorted(seen) for size, seen in sorted(sms.items())},
+        }
+        for client in clients.values():
+            client.end()
+    return found
+
+
+def side_by_side(it: Stand) -> dict[str, Any]:
+    """Clients that ask for 100 % by their variable: what each gets of a kernel that fills the GPU, with all at once."""
+    it.grant(all=(100, CEILING_MIB, 60), **{f"p{size}": (size, 2048, 1) for size in SIDE_BY_SIDE})
+    clients = {size: Program(RATE, f"p{size}", it.brokered) for size in SIDE_BY_SIDE}
+    whole = Program(RATE, "all", it.brokered)
+    used = {size: client.line()["used_sms"] for size, client in clients.items()}
+    used[100] = whole.line()["used_sms"]
+    alone: dict[int, list[float]] = {size: [] for size in (*SIDE_BY_SIDE, 100)}
+    together: dict[int, list[float]] = {size: [] for size in SIDE_BY_SIDE}
+    for _ in range(RATES):
+        for size, client in {**clients, 100: whole}.items():
+            alone[size].append(client.ask("full 1")["rate"])
+        answers: dict[int, float] = {}
+
+        def ask(size: int, client: Program, answers: dict[int, float] = answers) -> None:
+            answers[size] = client.ask("full 2")["rate"]
+
+        threads = [threading.Thread(target=ask, args=item) for item in clients.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for size, value in answers.items():
+            together[size].append(value)
+    for client in (*clients.values(), whole):
+        client.end()
+    return {
+        "repeats": RATES,
+        "used_sms": used,
+        "launches_per_second_alone": {size: spread(values) for size, values in alone.items()},
+        "launches_per_second_together": {size: spread(values) for size, values in together.items()},
+    }
+
+
+def variables(it: Stand) -> dict[str, Any]:
+    """A grant of 10 % and 2 GiB, and what a client makes of it by its own variables."""
+    it.grant(small=(10, 2048, 1))
+    found = {}
+    for name, changes in {
+        "unset": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": None},
+        "threads 100": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"},
+        "threads garbage": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "garbage"},
+        "memory 64G": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64G"},
+        "memory garbage": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "garbage"},
+    }.items():
+        merged = {**it.brokered, **changes}
+        client = it.client("small", {key: value for key, value in merged.items() if value is not None})
+        found[name] = {key: value for key, value in client.line().items() if key != "seconds"}
+        client.end()
+    return found
+
+
+def admission(it: Stand) -> dict[str, Any]:
+    """Who is not let in, and CUDA's own error: no pod, no grant, one process too many."""
+    it.grant(small=(10, 2048, 2))
+    first, second = it.client("small"), it.client("small")
+    found: dict[str, Any] = {"granted": [first.line()["error"], second.line()["error"]]}
+    third = it.client("small")
+    found["one_process_too_many"] = third.line()["error"]
+    first.end()
+    fourth = it.client("small")
+    found["after_one_has_ended"] = fourth.line()["error"]
+    stranger = it.client("stranger")
+    found["a_pod_without_a_grant"] = {key: value for key, value in stranger.line().items() if key != "sms"}
+    found["those_that_run"] = [second.ask()["error"], fourth.ask()["error"]]
+    found["listed"] = len(it.listed())
+    root = it.client("small", user=0)
+    second.end()
+    root.end()
+    root = it.client("small", user=0)
+    found["a_client_that_is_root"] = root.line()["error"]
+    for client in (third, fourth, stranger, root):
+        client.end()
+    found["refusals"] = it.refusals()
+    return found
 
 
 def commands(environment: dict[str, str], *script: str) -> str:
@@ -222,66 +415,156 @@ def commands(environment: dict[str, str], *script: str) -> str:
     return f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[:200]}"
 
 
-def attack(it: Stand) -> dict[str, Any]:
-    """Root without a container's limits, with nothing but the clients' directory, tries to end and to widen others."""
-    neighbour = Client(it.brokered)
+def command_attack(it: Stand) -> dict[str, Any]:
+    """Root with nothing but the clients' directory tries to end and to widen others."""
+    it.grant(all=(100, CEILING_MIB, 60))
+    neighbour = it.client()
     assert neighbour.line()["error"] == 0
-    [server] = it.mps.control.server_list()
     tried = {
         script: commands(it.brokered, script)
         for script in (
             "get_server_list",
-            f"get_client_list {server}",
-            f"terminate_client {server} {neighbour.pid}",
-            f"set_active_thread_percentage {server} 1",
+            f"terminate_client {it.server} {neighbour.pid}",
+            f"set_active_thread_percentage {it.server} 1",
             "shutdown_server -f",
             "quit",
         )
     }
-    outcome = {
-        "answers": tried,
-        "neighbour": neighbour.check(),
-        "server_the_same": it.mps.control.server_list() == [server],
-        "threads": it.mps.control.server_threads(server),
-    }
+    outcome = {"answers": tried, "neighbour": neighbour.ask(), "server_the_same": it.listed() == {neighbour.pid}}
     neighbour.end()
-    root = Client(it.brokered, user=0)
-    outcome["a_client_that_is_root"] = root.line()["error"]
-    root.end()
     return outcome
 
 
+def stuck_peers(it: Stand) -> dict[str, Any]:
+    """Peers that get their socket and do not go on: how long the next client's start takes beside each of them."""
+    it.grant(all=(100, CEILING_MIB, 60), **dict.fromkeys(("silent", "closes", "garbage", "stopped"), (10, 1024, 4)))
+    running = it.client()
+    assert running.line()["error"] == 0
+    found: dict[str, Any] = {}
+    for how in ("silent", "closes", "garbage"):
+        peer = Program(PEER, how, it.brokered, how, str(it.gpu.attach_control))
+        assert peer.text() == "has its socket"
+        client = it.client()
+        line = client.line()
+        found[how] = {"next_client": line["error"], "seconds": round(line["seconds"], 2), "running": running.ask()}
+        client.end()
+        os.kill(peer.pid, signal.SIGKILL)
+        peer.end()
+    stopped = it.client("stopped")
+    time.sleep(0.03)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    client = it.client()
+    line = client.line()
+    found["a process stopped at its start"] = {"next_client": line["error"], "seconds": round(line["seconds"], 2)}
+    os.kill(stopped.pid, signal.SIGCONT)
+    for program in (client, stopped, running):
+        program.end()
+    found["server_answers"], found["refusals"] = it.answers(), it.refusals()
+    return found
+
+
+def killed_at_start(it: Stand) -> dict[str, Any]:
+    """Processes that are killed at every moment of their start: whether the server goes on."""
+    it.grant(all=(100, CEILING_MIB, 60))
+    for number in range(40):
+        client = it.client()
+        time.sleep(0.02 + 0.005 * number)
+        os.kill(client.pid, signal.SIGKILL)
+        client.end()
+    time.sleep(10)
+    if not it.answers():
+        raise RuntimeError("the server answers no more")
+    client = it.client()
+    line = client.line()
+    client.end()
+    return {"killed": 40, "next_client": line["error"], "seconds": round(line["seconds"], 2)}
+
+
 def ends(it: Stand) -> dict[str, Any]:
-    """The broker is killed: who runs goes on, who comes is refused and not let in without MPS; then it starts again."""
-    client = Client(it.brokered)
+    """The broker is killed: who runs goes on; then it starts again, and knows who runs."""
+    it.grant(all=(100, CEILING_MIB, 60), small=(10, 2048, 1))
+    client = it.client("small")
     assert client.line()["error"] == 0
     it.kill_broker()
-    found: dict[str, Any] = {"running_client": client.check()}
-    late = Client(it.brokered)
-    found["new_client_without_broker"] = late.line()
+    found: dict[str, Any] = {"running_client": client.ask()["error"]}
+    late = it.client()
+    found["new_client_without_broker"] = {key: value for key, value in late.line().items() if key != "seconds"}
     late.end()
     it.start_broker()
-    again = Client(it.brokered)
+    again, second = it.client(), it.client("small")
     found["new_client_after_restart"] = again.line()["error"]
-    found["running_client_after_restart"] = client.check()
-    again.end()
+    found["one_process_too_many_after_restart"] = second.line()["error"]
+    found["running_client_after_restart"] = client.ask()["error"]
+    for program in (again, second, client):
+        program.end()
+    return found
+
+
+def flood(it: Stand) -> dict[str, Any]:
+    """One container holds all the connections that it can get: whether another one's process starts."""
+    it.grant(all=(100, CEILING_MIB, 60))
+    code = """
+import resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+held = []
+for _ in range(3000):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(1)
+    try:
+        sock.connect(sys.argv[2])
+    except OSError:
+        continue
+    held.append(sock)
+print(len(held), flush=True)
+time.sleep(60)
+"""
+    greedy = Program(code, "greedy", it.brokered, str(it.gpu.attach_control))
+    held = greedy.text()
+    client = it.client()
+    line = client.line()
+    os.kill(greedy.pid, signal.SIGKILL)
+    greedy.end()
     client.end()
+    return {"connections": int(held), "client": line["error"], "seconds": round(line["seconds"], 2)}
+
+
+def hung_server(it: Stand) -> dict[str, Any]:
+    """What remains: a peer that shuts its socket down without a word. Last, since the server is lost with it."""
+    it.grant(all=(100, CEILING_MIB, 60), shuts=(10, 1024, 1))
+    running = it.client()
+    assert running.line()["error"] == 0
+    peer = Program(PEER, "shuts", it.brokered, "shuts", str(it.gpu.attach_control))
+    assert peer.text() == "has its socket"
+    time.sleep(4)
+    found = {"server_answers": it.answers(), "running": running.ask(), "refusals": it.refusals()}
+    os.kill(peer.pid, signal.SIGKILL)
+    for program in (peer, running):
+        program.end()
     return found
 
 
 def main() -> int:
     result: dict[str, Any] = {"environment": environment_block()}
+    out = Path(sys.argv[1])
+    measures = (attach_times, launches, crowd, side_by_side, variables, admission, command_attack, stuck_peers,
+                killed_at_start, ends, flood)  # fmt: skip
     with stand() as it:
-        for name, measure in (("attach_seconds", attach_times), ("launches_per_second", launches)):
-            result[name] = measure(it)
-            print(name, result[name], file=sys.stderr, flush=True)
-        result["crowd"] = {way: crowd(it, env) for way, env in (("direct", it.direct), ("broker", it.brokered))}
-        print(result["crowd"], file=sys.stderr, flush=True)
-        result["attack"] = attack(it)
-        result["broker_killed"] = ends(it)
-        result["broker"] = it.broker_state()
-    Path(sys.argv[1]).write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+        for measure in measures:
+            try:
+                result[measure.__name__] = measure(it)
+            except Exception as error:  # noqa: BLE001 - the other measures count all the same
+                result[measure.__name__] = {"failed": repr(error)[:500]}
+            print(measure.__name__, json.dumps(result[measure.__name__]), file=sys.stderr, flush=True)
+            out.write_text(json.dumps(result, indent=2) + "\n")
+    with suppress(ControlError), stand() as it:  # its daemon cannot be asked to end any more
+        daemon = int((it.mps.pipe / f"{PROGRAM}.pid").read_text())
+        try:
+            result["hung_server"] = hung_server(it)
+        finally:
+            for pid in (it.server, daemon):
+                os.kill(pid, signal.SIGKILL)
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result["hung_server"]), file=sys.stderr)
     return 0
 
 

@@ -26,7 +26,6 @@ from gpushare.admission.refusals import (
     volume_problems,
 )
 from gpushare.admission.review import AdmissionData, Admitted, Answer, Change, Denied, Reason, listed, mapped, quoted
-from gpushare.admission.users import user_changes, user_problems
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
@@ -64,9 +63,7 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
         problems.update(found)
         problems.update(dict.fromkeys(environment_problems(container, expected), Reason.ENVIRONMENT))
         problems.update(dict.fromkeys(mount_problems(container), Reason.MOUNT))
-        problems.update(dict.fromkeys(user_problems(container, spec, data), Reason.USER))
         changes += _container_changes(container, expected or {}, _grace_seconds(spec))
-        changes += user_changes(container, spec, data)
     if asking:
         problems.update(dict.fromkeys(volume_problems(listed(spec, "volumes")), Reason.VOLUME))
         changes += _volume_changes(spec)

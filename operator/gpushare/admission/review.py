@@ -60,7 +60,6 @@ class Reason(StrEnum):
     ENVIRONMENT = "Environment"
     MOUNT = "Mount"
     VOLUME = "Volume"
-    USER = "User"
     CHANGED_AFTERWARDS = "ChangedAfterwards"
     SHARE_SPEC = "ShareSpec"
 

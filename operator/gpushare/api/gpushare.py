@@ -45,11 +45,6 @@ Duration = Annotated[
 ]
 
 
-class RootUser(StrEnum):
-    FORBID = "Forbid"
-    ALLOW = "Allow"
-
-
 class Enforcement(StrEnum):
     AUDIT = "Audit"
     TERMINATE = "Terminate"
@@ -169,13 +164,6 @@ class Clients(ApiModel):
     threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
     memory: MemoryGrant = Field(description="GPU memory of each client.")
     priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
-    root_user: RootUser = Field(
-        default=RootUser.FORBID,
-        description="Whether a client may run as UID 0 of the node. The MPS daemon obeys UID 0, which can end its "
-        "neighbours and lift limits. Forbid: clients run as another user (runAsNonRoot is added where the pod "
-        "leaves it open) or as root of a user namespace (hostUsers: false). Allow: for shares "
-        "whose users all trust each other.",
-    )
 
 
 class Size(ApiModel):

@@ -1,100 +1,93 @@
-"""One connection to the broker, from its greeting to its end.
+"""One attach, as the peer sees it: its request, its socket to the MPS server, and whether the server has heard it.
 
-Guarantees: nothing reaches the MPS daemon before the peer has asked to attach, and no command ever does; descriptors
-pass from the daemon to the peer alone; the daemon sees the broker's credentials, never the peer's. A peer that says
-nothing costs one connection of bounded time.
+Guarantees: nothing of a peer reaches the MPS daemon, and no command of a peer ever does. Neither daemon nor server
+waits for a peer longer than ATTACH_SECONDS; without a broker they wait for ever for one that stops, dies or is silent
+in the midst of its attach (measured). The broker answers the daemon in the peer's place and keeps a copy of the socket
+that it passes on, so that it can end the peer's part.
 
-The peer's own socket to the MPS server, which the daemon passes through here, is not looked at.
+What remains: a peer that shuts the passed socket down, and has said nothing on it before, hangs the server. Running
+clients go on; the broker tells who it was.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from gpushare.broker.packets import Packet, receive, send
-from gpushare.mps.attach_protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
+from gpushare.broker.daemon import Daemon, speak_for
+from gpushare.broker.packets import plain, send
+from gpushare.mps.attach_protocol import (
+    CLIENT_SOCKET,
+    ProtocolError,
+    Request,
+    check_credentials,
+    parse_request,
+)
 
 REQUEST_SECONDS = 5.0
 """A CUDA process asks within milliseconds of its connection."""
-DAEMON_SECONDS = 5.0
-"""For the daemon's greeting, which it sends at once, unless it is wedged."""
+ATTACH_SECONDS = 2.0
+"""From the moment that a peer has its socket until it has said who it is. CUDA takes less than a millisecond."""
+RECOVERY_SECONDS = 1.0
+FAREWELL_SECONDS = 1.0
 
-Connect = Callable[[], Awaitable[socket.socket]]
-"""A new connection to the daemon. OSError where none listens."""
+
+class CommandRefusedError(Exception):
+    """The peer asked to send control commands."""
 
 
-class AttachRefusedError(Exception):
-    """The peer asked for something that the broker never passes on. The text says what."""
+class StalledError(Exception):
+    """The peer got its socket to the server and did not say who it is. The server goes on."""
+
+
+class ServerHungError(Exception):
+    """The server answers no more since the peer got its socket."""
 
 
 async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     """Greets the peer as the daemon would. True once it asks to attach; False when it only looked and hung up.
 
-    Raises AttachRefusedError for control commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
+    Raises CommandRefusedError for commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
     """
     async with asyncio.timeout(REQUEST_SECONDS):
         await send(peer, greeting)
-        first = await _plain(peer)
+        first = await plain(peer)
         if not first:
             return False
         check_credentials(first)
-        if parse_request(await _plain(peer)) is Request.COMMAND:
-            raise AttachRefusedError("it asked to send control commands, which no container may")
+        if parse_request(await plain(peer)) is Request.COMMAND:
+            raise CommandRefusedError("it asked to send control commands, which no container may")
     return True
 
 
-async def read_greeting(connect: Connect) -> bytes:
-    """The daemon's greeting, from a connection that says nothing. OSError, ProtocolError, TimeoutError."""
-    async with asyncio.timeout(DAEMON_SECONDS):
-        with await connect() as daemon:
-            greeting = await _plain(daemon)
-    if not greeting:
-        raise ProtocolError("the MPS daemon hung up without a greeting")
-    return greeting
+async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
+    """Passes the peer its socket, and waits until the server has heard the peer.
 
-
-async def attach(peer: socket.socket, greeting: bytes, connect: Connect) -> None:
-    """Asks the daemon in the peer's place and passes on what both say until one hangs up. OSError, ProtocolError.
-
-    Takes as long as the daemon does: a client waits while its MPS server starts, or until a faulted one has recovered.
+    Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.
     """
-    with await connect() as daemon:
-        if await _plain(daemon) != greeting:
-            raise ProtocolError("the MPS daemon greets in another way than before")
-        await send(daemon, CREDENTIALS)
-        await send(daemon, int(Request.ATTACH).to_bytes(4, "little"))
-        directions = [
-            asyncio.create_task(_pass_on(daemon, peer, descriptors=True)),
-            asyncio.create_task(_pass_on(peer, daemon, descriptors=False)),
-        ]
+    with await daemon.client_socket() as passed:
         try:
-            done, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in directions:
-                task.cancel()
-            await asyncio.gather(*directions, return_exceptions=True)
-
-
-async def _pass_on(source: socket.socket, target: socket.socket, *, descriptors: bool) -> None:
-    """Until `source` hangs up."""
-    while True:
-        packet = await receive(source)
+            await send(peer, CLIENT_SOCKET, [passed.fileno()])
+        except BaseException:
+            speak_for(passed)
+            raise
+        heard = asyncio.create_task(daemon.until_free(server))
         try:
-            if packet == Packet(b""):
+            # Not less for a process that has ended: the server may have heard it, and be busy with its end.
+            await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
+            if heard.done():
                 return
-            if packet.descriptors and not descriptors:
-                raise ProtocolError("a client passes no descriptors to the MPS daemon")
-            await send(target, packet.data, packet.descriptors)
+            speak_for(passed)
+            await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
+            if not heard.done():
+                raise ServerHungError("the MPS server answers no more since this process attached")
+            raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
         finally:
-            packet.close()
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
 
 
-async def _plain(sock: socket.socket) -> bytes:
-    """A packet's data; empty when the other side hung up. ProtocolError where descriptors came with it."""
-    packet = await receive(sock)
-    packet.close()
-    if packet.descriptors:
-        raise ProtocolError("descriptors came with a message that has none")
-    return packet.data
+async def farewell(peer: socket.socket) -> None:
+    """The peer's last message; CUDA would take an early end of the connection for an error."""
+    with suppress(OSError, TimeoutError, ProtocolError):
+        async with asyncio.timeout(FAREWELL_SECONDS):
+            await plain(peer)

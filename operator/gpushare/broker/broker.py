@@ -2,37 +2,69 @@
 
 Guarantees: `attach/control` of a GPU listens exactly while the pod's supervisor lets clients in (`client/control` is
 there, and `client/share` names the share). A broker that starts again takes the name over without a moment in which
-there is none, since a CUDA process that finds no socket runs without MPS, silently. Connections are bounded, in all
-and for each cgroup, so that one container cannot keep others from attaching. The broker's end harms no running client:
-after an attach no connection of theirs is left.
+there is none, since a CUDA process that finds no socket, or is not greeted, runs without MPS, silently. So everybody is
+greeted, and whoever is refused is refused after that: CUDA then fails with error 805.
+
+A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
+in which the server's limits are the grant's own. Connections are bounded, in all and for each container. The broker's
+end harms no running client: after an attach no connection of theirs is left.
 """
 
 import asyncio
 import logging
 import socket
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from gpushare.broker.attach import AttachRefusedError, attach, read_greeting, read_request
-from gpushare.broker.packets import Peer, peer_of
+from gpushare import procfs
+from gpushare.broker.admission import Admitted, NotYet, Refused, judge
+from gpushare.broker.attach import (
+    CommandRefusedError,
+    ServerHungError,
+    StalledError,
+    attach,
+    farewell,
+    read_request,
+)
+from gpushare.broker.clients import Clients
+from gpushare.broker.daemon import Daemon
+from gpushare.broker.packets import Peer, has_hung_up, peer_of
+from gpushare.broker.record import Record
+from gpushare.broker.turns import NoTurnError, turn
 from gpushare.kube.changes import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
-from gpushare.mps.files import write_model
+from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.wire import BrokerState
+from gpushare.mps.wire import GpuGrants, RefusedAttach
+from gpushare.procfs import Owner
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
 """How soon a change of the supervisor's link is followed."""
 BACKLOG = 128
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 2048
 """At once. A GPU takes at most 60 contexts; each attaches over one connection, after one that only looks."""
-MAX_CONNECTIONS_PER_CGROUP = 64
+MAX_CONNECTIONS_PER_CONTAINER = 64
+GRANT_SECONDS = 20.0
+"""How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
+TURN_SECONDS = 60.0
+"""How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
+RETRY_SECONDS = 0.2
+CLOSE_SECONDS = 6.0
+"""For the attach under way when the broker ends."""
 _NEW = ".control.new"
 
+ReadOwners = Callable[[int], Sequence[Owner] | None]
+"""The pods that a process' cgroup names, the outermost first; None: it has ended."""
 
-async def serve(root: Path, share: str, clock: Callable[[], float]) -> None:
+
+async def serve(
+    root: Path, share: str, clock: Callable[[], float], read_owners: ReadOwners = procfs.read_owners
+) -> None:
     """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
     `clock`: CLOCK_BOOTTIME seconds.
@@ -42,7 +74,7 @@ async def serve(root: Path, share: str, clock: Callable[[], float]) -> None:
         while True:
             for gpu in gpu_dirs(root):
                 if gpu.uuid not in brokers and _lets_in(gpu, share):
-                    brokers[gpu.uuid] = Broker(gpu, share, clock)
+                    brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners)
             # At the same time: a wedged daemon takes DAEMON_SECONDS, and the others' heartbeats must not wait in line.
             await asyncio.gather(*(broker.step() for broker in brokers.values()))
             for uuid in [uuid for uuid, broker in brokers.items() if not broker.gpu.path.exists()]:
@@ -60,40 +92,56 @@ def _lets_in(gpu: GpuDir, share: str) -> bool:
         return False
 
 
-class Broker:
-    """Of one GPU. `proc`: the /proc of the PID namespace that peers' PIDs count in. `clock`: CLOCK_BOOTTIME seconds."""
+class RefusedError(Exception):
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.refused = refused
 
-    def __init__(self, gpu: GpuDir, share: str, clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
+
+class Broker:
+    """Of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
+
+    def __init__(
+        self, gpu: GpuDir, share: str, clock: Callable[[], float], read_owners: ReadOwners = procfs.read_owners
+    ) -> None:
         self.gpu = gpu
         self._share = share
-        self._clock = clock
-        self._proc = proc
+        self._read_owners = read_owners
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
+        self._daemon = Daemon(gpu.client_control)
+        self._granted: tuple[tuple[int, int], GpuGrants | None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._by_cgroup: Counter[str] = Counter()
-        self._attached = 0
-        self._refused = 0
-        self._problem = ""
+        self._by_container: Counter[Owner | None] = Counter()
+        self._clients = Clients(procfs.read_start_time, time.monotonic)
+        self._turn = asyncio.Lock()
+        self._record = Record(gpu, clock)
         self._problems = LogOnChange(LOG)
 
     async def step(self) -> None:
-        """Opens or closes the socket as the supervisor wants it, and writes broker.json while it is open."""
+        """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
         wanted = _lets_in(self.gpu, self._share)
         if self._listener is not None and not (wanted and self._is_named()):
             self._stop_listening(remove=not wanted)
         if wanted and self._listener is None:
             await self._open()
+        self._clients.forget_ended()
+        self._record.listening = self._listener is not None
         if wanted:
-            self._write_state()
+            self._record.write()
 
     async def close(self) -> None:
-        """Gives up the connections under way. The name stays, for the next broker to take over."""
+        """Ends the attach under way, and gives up the others. The name stays, for the next broker to take over."""
         self._stop_listening(remove=False)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._turn.acquire()
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    # The socket
 
     def _is_named(self) -> bool:
         """Whether the name that containers see is of this broker's socket."""
@@ -104,13 +152,22 @@ class Broker:
 
     async def _open(self) -> None:
         try:
-            self._greeting = await read_greeting(self._connect)
+            self._greeting = await self._daemon.greeting()
+            self._clients.restore(self._owned(await self._daemon.clients()))
             self._listen()
-            self._problem = ""
+            self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
-            self._problem = f"the MPS daemon cannot be reached: {str(error) or type(error).__name__}"
-            self._problems.log("GPU %s: %s", self.gpu.uuid, self._problem, key="open")
+            self._record.problem = f"the MPS daemon cannot be reached: {str(error) or type(error).__name__}"
+            self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
+
+    def _owned(self, pids: Sequence[int]) -> list[tuple[Owner, int]]:
+        owners = {pid: self._read_owners(pid) for pid in pids}
+        return [(self._owner(found), pid) for pid, found in owners.items() if found]
+
+    def _owner(self, owners: Sequence[Owner]) -> Owner:
+        verdict = judge(self._grants(), owners)
+        return verdict.owner if isinstance(verdict, Admitted) else owners[0]
 
     def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -147,69 +204,110 @@ class Broker:
             return
         sock.setblocking(False)
         peer = peer_of(sock)
-        cgroup = _cgroup(self._proc, peer.pid)
-        if len(self._connections) >= MAX_CONNECTIONS or self._by_cgroup[cgroup] >= MAX_CONNECTIONS_PER_CGROUP:
-            self._refused += 1
-            sock.close()
+        owners = self._read_owners(peer.pid) or ()
+        container = owners[0] if owners else None
+        if len(self._connections) >= MAX_CONNECTIONS or (
+            self._by_container[container] >= MAX_CONNECTIONS_PER_CONTAINER
+        ):
+            with sock, suppress(OSError):
+                sock.send(self._greeting)  # whoever is not greeted runs without MPS
             return
-        self._by_cgroup[cgroup] += 1
-        task = asyncio.create_task(self._serve(sock, peer))
+        self._by_container[container] += 1
+        task = asyncio.create_task(self._serve(sock, peer, owners))
         self._connections.add(task)
-        task.add_done_callback(lambda done: self._ended(done, cgroup))
+        task.add_done_callback(partial(self._ended, container))
 
-    def _ended(self, task: "asyncio.Task[None]", cgroup: str) -> None:
+    def _ended(self, container: Owner | None, task: "asyncio.Task[None]") -> None:
         self._connections.discard(task)
-        self._by_cgroup[cgroup] -= 1
-        if self._by_cgroup[cgroup] <= 0:
-            del self._by_cgroup[cgroup]
+        self._by_container[container] -= 1
+        if self._by_container[container] <= 0:
+            del self._by_container[container]
 
-    async def _serve(self, sock: socket.socket, peer: Peer) -> None:
+    # One connection
+
+    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
+        owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
                 if await read_request(sock, self._greeting):
-                    await attach(sock, self._greeting, self._connect)
-                    self._attached += 1
-            except (AttachRefusedError, ProtocolError) as error:
-                self._refused += 1
-                LOG.warning("GPU %s: PID %d of UID %d is refused: %s", self.gpu.uuid, peer.pid, peer.uid, error)
+                    await self._let_in(sock, peer, owners)
+            except RefusedError as error:
+                self._record.refused(peer.pid, error.refused)
+            except CommandRefusedError as error:
+                self._record.refused(peer.pid, Refused(RefusedAttach.COMMAND, str(error), owner))
+            except ProtocolError as error:
+                self._record.refused(peer.pid, Refused(RefusedAttach.PROTOCOL, str(error), owner))
             except (OSError, TimeoutError) as error:
                 LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, str(error) or type(error).__name__)
 
-    async def _connect(self) -> socket.socket:
-        """A connection to the MPS daemon. On this kind of socket connect(2) either succeeds at once or fails."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.setblocking(False)
+    async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
+        """Waits for the peer's grant and for a turn, as long as the peer does. RefusedError."""
+        began = time.monotonic()
+        while not has_hung_up(sock):
+            waited = time.monotonic() - began
+            verdict = judge(self._grants(), owners)
+            match verdict:
+                case Refused():
+                    raise RefusedError(verdict)
+                case NotYet():
+                    closed = verdict.refused.reason is RefusedAttach.GPU_CLOSED
+                    if waited > (TURN_SECONDS if closed else GRANT_SECONDS):
+                        raise RefusedError(verdict.refused)
+                case Admitted():
+                    try:
+                        async with self._turn:
+                            await self._attach(sock, peer, verdict)
+                    except (NoTurnError, TimeoutError) as error:
+                        if waited > TURN_SECONDS:
+                            text = str(error) or "the MPS daemon gives no client a socket"
+                            refused = Refused(RefusedAttach.GPU_CLOSED, text, verdict.owner, verdict.container)
+                            raise RefusedError(refused) from error
+                    else:
+                        await farewell(sock)
+                        return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _attach(self, sock: socket.socket, peer: Peer, admitted: Admitted) -> None:
+        self._check(peer, admitted)
+        if has_hung_up(sock):
+            return
+        owner, container = admitted.owner, admitted.container
+        async with turn(self.gpu, admitted.grant) as server:
+            new, attached = self._clients.add(owner, peer.pid), False
+            try:
+                await attach(sock, server, self._daemon)
+                attached = True
+            except StalledError as error:
+                self._clients.stalled(owner)
+                raise RefusedError(Refused(RefusedAttach.STALLED, str(error), owner, container)) from error
+            except ServerHungError as error:
+                self._clients.stalled(owner)
+                raise RefusedError(Refused(RefusedAttach.SERVER_HUNG, str(error), owner, container)) from error
+            finally:
+                if new and not attached:
+                    self._clients.remove(owner, peer.pid)
+        self._record.arrived(peer.pid, owner, container, new=new)
+
+    def _check(self, peer: Peer, admitted: Admitted) -> None:
+        """RefusedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
+        owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
+        penalty = self._clients.penalty(owner)
+        if penalty:
+            raise NoTurnError(
+                f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
+            )
+        if self._clients.others(owner, peer.pid) >= most:
+            text = f"{most} of {most} processes of container {container} have attached"
+            raise RefusedError(Refused(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
+
+    def _grants(self) -> GpuGrants | None:
+        """Read again when the file was replaced."""
         try:
-            while True:
-                try:
-                    sock.connect(str(self.gpu.client_control))
-                    return sock
-                except BlockingIOError:  # its backlog is full
-                    await asyncio.sleep(0.05)
-        except BaseException:
-            sock.close()
-            raise
-
-    def _write_state(self) -> None:
-        state = BrokerState(
-            uuid=self.gpu.uuid,
-            heartbeat=self._clock(),
-            listening=self._listener is not None,
-            attached=self._attached,
-            refused=self._refused,
-            problem=self._problem,
-        )
-        try:
-            write_model(self.gpu.broker_state, state, mode=0o644)  # the agent has no capability to read past it
-            self._problems.clear("state")
-        except OSError as error:
-            name = self.gpu.broker_state.name
-            self._problems.log("GPU %s: %s cannot be written: %s", self.gpu.uuid, name, error, key="state")
-
-
-def _cgroup(proc: Path, pid: int) -> str:
-    """The peer's cgroup as one line of text; empty where it cannot be read, so that such peers share one bound."""
-    try:
-        return (proc / str(pid) / "cgroup").read_text()
-    except OSError:
-        return ""
+            status = self.gpu.grants.stat()
+        except OSError:
+            return None
+        version = status.st_ino, status.st_mtime_ns
+        if self._granted is None or self._granted[0] != version:
+            self._granted = version, read_model(self.gpu.grants, GpuGrants).value
+        found = self._granted[1]
+        return found if found is not None and found.share == self._share else None

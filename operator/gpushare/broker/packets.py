@@ -51,6 +51,24 @@ async def receive(sock: socket.socket) -> Packet:
     )
 
 
+async def plain(sock: socket.socket) -> bytes:
+    """A packet's data; empty when the other side hung up. ProtocolError where descriptors came with it."""
+    packet = await receive(sock)
+    packet.close()
+    if packet.descriptors:
+        raise ProtocolError("descriptors came with a message that has none")
+    return packet.data
+
+
+def has_hung_up(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
     """Sends one packet whole. OSError when the other side hung up."""
     loop = asyncio.get_running_loop()

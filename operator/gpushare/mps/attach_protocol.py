@@ -1,23 +1,35 @@
-"""What is said on an MPS daemon's socket `control`, as far as the broker must understand it. Pure, stdlib alone.
+"""What is said on an MPS daemon's socket `control`, as far as we must understand it. Pure, stdlib alone.
 
 Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every message arrives whole:
 
 1. The daemon greets at each accept: `OUTBHELL` and a NUL.
 2. The peer sends `OUTBCRED` and a NUL, then four bytes: 2 (little-endian) to attach as a client, 4 to send commands.
 3. The daemon answers an attaching client with `OUTBCUFD` and a NUL, and one descriptor: a socket to the MPS server. The
-   client sends four zero bytes and closes the connection.
+   client sends four zero bytes and closes the connection. On the passed socket it sends `OUTBCRED` and a NUL again.
+4. A command is three messages: its length in 8 bytes, the text with a newline and a NUL, 8 zero bytes. The answer is a
+   message of four bytes and the text, left out where there is none, and a message of 8 bytes at its end.
 
 CUDA connects once to see whether a daemon is there, and hangs up, then once for each process and once for each context.
+
+The daemon does one thing at a time, and the server does nothing else from the moment that a client's socket is passed
+until that client has said who it is: both wait without a time limit. Where a socket is closed or shut down before that,
+they wait for ever; any message on it ends the waiting.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 GREETING = b"OUTBHELL\0"
 """By driver 580; the broker repeats whatever greeting its daemon has."""
 CREDENTIALS = b"OUTBCRED\0"
 CLIENT_SOCKET = b"OUTBCUFD\0"
+FAREWELL = bytes(4)
+"""By an attaching client, once it has its socket."""
 MAX_MESSAGE_BYTES = 4096
 """No message of an attach has more than 9 bytes."""
+MAX_ANSWER_BYTES = 64 * 1024
+END_OF_ANSWER = (1).to_bytes(8, "little")
+_TEXT_AT = 4
 
 
 class Request(IntEnum):
@@ -29,6 +41,10 @@ class Request(IntEnum):
 
 class ProtocolError(Exception):
     """The peer or the daemon sent something else than the protocol says. The text names what."""
+
+
+def request_message(request: Request) -> bytes:
+    return int(request).to_bytes(4, "little")
 
 
 def check_credentials(message: bytes) -> None:
@@ -46,3 +62,29 @@ def parse_request(message: bytes) -> Request:
         return Request(number)
     except ValueError:
         raise ProtocolError(f"its request is {number}, neither 2 (attach) nor 4 (commands)") from None
+
+
+def command_messages(command: str) -> tuple[bytes, bytes, bytes]:
+    """One command, after the request COMMAND. ValueError: it is not one line."""
+    if not command.strip() or "\n" in command or "\0" in command:
+        raise ValueError(f"a control command is one line, not {command!r}")
+    text = command.encode() + b"\n\0"
+    return len(text).to_bytes(8, "little"), text, bytes(8)
+
+
+def is_end_of_answer(message: bytes) -> bool:
+    return message == END_OF_ANSWER
+
+
+def answer_text(messages: Sequence[bytes]) -> str:
+    """The text of an answer, without the last newline. `messages`: those before its end. Raises ProtocolError."""
+    if any(len(message) < _TEXT_AT for message in messages):
+        raise ProtocolError("a part of the daemon's answer is too short")
+    parts = (message[_TEXT_AT:].decode(errors="replace").strip("\n\0") for message in messages)
+    return "\n".join(part for part in parts if part)
+
+
+def answer_messages(text: str) -> list[bytes]:
+    """What the daemon sends for an answer of `text`."""
+    shown = text.rstrip("\n")
+    return [*([bytes(_TEXT_AT) + shown.encode()] if shown else []), END_OF_ANSWER]

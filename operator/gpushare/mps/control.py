@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -65,27 +66,16 @@ def shown_mib(mib: int) -> int:
     return mib if mib < 1024 else mib // 1024 * 1024
 
 
-class ControlProgram:
-    """Commands to the daemon of one pipe directory. Each call may raise any ControlError."""
+class ControlCommands(ABC):
+    """The commands as typed calls, whatever carries them to the daemon. Each call may raise any ControlError."""
 
-    def __init__(self, bin_dir: Path | None, pipe: Path, log: Path, seconds: float = DEFAULT_SECONDS) -> None:
-        self._program = str(bin_dir / PROGRAM) if bin_dir else PROGRAM
-        self._environment = daemon_environment(bin_dir, pipe, log)
-        self._pipe = pipe
+    def __init__(self, seconds: float) -> None:
+        """`seconds`: the time limit of a call, for all its commands."""
         self._seconds = seconds
 
+    @abstractmethod
     def run(self, *commands: str, seconds: float | None = None) -> str:
         """The daemon's answers to `commands`, in order, without the last newline; `seconds` is for all of them."""
-        for command in commands:
-            if "\n" in command:
-                raise ValueError(f"a control command is one line, not {command!r}")
-        script = "".join(f"{command}\n" for command in commands)
-        code, answer = _answer(self._program, self._environment, script, self._seconds if seconds is None else seconds)
-        if NO_DAEMON in answer:
-            raise NoDaemonError(f"no MPS control daemon serves {self._pipe}")
-        if code not in (0, 1):
-            raise RefusedError("; ".join(commands), f"exit status {code}: {answer}")
-        return answer
 
     # Servers and clients
 
@@ -213,6 +203,29 @@ class ControlProgram:
         answer = self.run(command)
         if _number(command, answer) != percent:
             raise RefusedError(command, answer)
+
+
+class ControlProgram(ControlCommands):
+    """Commands to the daemon of one pipe directory, each call by a run of the control program."""
+
+    def __init__(self, bin_dir: Path | None, pipe: Path, log: Path, seconds: float = DEFAULT_SECONDS) -> None:
+        super().__init__(seconds)
+        self._program = str(bin_dir / PROGRAM) if bin_dir else PROGRAM
+        self._environment = daemon_environment(bin_dir, pipe, log)
+        self._pipe = pipe
+
+    def run(self, *commands: str, seconds: float | None = None) -> str:
+        """The daemon's answers to `commands`, in order, without the last newline; `seconds` is for all of them."""
+        for command in commands:
+            if "\n" in command:
+                raise ValueError(f"a control command is one line, not {command!r}")
+        script = "".join(f"{command}\n" for command in commands)
+        code, answer = _answer(self._program, self._environment, script, self._seconds if seconds is None else seconds)
+        if NO_DAEMON in answer:
+            raise NoDaemonError(f"no MPS control daemon serves {self._pipe}")
+        if code not in (0, 1):
+            raise RefusedError("; ".join(commands), f"exit status {code}: {answer}")
+        return answer
 
 
 def _answer(program: str, environment: Mapping[str, str], script: str, seconds: float) -> tuple[int, str]:

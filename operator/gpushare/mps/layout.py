@@ -2,12 +2,14 @@
 
 <root>/<gpu uuid>/        0711 root
     daemon.json           the desired state, written by the agent
+    grants.json           who may attach, written by the agent for the broker
     state.json            the current state, written by the supervisor
     endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
     seen.json             the agent's last reading, from which a restarted agent learns what happened in between
     pipe/                 the daemon's own sockets, for supervisor and agent only
     client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker
     client/share          the share that lets clients in
+    client/turns          the supervisor's socket, at which the broker asks for a turn to attach a client
     attach/control        the broker's socket, the only file that a client sees
     broker/broker.json    the broker's state
     log/                  control.log, server.log
@@ -28,6 +30,10 @@ class GpuDir:
     @property
     def wanted(self) -> Path:
         return self.path / "daemon.json"
+
+    @property
+    def grants(self) -> Path:
+        return self.path / "grants.json"
 
     @property
     def state(self) -> Path:
@@ -65,6 +71,10 @@ class GpuDir:
     @property
     def client_share(self) -> Path:
         return self.client / "share"
+
+    @property
+    def turns(self) -> Path:
+        return self.client / "turns"
 
     @property
     def attach(self) -> Path:

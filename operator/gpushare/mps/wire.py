@@ -4,6 +4,7 @@ Both are replaced atomically and carry a version, because during an upgrade agen
 releases. Unknown fields are ignored.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
@@ -65,13 +66,93 @@ BROKER_UID = 65534
 """Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
 
 
+class ClientGrant(ApiModel):
+    """What each process of a container may use, and how many of them may attach."""
+
+    threads: int = Field(ge=1, le=100, description="Percent of the SMs, for each process.")
+    memory_mib: int = Field(ge=1, description="MiB, for each process.")
+    processes: int = Field(ge=1)
+
+
+class TurnAnswer(ApiModel):
+    """The supervisor's answer to a ClientGrant, by which the broker asks for a turn: one of the two is set."""
+
+    server_pid: int = Field(default=0, description="Its limits are the grant's now, until the broker hangs up.")
+    wait: str = Field(default="", max_length=512, description="Why there is no turn now.")
+
+
+class GrantedContainer(ApiModel):
+    name: str
+    id: str = Field(default="", description="The runtime's; empty until the pod's status shows it.")
+    grant: ClientGrant | None = Field(default=None, description="None: it holds no part of this GPU.")
+
+
+class GrantedPod(ApiModel):
+    """A pod that holds a part of this GPU, with all its containers."""
+
+    uid: str = Field(description="As the kubelet names the pod's cgroups.")
+    namespace: str
+    name: str
+    containers: list[GrantedContainer] = Field(max_length=128)
+
+
+class GpuGrants(ApiModel):
+    """grants.json, written by the agent: who may attach to this GPU."""
+
+    version: Literal[1] = 1
+    uuid: str
+    share: str
+    closed: str = Field(default="", description="Why the GPU takes no new client now; empty: it takes them.")
+    pods: list[GrantedPod] = Field(default_factory=list, max_length=256)
+
+
+class RefusedAttach(StrEnum):
+    """Why the broker refused a process."""
+
+    NO_GRANT = "NoGrant"
+    TOO_MANY_PROCESSES = "TooManyProcesses"
+    GPU_CLOSED = "GpuClosed"
+    STALLED = "AttachStalled"
+    COMMAND = "ControlCommand"
+    PROTOCOL = "ProtocolError"
+    SERVER_HUNG = "ServerHung"
+
+
+class Arrival(ApiModel):
+    """A process that attached. Its container is empty where no file named it."""
+
+    pid: int
+    pod_uid: str = ""
+    container: str = ""
+    at: float = Field(description="CLOCK_BOOTTIME seconds.")
+
+
+class Refusal(ApiModel):
+    """What was refused to one container for one reason. `pod_uid` is empty for a process of no pod."""
+
+    reason: RefusedAttach
+    pod_uid: str = ""
+    container: str = ""
+    container_id: str = ""
+    message: str = Field(max_length=512, description="Of the latest one.")
+    count: int = Field(ge=1)
+    at: float = Field(description="CLOCK_BOOTTIME seconds of the latest one.")
+
+
+MAX_ARRIVALS, MAX_REFUSALS = 64, 32
+
+
 class BrokerState(ApiModel):
-    """broker.json, written by the attach broker twice a second."""
+    """broker.json, written by the attach broker at each change and at least every 2 s."""
 
     version: Literal[1] = 1
     uuid: str
     heartbeat: float = Field(description="CLOCK_BOOTTIME seconds.")
     listening: bool = Field(description="Containers can attach.")
     attached: int = Field(default=0, ge=0, description="Connections that attached, since this broker started.")
-    refused: int = Field(default=0, ge=0, description="Connections refused: commands, bad messages, above the bounds.")
+    refused: int = Field(default=0, ge=0, description="Connections refused, since this broker started.")
     problem: str = Field(default="", description="Why nobody can attach; empty otherwise.")
+    arrivals: list[Arrival] = Field(default_factory=list, max_length=MAX_ARRIVALS, description="The latest processes.")
+    refusals: list[Refusal] = Field(
+        default_factory=list, max_length=MAX_REFUSALS, description="The latest, oldest first."
+    )

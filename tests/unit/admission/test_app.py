@@ -99,7 +99,6 @@ async def test_a_pod_is_answered_with_a_json_patch(webhook: Webhook) -> None:
         ("add", "/spec/containers/0/env"),
         ("add", "/spec/containers/0/volumeMounts"),
         ("add", "/spec/containers/0/lifecycle"),
-        ("add", "/spec/containers/0/securityContext"),
         ("add", "/spec/volumes"),
     ]
 

@@ -8,24 +8,40 @@ from pathlib import Path
 
 GREETING, CREDENTIALS, CLIENT_SOCKET = b"OUTBHELL\0", b"OUTBCRED\0", b"OUTBCUFD\0"
 ATTACH, COMMAND = b"\x02\0\0\0", b"\x04\0\0\0"
+END_OF_ANSWER = b"\x01" + bytes(7)
+HELLO = b"hello from the server"
+SERVER = 4711
 
 
 class FakeDaemon:
     """Serves until `close`. `heard`: the messages of each connection, in the order of the connections.
 
-    It passes an attaching client one end of a socket pair, on whose other end it has sent `hello from the server`.
+    It passes an attaching client one end of a socket pair. Until a message came from there, the server answers nobody;
+    where the client's end is closed or shut down before, it never does again.
     """
 
     def __init__(self, path: Path, greeting: bytes = GREETING) -> None:
         self.heard: list[list[bytes]] = []
         self.uids: list[int] = []
-        self.answers = threading.Event()
-        self.answers.set()
+        self.commands: list[str] = []
+        self.clients: list[int] = []
+        self.gives_sockets = threading.Event()
+        self.gives_sockets.set()
+        self._server_free = threading.Event()
+        self._server_free.set()
         self._greeting = greeting
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
         self._listener.listen(16)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def attaches(self) -> int:
+        return sum(ATTACH in heard for heard in self.heard)
+
+    @property
+    def hung(self) -> bool:
+        return not self._server_free.is_set()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -42,7 +58,7 @@ class FakeDaemon:
     def _serve(self, sock: socket.socket) -> None:
         heard: list[bytes] = []
         self.heard.append(heard)
-        with sock:
+        with sock, suppress(ConnectionError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             sock.send(self._greeting)
             while True:
@@ -54,15 +70,34 @@ class FakeDaemon:
                     if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                         self.uids.append(struct.unpack("3i", content)[1])
                 if data == ATTACH:
-                    self.answers.wait(10)
+                    self.gives_sockets.wait(10)
                     self._pass_socket(sock)
+                elif data.endswith(b"\n\0"):
+                    self._answer(sock, data[:-2].decode())
+
+    def _answer(self, sock: socket.socket, command: str) -> None:
+        self.commands.append(command)
+        if command.startswith("get_server_status") and not self._server_free.wait(10):
+            return
+        answers = {"get_server_list": [SERVER], f"get_client_list {SERVER}": self.clients}
+        text = "\n".join(str(pid) for pid in answers.get(command, ()))
+        if text:
+            sock.send(bytes(4) + text.encode())
+        sock.send(END_OF_ANSWER)
 
     def _pass_socket(self, sock: socket.socket) -> None:
+        self._server_free.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:
-            ours.send(b"hello from the server")
-            with suppress(BrokenPipeError):  # the broker has given the client up
-                socket.send_fds(sock, [CLIENT_SOCKET], [theirs.fileno()])
+        threading.Thread(target=self._await_client, args=(ours,), daemon=True).start()
+        with theirs, suppress(BrokenPipeError):  # the broker has given the client up
+            socket.send_fds(sock, [CLIENT_SOCKET], [theirs.fileno()])
+
+    def _await_client(self, ours: socket.socket) -> None:
+        with ours:
+            if ours.recv(64):
+                with suppress(OSError):
+                    ours.send(HELLO)
+                self._server_free.set()
 
 
 def connect(path: Path, seconds: float = 5.0) -> socket.socket:
@@ -72,16 +107,32 @@ def connect(path: Path, seconds: float = 5.0) -> socket.socket:
     return sock
 
 
-def attach(path: Path) -> bytes:
-    """What a CUDA process does, to the first message of its server."""
-    with connect(path) as sock:
+def client_socket(path: Path, seconds: float = 5.0) -> socket.socket | None:
+    """What a CUDA process does until it has its socket to the server; None: it is refused."""
+    with connect(path, seconds) as sock:
         assert sock.recv(64) == GREETING
-        sock.send(CREDENTIALS)
-        sock.send(ATTACH)
-        message, descriptors, _, _ = socket.recv_fds(sock, 64, 1)
+        try:
+            sock.send(CREDENTIALS)
+            sock.send(ATTACH)
+            message, descriptors, _, _ = socket.recv_fds(sock, 64, 1)
+        except ConnectionError:
+            return None
+        if not message:
+            return None
         assert (message, len(descriptors)) == (CLIENT_SOCKET, 1)
         sock.send(b"\0\0\0\0")
-    with socket.socket(fileno=descriptors[0]) as server:
+    server = socket.socket(fileno=descriptors[0])
+    server.settimeout(seconds)
+    return server
+
+
+def attach(path: Path, seconds: float = 5.0) -> bytes:
+    """What a CUDA process does, to the first message of its server; empty: it is refused."""
+    server = client_socket(path, seconds)
+    if server is None:
+        return b""
+    with server:
+        server.send(CREDENTIALS)
         return server.recv(64)
 
 

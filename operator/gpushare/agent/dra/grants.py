@@ -4,11 +4,10 @@ from dataclasses import replace
 
 from gpushare.agent.dra.allocation import Allocation, ClaimRefused, Part
 from gpushare.agent.dra.users import users
-from gpushare.api.gpushare import GpuShare, RootUser
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
-from gpushare.grant.user import way_to_root
 from gpushare.kube.client import Object
 from gpushare.kube.pods import containers, environment
 
@@ -21,8 +20,6 @@ def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Gran
     if part.memory_mib > share.memory_max_mib:
         bound = format_mib(share.memory_max_mib)
         raise ClaimRefused(_above(claim, share, f"{format_mib(part.memory_mib)} of memory", bound))
-    if clients.root_user is RootUser.FORBID:
-        _check_users(claim, part, share, pod)
     grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib)
     if not claim.for_slots:
         return grant
@@ -46,19 +43,6 @@ def check_share(claim: Allocation, share: GpuShare, namespace_labels: dict[str, 
         raise ClaimRefused(
             f'{claim}: GpuShare "{share.name}" does not allow namespace {claim.namespace} (spec.allowedNamespaces)'
         )
-
-
-def _check_users(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> None:
-    """The webhook checks this too, but pods with claims pass while it is down."""
-    using = users(pod, claim.name, part.request)
-    for container in containers(pod):
-        way = way_to_root(pod["spec"], container) if container["name"] in using else ""
-        if way:
-            raise ClaimRefused(
-                f"{claim}: container {container['name']} could be UID 0 of the node, whom the MPS daemon obeys: {way}; "
-                f'name another user, set spec.hostUsers to false, or let GpuShare "{share.name}" take root '
-                "(clients.rootUser: Allow)"
-            )
 
 
 def _above(claim: Allocation, share: GpuShare, what: str, bound: str) -> str:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpushare.agent.process.processes import PROC, identity, is_alive
+from gpushare.agent.process.processes import identity, is_alive
 from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
@@ -31,6 +31,7 @@ from gpushare.kube.pods import Pod, first_names
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
 from gpushare.mps.wire import DaemonState
+from gpushare.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

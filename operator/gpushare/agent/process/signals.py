@@ -4,7 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from gpushare.agent.process.processes import PROC, ProcessIdentity, is_alive
+from gpushare.agent.process.processes import ProcessIdentity, is_alive
+from gpushare.procfs import PROC
 
 
 def send(process: ProcessIdentity, number: signal.Signals, proc: Path = PROC) -> bool:

@@ -21,7 +21,7 @@ from signal import Signals
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes, signals
-from gpushare.agent.process.processes import PROC, Identity, Process, identity
+from gpushare.agent.process.processes import Identity, Process, identity
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
@@ -32,6 +32,7 @@ from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import container_name, grace_period_seconds
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import FRESH_SECONDS, DaemonState
+from gpushare.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

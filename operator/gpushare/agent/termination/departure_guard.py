@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import PROC, Identity, Process, identity
+from gpushare.agent.process.processes import Identity, Process, identity
 from gpushare.agent.termination.departures import (
     SPARE_SECONDS,
     Departure,
@@ -37,6 +37,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import container_name, full_name
 from gpushare.nvml.types import Nvml, NvmlError
+from gpushare.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ decides by itself, see `kubelet_kills`. Nobody can see OOM kills, crashes, or a 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpushare.agent.process.processes import Owner
 from gpushare.agent.termination import kubelet_kills
 from gpushare.agent.termination.kubelet_kills import KubeletKill
 from gpushare.api.timestamps import parse_timestamp
@@ -21,6 +20,7 @@ from gpushare.kube.pods import (
     has_ended,
     may_have_clients,
 )
+from gpushare.procfs import Owner
 
 SPARE_SECONDS = 2.0
 """A client is terminated this long before the kubelet would kill it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import PROC, Process
+from gpushare.agent.process.processes import Process
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
@@ -22,6 +22,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events import Event, EventType, reference
 from gpushare.kube.pods import container_name
 from gpushare.nvml.types import Nvml, NvmlError
+from gpushare.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 1.0

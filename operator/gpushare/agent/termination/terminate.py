@@ -17,12 +17,13 @@ from typing import Literal, Protocol, TypeVar
 from pydantic import Field
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.process.processes import PROC, ProcessIdentity, identity, is_alive, read_start_time
+from gpushare.agent.process.processes import ProcessIdentity, identity, is_alive
 from gpushare.api.base import ApiModel
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
+from gpushare.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Protocol
 
+from gpushare import procfs
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.process import processes, signals
-from gpushare.agent.process.processes import PROC, Identity, identity
+from gpushare.agent.process import signals
+from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.agent.usage.usage import ListedProcess
 from gpushare.agent.usage.violations import ConfirmedViolation, Judgement, describe
@@ -28,6 +29,7 @@ from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, Reason
 from gpushare.mps.control import ControlError, NoDaemonError
+from gpushare.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 
@@ -190,7 +192,7 @@ class NonMpsProcesses:
     def _end(self, uuid: Uuid, non_mps: Sequence[ListedProcess]) -> tuple[list[Signalled], str]:
         """Blocks."""
         self._sigterm_at = {
-            key: at for key, at in self._sigterm_at.items() if processes.read_start_time(key[0], self._proc) == key[1]
+            key: at for key, at in self._sigterm_at.items() if procfs.read_start_time(key[0], self._proc) == key[1]
         }
         try:
             clients = self._clients(uuid)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpushare import procfs
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import Owner
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_id, container_statuses, is_running
+from gpushare.procfs import Owner
 
 RETRY_SECONDS = 30.0
 """A container of which no process was found is searched for again after this time."""
@@ -104,8 +105,8 @@ class MountChecker:
 
     def _container_processes(self) -> Iterator[ContainerProcess]:
         for pid in (int(entry.name) for entry in self._proc.iterdir() if entry.name.isdigit()):
-            owners = processes.read_owners(pid, self._proc)
-            started = processes.read_start_time(pid, self._proc) if owners else None
+            owners = procfs.read_owners(pid, self._proc)
+            started = procfs.read_start_time(pid, self._proc) if owners else None
             if owners and started is not None:
                 yield ContainerProcess(pid, started, owners)
 

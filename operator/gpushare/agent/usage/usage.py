@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from gpushare import procfs
 from gpushare.agent.aio.blocking import BlockingCaller
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import PROC, Identity, Owner, identity
+from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.usage.mounts import MountChecker, SlotContainer, running_containers
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -37,6 +38,7 @@ from gpushare.kube.pods import (
 )
 from gpushare.mps.wire import FRESH_SECONDS
 from gpushare.nvml.types import GpuProcess
+from gpushare.procfs import PROC, Owner
 
 PROC_SECONDS = 5.0
 
@@ -250,7 +252,7 @@ class UsageReader:
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> ListedProcess | None:
         """None: it has ended."""
-        started = processes.read_start_time(process.pid, self._proc)
+        started = procfs.read_start_time(process.pid, self._proc)
         owners = None if started is None else self._read_owners(process.pid, started)
         if started is None or owners is None:
             return None
@@ -262,7 +264,7 @@ class UsageReader:
         known = self._owners.get((pid, started))
         if known is not None:
             return known
-        owners = processes.read_owners(pid, self._proc)
+        owners = procfs.read_owners(pid, self._proc)
         if owners is not None:
             self._owners[pid, started] = owners
         return owners

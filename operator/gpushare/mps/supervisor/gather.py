@@ -4,6 +4,7 @@ Each run of the control program costs a process, so there are few: one for the s
 after a change and every `REREAD_SECONDS`; the clients only if a decision depends on them.
 """
 
+import threading
 from dataclasses import replace
 
 from gpushare.api.gpunode import Limits
@@ -36,14 +37,17 @@ class Gatherer:
         control: ControlProgram,
         nvml: Nvml,
         log: DaemonLog,
+        server_limits: threading.Lock,
         reread_seconds: float = REREAD_SECONDS,
     ) -> None:
+        """`server_limits`: held while the limits of the server are read: during a turn they are one client's."""
         self._gpu = gpu
         self._share = share
         self._process = process
         self._control = control
         self._nvml = nvml
         self._log = log
+        self._server_limits = server_limits
         self._reread_seconds = reread_seconds
 
     def observe(self, desired: Limits | None, state: SupervisorState, remark: str) -> DaemonObservation:
@@ -125,7 +129,8 @@ class Gatherer:
             state = replace(state, defaults=Shown(*self._control.default_limits()), read_at=now)
         unread = state.server_limits is None or stale
         if state.server is not None and state.server_limits_written is not None and unread:
-            state = replace(state, server_limits=Shown(*self._control.server_limits(state.server)))
+            with self._server_limits:
+                state = replace(state, server_limits=Shown(*self._control.server_limits(state.server)))
         return state
 
     def _gpu_use(self, server: Server | None) -> GpuUse:

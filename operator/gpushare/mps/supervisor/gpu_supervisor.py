@@ -16,6 +16,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram
+from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor import client_link
@@ -25,7 +26,8 @@ from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, dec
 from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.observation import DaemonObservation
 from gpushare.mps.supervisor.state import SupervisorState
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.supervisor.turns import Terms, TurnServer
+from gpushare.mps.wire import BROKER_UID, DaemonState, DesiredDaemon
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ MESSAGE_CHARACTERS = 1024
 FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_CONTEXT_LOST)
 MAX_FAULTED_CLIENTS = 64
 """More than any driver accepts on one GPU."""
+TURN_COMMAND_SECONDS = 2.0
+"""For the commands of a turn, which take a tenth of a millisecond each."""
 
 
 class GpuSupervisor:
@@ -54,6 +58,7 @@ class GpuSupervisor:
         reread_seconds: float = REREAD_SECONDS,
         *,
         broker: bool = False,
+        broker_uid: int = BROKER_UID,
     ) -> None:
         self._gpu = gpu
         self._share = share
@@ -65,7 +70,14 @@ class GpuSupervisor:
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
         self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
-        self._gatherer = Gatherer(gpu, share, self._process, self._control, nvml, self._log, reread_seconds)
+        self._server_limits = threading.Lock()
+        self._terms: Terms | str = "the MPS daemon is not observed yet"
+        self._turns = TurnServer(
+            gpu, ControlSocket(gpu.control, TURN_COMMAND_SECONDS), lambda: self._terms, self._server_limits, broker_uid
+        )
+        self._gatherer = Gatherer(
+            gpu, share, self._process, self._control, nvml, self._log, self._server_limits, reread_seconds
+        )
         self._state = SupervisorState()
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
@@ -82,6 +94,7 @@ class GpuSupervisor:
                 LOG.exception("GPU %s: this observation failed", self._gpu.uuid)
                 decision = None
             if decision is not None and decision.stopped and self._ends():
+                self._turns.end()
                 return
             self._wake.wait(self._poll_seconds if decision is None else min(decision.pause, self._poll_seconds))
             self._wake.clear()
@@ -94,9 +107,19 @@ class GpuSupervisor:
         if decision.reason in FAULT_REASONS:
             observed = replace(observed, state=observed.state.with_fault(decision.message))
         self._state = observed.state
+        self._offer_turns(observed, decision)
         self._report(observed, decision)
         self._act(decision.action, observed)
         return decision
+
+    def _offer_turns(self, observed: DaemonObservation, decision: Decision) -> None:
+        """Only while the daemon is READY: to command a server in FAULT hangs the daemon (measured)."""
+        if decision.reason is DaemonReason.READY and observed.server is not None and observed.desired is not None:
+            self._terms = Terms(observed.server.pid, observed.desired)
+        else:
+            self._terms = f"{decision.reason.value}: {decision.message}"
+        if self._broker and not decision.stopped and not observed.other_share:
+            self._turns.start()
 
     def _limits(self) -> Limits | None:
         """The limits of daemon.json; None if this share's daemon has to end. An unreadable file changes nothing."""
@@ -196,8 +219,9 @@ class GpuSupervisor:
         if observed.desired is None or observed.server is None:
             return state
         self._state = replace(state, server_limits=None, server_limits_written=observed.desired)
-        self._control.set_server_threads(observed.server.pid, observed.desired.threads)
-        self._control.set_server_memory(observed.server.pid, observed.desired.memory_mib)
+        with self._server_limits:
+            self._control.set_server_threads(observed.server.pid, observed.desired.threads)
+            self._control.set_server_memory(observed.server.pid, observed.desired.memory_mib)
         return self._state
 
     def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:

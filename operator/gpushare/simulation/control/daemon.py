@@ -8,6 +8,7 @@ server and its clients end too (806). An idle daemon sleeps in select().
 
 import contextlib
 import os
+import select
 import selectors
 import socket
 import sys
@@ -20,13 +21,13 @@ from gpushare.mps.attach_protocol import (
     GREETING,
     ProtocolError,
     Request,
+    answer_messages,
     check_credentials,
     parse_request,
 )
 from gpushare.simulation import bin_dir
 from gpushare.simulation.control.commands import DaemonSettings, answer
 from gpushare.simulation.control.mps_log import MpsLog
-from gpushare.simulation.control.program import END_OF_ANSWER, END_OF_COMMAND
 from gpushare.simulation.control.server_process import ServerGoneError, ServerProcess
 from gpushare.simulation.wire import LINE_LIMIT, peer
 
@@ -159,8 +160,8 @@ class ControlDaemon:
                 connection.request = parse_request(data)
                 if connection.request is Request.ATTACH:
                     self._new_client(connection)
-            elif connection.request is Request.COMMAND and data.endswith(END_OF_COMMAND):
-                self._command(connection, data.removesuffix(END_OF_COMMAND).decode(errors="replace"))
+            elif connection.request is Request.COMMAND and data.endswith(b"\n\0"):  # neither its length nor its end
+                self._command(connection, data.removesuffix(b"\n\0").decode(errors="replace"))
         except ProtocolError:
             self._close(connection)
 
@@ -187,8 +188,7 @@ class ControlDaemon:
         for shown in text.splitlines():
             self.log(shown)
         self.log("UI closed")
-        with contextlib.suppress(OSError):
-            connection.sock.send(text.encode() + END_OF_ANSWER)
+        _answer(connection, text)
 
     def _await_server(self) -> None:
         """While its server starts, the daemon answers nothing."""
@@ -220,6 +220,8 @@ class ControlDaemon:
             self._server.hand_over({"op": "client"}, ours)
             with theirs, contextlib.suppress(OSError):
                 socket.send_fds(connection.sock, [CLIENT_SOCKET], [theirs.fileno()])
+                # It waits for the client's answer, and answers nobody meanwhile (measured).
+                select.select([connection.sock], [], [])
             self.log(f"CLIENT {connection.pid} of user {connection.uid} is now connected to server {self._server.pid}")
 
     def _idle(self) -> None:
@@ -299,5 +301,10 @@ class ControlDaemon:
 
     def _answer_quitting(self) -> None:
         for connection in self._quitting:
-            with contextlib.suppress(OSError):
-                connection.sock.send(END_OF_ANSWER)
+            _answer(connection, "")
+
+
+def _answer(connection: ControlConnection, text: str) -> None:
+    with contextlib.suppress(OSError):
+        for message in answer_messages(text):
+            connection.sock.send(message)

@@ -11,8 +11,8 @@ from _socket import socket as Socket
 from gpushare.simulation.paths import pipe_directory
 
 CREDENTIALS, COMMAND = b"OUTBCRED\0", b"\4\0\0\0"
-END_OF_COMMAND = b"\n\0"
-END_OF_ANSWER = b"\0"
+END_OF_ANSWER = b"\1\0\0\0\0\0\0\0"
+TEXT_AT = 4
 CHUNK = 65536
 
 
@@ -49,14 +49,13 @@ def _ask(connection: Socket, command: str) -> str | None:
     """The daemon's answer, without a time limit. None if the daemon ends instead of answering."""
     answer = b""
     try:
-        text = command.encode() + END_OF_COMMAND
+        text = command.encode() + b"\n\0"
         for message in (len(text).to_bytes(8, "little"), text, bytes(8)):
             connection.send(message)
-        while not answer.endswith(END_OF_ANSWER):
-            data = connection.recv(CHUNK)
+        while (data := connection.recv(CHUNK)) != END_OF_ANSWER:
             if not data:
                 return None
-            answer += data
+            answer += data[TEXT_AT:] + b"\n"
     except OSError:
         return None
-    return answer.rstrip(END_OF_ANSWER).decode()
+    return answer.decode()

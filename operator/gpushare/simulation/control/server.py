@@ -6,6 +6,7 @@ bound to this process: they end with it (806), and continue while it is stopped.
 
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -121,21 +122,32 @@ class MpsServer:
         return {"found": bool(doomed)}
 
     def _await_hello(self, sock: socket.socket) -> None:
-        """The client says first what it was granted, with credentials that the kernel vouches for."""
-        sock.setblocking(False)
-        self._selector.register(sock, selectors.EVENT_READ, lambda: self._hello_readable(sock))
+        """The client says first who it is, with credentials that the kernel vouches for.
 
-    def _hello_readable(self, sock: socket.socket) -> None:
+        The server does nothing else until then, without a time limit, and for ever where the client's end is closed
+        before; a first message that is none of a client's ends the waiting (all measured).
+        """
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        poll.register(self._control, 0)  # its end alone
+        while True:
+            events = dict(poll.poll())
+            if self._control.fileno() in events:
+                raise Disconnected("the control daemon is gone")
+            try:
+                data, pid = receive_with_pid(sock, LINE_LIMIT)
+            except OSError:
+                data, pid = b"", 0
+            if data:
+                break
+            if events[sock.fileno()] & select.POLLHUP:
+                poll.unregister(sock)
         try:
-            data, pid = receive_with_pid(sock, LINE_LIMIT)
             hello = json.loads(data)
-        except BlockingIOError:
-            return
-        except (OSError, ValueError):
-            self._selector.unregister(sock)
+        except ValueError:
             sock.close()
             return
-        self._selector.unregister(sock)
+        sock.setblocking(False)
         self._new_client(sock, pid, hello)
 
     def _new_client(self, sock: socket.socket, pid: int, hello: Message) -> None:

@@ -15,7 +15,6 @@ def share(name: str = "a", **spec: Any) -> GpuShare:
     return GpuShare.model_validate({"metadata": {"name": name, "uid": "s"}, "spec": body})
 
 
-NOBODY = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
 """What admission makes of a container that says nothing about its user."""
 
 
@@ -51,7 +50,7 @@ def pod(*containers: dict[str, Any], claims: dict[str, str] | None = None, **sta
 def container(name: str = "app", *claims: str, env: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
     used = [{"name": item} for item in claims or ("gpu",)]
     listed = [{"name": key, "value": value} for key, value in (env or {}).items()]
-    return {"name": name, "resources": {"claims": used}, "env": listed, "securityContext": dict(NOBODY), **fields}
+    return {"name": name, "resources": {"claims": used}, "env": listed, **fields}
 
 
 def slot_pod(env: dict[str, dict[str, str]]) -> dict[str, Any]:
@@ -64,7 +63,6 @@ def slot_pod(env: dict[str, dict[str, str]]) -> dict[str, Any]:
         {
             "name": name,
             "resources": {"limits": {"gpushare.dev/a": "1"}},
-            "securityContext": dict(NOBODY),
             "env": [{"name": key, "value": value} for key, value in variables.items()],
         }
         for name, variables in env.items()

@@ -50,27 +50,6 @@ def test_more_than_the_share_allows_by_now_is_refused(consumed: dict[str, str], 
         granted(found, found.parts[0], share(), pod())
 
 
-@pytest.mark.parametrize(
-    ("context", "way"),
-    [
-        ({}, "neither runAsUser nor runAsNonRoot: true is set"),
-        ({"runAsUser": 0}, "runAsUser is 0"),
-        ({"runAsUser": 7}, "allowPrivilegeEscalation is not false"),
-        ({"runAsUser": 7, "privileged": True}, "it is privileged"),
-    ],
-)
-def test_a_pod_that_admission_did_not_see_is_refused_its_way_to_root(context: dict[str, Any], way: str) -> None:
-    rooted = pod(container(securityContext=context))
-    with pytest.raises(ClaimRefused, match=f"container app could be UID 0 of the node.*: {way};"):
-        granted(CLAIM, CLAIM.parts[0], share(), rooted)
-    beside = pod(container(), container("sidecar", "other", securityContext={"runAsUser": 0}))
-    assert granted(CLAIM, CLAIM.parts[0], share(), beside).threads == 10
-    own_namespace = {**rooted, "spec": {**rooted["spec"], "hostUsers": False}}
-    assert granted(CLAIM, CLAIM.parts[0], share(), own_namespace).threads == 10
-    trusting = {"perGpu": 8, "memory": {"default": "4Gi"}, "rootUser": "Allow"}
-    assert granted(CLAIM, CLAIM.parts[0], share(clients=trusting), rooted).threads == 10
-
-
 def test_a_share_serves_claims_of_its_namespaces_alone_and_only_by_claims() -> None:
     chosen = share(allowedNamespaces={"matchLabels": {"team": "ml"}})
     check_share(CLAIM, chosen, {"team": "ml"})

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpushare import procfs
 from gpushare.agent.process import processes
-from gpushare.agent.process.processes import Owner, ancestors
+from gpushare.agent.process.processes import ancestors
 from gpushare.mps.supervisor.daemon_process import command_name
+from gpushare.procfs import Owner
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 BAR = UID.replace("-", "_")
@@ -81,7 +83,7 @@ BOTH = Owner(UID, CID)
     ],
 )
 def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
-    assert processes.owner_of(text) == owner
+    assert procfs.owner_of(text) == owner
 
 
 @pytest.mark.parametrize(
@@ -100,13 +102,13 @@ def test_whether_sigterm_is_caught(status: str, caught: bool) -> None:
 
 def test_the_start_time_is_found_behind_any_command() -> None:
     fields = " ".join(str(number) for number in range(4, 53))
-    assert processes.start_time(f"7 (a) b) (c) S {fields}\n") == 22
+    assert procfs.start_time(f"7 (a) b) (c) S {fields}\n") == 22
 
 
 def test_this_machine_s_own_proc_is_understood() -> None:
     me = processes.read(os.getpid())
     assert me is not None
-    assert me.started == processes.read_start_time(os.getpid())
+    assert me.started == procfs.read_start_time(os.getpid())
     assert me.owner is None or me.owner.pod_uid
 
 
@@ -146,4 +148,4 @@ def test_a_process_may_have_any_name(name: str) -> None:
 
 def test_a_process_that_has_ended_is_not_read(tmp_path: Path) -> None:
     assert processes.read(1, tmp_path) is None
-    assert processes.read_start_time(1, tmp_path) is None
+    assert procfs.read_start_time(1, tmp_path) is None

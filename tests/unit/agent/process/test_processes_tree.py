@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.agent.process.processes import Ancestor, Owner, ancestors, fatal_ancestor
+from gpushare.agent.process.processes import Ancestor, ancestors, fatal_ancestor
+from gpushare.procfs import Owner
 from tests.unit.agent.departing_pods import CONTAINER, uid
 
 OWNER = Owner(uid(1), CONTAINER)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.process.processes import Owner
 from gpushare.agent.termination.departures import Departure, DepartureTracker, first_departure
 from gpushare.agent.termination.kubelet_kills import (
     LACK,
@@ -14,6 +13,7 @@ from gpushare.agent.termination.kubelet_kills import (
     grace_seconds,
     kubelet_kill,
 )
+from gpushare.procfs import Owner
 from localcluster.paths import REPOSITORY
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 

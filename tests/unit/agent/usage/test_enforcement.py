@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.process import processes
+from gpushare import procfs
 from gpushare.agent.termination.terminate import ClientTerminator
 from gpushare.agent.usage.enforcement import KILL_AFTER_SECONDS, ViolationEnforcer
 from gpushare.agent.usage.usage import Reading, Usage
@@ -237,7 +237,7 @@ class NonMpsProcess:
         self.process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.process.stdout.readline()
-        started = processes.read_start_time(self.process.pid)
+        started = procfs.read_start_time(self.process.pid)
         assert started is not None
         self.usage = usage(process(self.process.pid, 500, mps=False, started=started))
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from gpushare.agent.process.processes import Owner, owners_of
+from gpushare.procfs import Owner, owners_of
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "99999999-1111-2222-3333-444455556666"

@@ -1,0 +1,74 @@
+"""Who may attach to a GPU, by what the agent wrote of its grants. Pure.
+
+A process is its container, by the cgroup that the kernel shows; what it says of itself counts for nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
+from gpushare.procfs import Owner
+
+NO_OWNER = Owner("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """`owner`: the pod and container that the process belongs to."""
+
+    owner: Owner
+    container: str
+    grant: ClientGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: RefusedAttach
+    message: str
+    owner: Owner = NO_OWNER
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """Worth another try in a moment. `refused`: what becomes of it if nothing changes."""
+
+    refused: Refused
+
+
+Verdict = Admitted | Refused | NotYet
+
+
+def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
+    """`grants`: of this GPU; None: not known. `owners`: the pods that the process' cgroup names, the outermost first.
+
+    The outermost pod that the agent knows counts: a cgroup further in can be made by whoever may write cgroups inside a
+    container.
+    """
+    if not owners:
+        return Refused(RefusedAttach.NO_GRANT, "it belongs to no pod")
+    pods = {pod.uid: pod for pod in grants.pods} if grants else {}
+    owner = next((owner for owner in owners if owner.pod_uid in pods), owners[0])
+    pod = pods.get(owner.pod_uid)
+    if pod is None:
+        why = "its pod holds no part of this GPU" if grants else "nothing is known yet of who holds a part of this GPU"
+        return NotYet(Refused(RefusedAttach.NO_GRANT, why, owner))
+    verdict = _container(pod, owner)
+    if isinstance(verdict, Admitted) and grants and grants.closed:
+        text = f"the GPU takes no new client: {grants.closed}"
+        return NotYet(Refused(RefusedAttach.GPU_CLOSED, text[:512], owner, verdict.container))
+    return verdict
+
+
+def _container(pod: GrantedPod, owner: Owner) -> Verdict:
+    """By its id, which the pod's status shows about a second after the start; an only container is known at once."""
+    known = next((one for one in pod.containers if one.id and one.id == owner.container_id), None)
+    if known is None:
+        if len(pod.containers) != 1:
+            why = "its pod has several containers, and the pod's status does not show yet which of them it is"
+            return NotYet(Refused(RefusedAttach.NO_GRANT, why, owner))
+        known = pod.containers[0]
+    if known.grant is None:
+        why = f"its container {known.name} holds no part of this GPU"
+        return Refused(RefusedAttach.NO_GRANT, why, owner, known.name)
+    return Admitted(owner, known.name, known.grant)

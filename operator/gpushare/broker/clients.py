@@ -1,0 +1,83 @@
+"""Which processes of each container have attached, and which containers stalled. In memory alone.
+
+`processes` of a grant is held here: a process counts from its attach to its end, whatever it does with its contexts.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpushare.procfs import Owner
+
+FIRST_PENALTY_SECONDS = 4.0
+LONGEST_PENALTY_SECONDS = 64.0
+_MOST_DOUBLINGS = 8
+
+Identity = tuple[int, int]
+"""(PID, start time in clock ticks since boot)."""
+
+
+@dataclass(slots=True)
+class _Stalls:
+    count: int
+    until: float
+
+
+class Clients:
+    """Of one GPU. `started`: when a process started, in ticks; None: it has ended. `clock`: seconds."""
+
+    def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
+        self._started = started
+        self._clock = clock
+        self._attached: dict[Owner, set[Identity]] = {}
+        self._stalls: dict[Owner, _Stalls] = {}
+
+    def restore(self, found: Iterable[tuple[Owner, int]]) -> None:
+        """The clients that the daemon lists: those of an earlier broker."""
+        for owner, pid in found:
+            self.add(owner, pid)
+
+    def add(self, owner: Owner, pid: int) -> bool:
+        """The process attaches. True: it is a new one of its container."""
+        started = self._started(pid)
+        living = self._living(owner)
+        if started is None or (pid, started) in living:
+            return False
+        self._attached[owner] = living | {(pid, started)}
+        return True
+
+    def remove(self, owner: Owner, pid: int) -> None:
+        """Its attach failed."""
+        left = {one for one in self._attached.get(owner, ()) if one[0] != pid}
+        self._keep(owner, left)
+
+    def others(self, owner: Owner, pid: int) -> int:
+        """How many other processes of the container have attached and live."""
+        return sum(1 for one in self._living(owner) if one[0] != pid)
+
+    def stalled(self, owner: Owner) -> None:
+        """A process of the container held everybody up: it waits for 4 s, and twice as long each time."""
+        before = self._stalls.get(owner)
+        count = before.count + 1 if before else 1
+        seconds = min(FIRST_PENALTY_SECONDS * 2.0 ** min(count - 1, _MOST_DOUBLINGS), LONGEST_PENALTY_SECONDS)
+        self._stalls[owner] = _Stalls(count, self._clock() + seconds)
+
+    def penalty(self, owner: Owner) -> float:
+        """Seconds for which the container may not attach; 0: it may."""
+        stalls = self._stalls.get(owner)
+        return max(0.0, stalls.until - self._clock()) if stalls else 0.0
+
+    def forget_ended(self) -> None:
+        """Containers without a living process, and penalties that are long over."""
+        for owner in list(self._attached):
+            self._keep(owner, self._living(owner))
+        now = self._clock()
+        self._stalls = {owner: one for owner, one in self._stalls.items() if now - one.until < LONGEST_PENALTY_SECONDS}
+
+    def _living(self, owner: Owner) -> set[Identity]:
+        return {one for one in self._attached.get(owner, ()) if self._started(one[0]) == one[1]}
+
+    def _keep(self, owner: Owner, living: set[Identity]) -> None:
+        if living:
+            self._attached[owner] = living
+        else:
+            self._attached.pop(owner, None)

@@ -1,0 +1,144 @@
+"""The MPS daemon behind the broker: what the broker asks it, without a privilege.
+
+Guarantees: each question has a time limit. A socket that the daemon gives too late is not dropped, which would hang the
+server (measured): it is taken and ended properly, in the background.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpushare.broker.packets import plain, receive, send
+from gpushare.mps.attach_protocol import (
+    CLIENT_SOCKET,
+    CREDENTIALS,
+    FAREWELL,
+    ProtocolError,
+    Request,
+    answer_text,
+    command_messages,
+    is_end_of_answer,
+    request_message,
+)
+
+DAEMON_SECONDS = 5.0
+"""It answers within a millisecond, unless it is wedged, its server has faulted, or the server waits for a client."""
+
+RETRY_SECONDS = 0.05
+
+
+class Daemon:
+    """`control`: the daemon's socket."""
+
+    def __init__(self, control: Path) -> None:
+        self._control = control
+        self._late: set[asyncio.Task[socket.socket]] = set()
+
+    async def greeting(self) -> bytes:
+        """From a connection that says nothing. OSError, ProtocolError, TimeoutError."""
+        async with asyncio.timeout(DAEMON_SECONDS):
+            with await self._connect() as sock:
+                return await _greeting(sock)
+
+    async def clients(self) -> list[int]:
+        """PIDs of its servers' clients. OSError, ProtocolError, TimeoutError."""
+        async with asyncio.timeout(DAEMON_SECONDS):
+            servers = _pids(await self._ask("get_server_list"))
+            return [pid for server in servers for pid in _pids(await self._ask(f"get_client_list {server}"))]
+
+    async def until_free(self, server: int) -> None:
+        """Returns once the server answers: it does not while it waits for a client. Without a time limit."""
+        while True:
+            try:
+                await self._ask(f"get_server_status {server}")
+                return
+            except (OSError, ProtocolError):  # such as one that hangs up while it recovers
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def client_socket(self) -> socket.socket:
+        """A client's socket to the server, which the server now waits for. OSError, ProtocolError, TimeoutError."""
+        task = asyncio.create_task(self._client_socket())
+        try:
+            async with asyncio.timeout(DAEMON_SECONDS):
+                return await asyncio.shield(task)
+        except (TimeoutError, asyncio.CancelledError):
+            self._late.add(task)
+            task.add_done_callback(self._end_late)
+            raise
+
+    async def _client_socket(self) -> socket.socket:
+        with await self._connect() as sock:
+            await _greeting(sock)
+            await send(sock, CREDENTIALS)
+            await send(sock, request_message(Request.ATTACH))
+            packet = await receive(sock)
+            if packet.data != CLIENT_SOCKET or len(packet.descriptors) != 1:
+                packet.close()
+                raise ProtocolError(f"the MPS daemon answers an attach with {packet.data[:16]!r}")
+            passed = socket.socket(fileno=packet.descriptors[0])
+            with suppress(OSError):  # the client's answer, which the daemon waits for
+                await send(sock, FAREWELL)
+            return passed
+
+    def _end_late(self, task: "asyncio.Task[socket.socket]") -> None:
+        self._late.discard(task)
+        if not task.cancelled() and task.exception() is None:
+            with task.result() as passed:
+                speak_for(passed)
+
+    async def _ask(self, command: str) -> str:
+        """The answer to a command that needs no privilege."""
+        with await self._connect() as sock:
+            await _greeting(sock)
+            for message in (CREDENTIALS, request_message(Request.COMMAND), *command_messages(command)):
+                await send(sock, message)
+            received: list[bytes] = []
+            while not (received and is_end_of_answer(received[-1])):
+                received.append(await plain(sock))
+                if not received[-1]:
+                    raise ProtocolError("the MPS daemon hung up in the midst of its answer")
+            return answer_text(received[:-1])
+
+    async def _connect(self) -> socket.socket:
+        """On this kind of socket connect(2) either succeeds at once or fails."""
+        with _closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as sock:
+            sock.setblocking(False)
+            while True:
+                try:
+                    sock.connect(str(self._control))
+                    return sock
+                except BlockingIOError:  # its backlog is full
+                    await asyncio.sleep(0.05)
+
+
+def speak_for(passed: socket.socket) -> None:
+    """Ends a client's part in its place: the server waits for a message, and for nothing once there was one."""
+    passed.setblocking(False)
+    with suppress(OSError):
+        passed.send(CREDENTIALS)
+    with suppress(OSError):
+        passed.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
+    try:
+        yield sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _greeting(sock: socket.socket) -> bytes:
+    greeting = await plain(sock)
+    if not greeting:
+        raise ProtocolError("the MPS daemon hung up without a greeting")
+    return greeting
+
+
+def _pids(answer: str) -> list[int]:
+    if not all(word.isdecimal() for word in answer.split()):
+        raise ProtocolError(f"the MPS daemon answers with {answer[:64]!r} where PIDs are expected")
+    return [int(word) for word in answer.split()]

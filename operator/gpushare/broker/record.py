@@ -1,0 +1,86 @@
+"""What the broker tells the agent of one GPU: broker.json, written when it changed and at least every 2 s."""
+
+import logging
+from collections.abc import Callable
+
+from gpushare.broker.admission import Refused
+from gpushare.kube.changes import LogOnChange
+from gpushare.mps.files import write_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, BrokerState, Refusal, RefusedAttach
+from gpushare.procfs import Owner
+
+LOG = logging.getLogger(__name__)
+WRITE_SECONDS = 2.0
+
+_Key = tuple[str, str, RefusedAttach]
+
+
+class Record:
+    """`problem`: why nobody can attach; empty otherwise."""
+
+    def __init__(self, gpu: GpuDir, clock: Callable[[], float]) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds."""
+        self.listening = False
+        self.problem = ""
+        self._gpu = gpu
+        self._clock = clock
+        self._attached = 0
+        self._refused = 0
+        self._arrivals: list[Arrival] = []
+        self._refusals: dict[_Key, Refusal] = {}
+        self._written: BrokerState | None = None
+        self._problems = LogOnChange(LOG)
+
+    def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
+        """A connection attached. `new`: the first one of its process."""
+        self._attached += 1
+        if new:
+            arrival = Arrival(pid=pid, pod_uid=owner.pod_uid, container=container, at=self._clock())
+            self._arrivals = [*self._arrivals[-(MAX_ARRIVALS - 1) :], arrival]
+
+    def refused(self, pid: int, refused: Refused) -> None:
+        """Logged once for each container and reason; counted always."""
+        self._refused += 1
+        key = (refused.owner.pod_uid, refused.owner.container_id, refused.reason)
+        before = self._refusals.pop(key, None)
+        if before is None:
+            LOG.warning("GPU %s: PID %d is refused: %s: %s", self._gpu.uuid, pid, refused.reason, refused.message)
+        if len(self._refusals) >= MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[key] = Refusal(
+            reason=refused.reason,
+            pod_uid=refused.owner.pod_uid,
+            container=refused.container,
+            container_id=refused.owner.container_id,
+            message=refused.message[:512],
+            count=before.count + 1 if before else 1,
+            at=self._clock(),
+        )
+
+    def write(self) -> None:
+        state = BrokerState(
+            uuid=self._gpu.uuid,
+            heartbeat=self._clock(),
+            listening=self.listening,
+            attached=self._attached,
+            refused=self._refused,
+            problem=self.problem,
+            arrivals=self._arrivals,
+            refusals=list(self._refusals.values()),
+        )
+        if not self._is_due(state):
+            return
+        try:
+            write_model(self._gpu.broker_state, state, mode=0o644)  # the agent has no capability to read past it
+            self._written = state
+            self._problems.clear("state")
+        except OSError as error:
+            name = self._gpu.broker_state.name
+            self._problems.log("GPU %s: %s cannot be written: %s", self._gpu.uuid, name, error, key="state")
+
+    def _is_due(self, state: BrokerState) -> bool:
+        before = self._written
+        if before is None or state.heartbeat - before.heartbeat >= WRITE_SECONDS:
+            return True
+        return state != before.model_copy(update={"heartbeat": state.heartbeat})

@@ -1,0 +1,42 @@
+"""The broker's side of a turn: while it holds one, the MPS server's limits are those of one grant."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pydantic import ValidationError
+
+from gpushare.broker.packets import receive, send
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import ClientGrant, TurnAnswer
+
+TURN_SECONDS = 12.0
+"""For the supervisor's answer: it may be reading the server's limits, or ending the turn of a broker that has died."""
+
+
+class NoTurnError(Exception):
+    """There is no turn now. The text says why."""
+
+
+@asynccontextmanager
+async def turn(gpu: GpuDir, grant: ClientGrant) -> AsyncIterator[int]:
+    """The PID of the server, with the grant's limits until the block ends. NoTurnError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                sock.connect(str(gpu.turns))
+                await send(sock, grant.model_dump_json(by_alias=True).encode())
+                packet = await receive(sock)
+            packet.close()
+            answer = TurnAnswer.model_validate_json(packet.data)
+        except (OSError, TimeoutError, ValidationError) as error:
+            raise NoTurnError(f"the MPS pod's supervisor gives no turn: {_first_line(error)}") from error
+        if not answer.server_pid:
+            raise NoTurnError(answer.wait)
+        yield answer.server_pid
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,88 @@
+"""What /proc says about a process: whose it is, and when it started.
+
+Covers cgroup v1 and v2, the cgroupfs and systemd drivers, containerd, CRI-O and Docker, any cgroup root before
+`kubepods` and paths seen from inside a cgroup namespace. A process that left its pod's cgroup belongs to no pod.
+
+Guarantees: no name of a process is an error, although a process chooses its name freely, of any bytes; of the bytes
+that could end a line the kernel escapes the newline alone, so files are not read in text mode.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+_UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+"""The 32 digits are a static pod's. systemd's slices cannot hold a `-`, so the kubelet writes `_`."""
+_POD = re.compile(rf"^(?:(?:[^/]*-)?kubepods(?:-besteffort|-burstable)?-)?pod{_UID}(?:\.slice)?$")
+_CONTAINER = re.compile(r"^(?:cri-containerd-|crio-|docker-)?(?P<id>[0-9a-f]{64})(?:\.scope)?$")
+_START_TIME = 22
+"""Field number in /proc/PID/stat (proc(5)), counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The pod and container of a process, by its cgroup. `container_id`: the runtime's; empty if the path has none."""
+
+    pod_uid: str
+    container_id: str
+
+
+def read_start_time(pid: int, proc: Path = PROC) -> int | None:
+    """Clock ticks since boot. None: there is no such process (any more)."""
+    try:
+        return start_time(read_text(proc / str(pid) / "stat"))
+    except OSError:
+        return None
+
+
+def read_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
+    """As `owners_of`. None: there is no such process (any more)."""
+    try:
+        return owners_of(read_text(proc / str(pid) / "cgroup"))
+    except OSError:
+        return None
+
+
+def read_text(file: Path) -> str:
+    """A file of /proc, of any bytes; text mode would end lines at carriage returns too. OSError: it is gone."""
+    return file.read_bytes().decode(errors="replace")
+
+
+def owner_of(cgroup: str) -> Owner | None:
+    """From the text of /proc/PID/cgroup. The innermost pod, where a cluster runs in one. None: no pod's process."""
+    owners = owners_of(cgroup)
+    return owners[-1] if owners else None
+
+
+def owners_of(cgroup: str) -> tuple[Owner, ...]:
+    """Every pod that the path names, the outermost first.
+
+    More than one if a cluster runs in a pod, or if a container makes cgroups of its own.
+    """
+    for line in cgroup.split("\n"):
+        path = line.partition(":")[2].partition(":")[2]
+        # containerd under a kubelet that uses the other cgroup driver joins slice and container by colons.
+        parts = re.split("[/:]", path)
+        pods = [(position, pod) for position, part in enumerate(parts) if (pod := _POD.match(part))]
+        if pods:
+            ends = [position for position, _ in pods[1:]] + [len(parts)]
+            return tuple(
+                Owner(pod["uid"].replace("_", "-"), _container(parts[position + 1 : end]))
+                for (position, pod), end in zip(pods, ends, strict=True)
+            )
+    return ()
+
+
+def start_time(stat: str) -> int:
+    """From the text of /proc/PID/stat: clock ticks since boot. The command in it may hold blanks and brackets."""
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[_START_TIME - 3])
+
+
+def _container(parts: list[str]) -> str:
+    for part in parts:
+        if found := _CONTAINER.match(part):
+            return found["id"]
+    return ""

@@ -1,0 +1,135 @@
+"""The daemon's socket: commands over it, clients that stop in the midst of an attach, and the limits that bind them."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+
+from gpushare.mps.attach_protocol import CLIENT_SOCKET, CREDENTIALS, FAREWELL, GREETING, Request, request_message
+from gpushare.mps.control import ControlError, ControlTimeoutError, NoDaemonError, RefusedError
+from gpushare.mps.control_socket import ControlSocket
+from tests.contract.conftest import SECONDS
+
+SHORT = 1.5
+"""Long enough for every answer that comes at all: they take a tenth of a millisecond."""
+THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+
+@pytest.fixture
+def control(machine):
+    return ControlSocket(machine.pipe / "control", SHORT)
+
+
+def client_socket(machine, answers=True):
+    """A client's socket to the server, as the daemon passes it. `answers`: the client bids the daemon farewell."""
+    daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    daemon.settimeout(SECONDS)
+    daemon.connect(str(machine.pipe / "control"))
+    assert daemon.recv(64) == GREETING
+    daemon.send(CREDENTIALS)
+    daemon.send(request_message(Request.ATTACH))
+    message, descriptors, _, _ = socket.recv_fds(daemon, 64, 1)
+    assert (message, len(descriptors)) == (CLIENT_SOCKET, 1)
+    if answers:
+        daemon.send(FAREWELL)
+    daemon.close()
+    return socket.socket(fileno=descriptors[0])
+
+
+def answers(machine, control):
+    with suppress(ControlError):  # it hangs up on the next one after a command that nobody waited for any more
+        return control.server_status(machine.known_server) == "ACTIVE"
+    return False
+
+
+@pytest.fixture
+def server(machine, control):
+    machine.known_server = machine.server()
+    return machine.known_server
+
+
+def test_commands_over_the_socket_are_answered_as_by_the_program(machine, control, server):
+    assert control.server_list() == [server]
+    assert control.server_status(server) == "ACTIVE"
+    assert control.clients(server) == []
+    clients = [machine.client() for _ in range(2)]
+    assert sorted(control.clients(server)) == sorted(client.process.pid for client in clients)
+    control.set_server_threads(server, 25)
+    control.set_server_memory(server, 4096)
+    assert control.server_limits(server) == (25, 4096)
+    with pytest.raises(RefusedError):
+        control.set_default_threads(10)
+
+
+def test_without_a_daemon_the_socket_says_so(idle):
+    with pytest.raises(NoDaemonError):
+        ControlSocket(idle.pipe / "control", SHORT).server_list()
+
+
+def test_a_client_is_bound_to_the_servers_limits_of_the_moment_in_which_it_attaches(machine, control, server):
+    control.set_server_threads(server, 10)
+    early = machine.program(**{THREADS: "100"})
+    created = early("create")
+    control.set_server_threads(server, 100)
+    assert created["sms"] == 12
+    assert machine.program(**{THREADS: "100"})("create")["sms"] == machine.gpu.sms
+    assert early("sync") == {}
+
+
+def test_a_client_that_is_silent_with_its_socket_stops_the_server_and_any_word_of_it_ends_that(
+    machine, control, server
+):
+    running = machine.client()
+    with client_socket(machine) as silent:
+        assert not answers(machine, control)
+        assert running("sync") == {}, "running clients go on"
+        silent.send(CREDENTIALS)
+        silent.shutdown(socket.SHUT_RDWR)
+        machine.until(lambda: answers(machine, control))
+    assert "error" not in machine.program()("create")
+    assert running("sync") == {}
+
+
+@pytest.mark.parametrize("word", [b"\xff" * 512, b"x"], ids=["much", "little"])
+def test_a_client_that_sends_something_else_and_goes_is_forgotten(machine, control, server, word):
+    with client_socket(machine) as strange:
+        strange.send(word)
+        strange.shutdown(socket.SHUT_RDWR)
+    machine.until(lambda: answers(machine, control))
+    assert "error" not in machine.program()("create")
+
+
+def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(machine, control, server):
+    """A client died with its socket, and somebody kept a copy."""
+    gone = client_socket(machine)
+    kept = gone.dup()
+    gone.close()
+    assert not answers(machine, control)
+    with kept:
+        kept.send(CREDENTIALS)
+        kept.shutdown(socket.SHUT_RDWR)
+    machine.until(lambda: answers(machine, control))
+
+
+def test_a_client_that_closes_its_socket_without_a_word_hangs_the_server_for_good(machine, control, server):
+    running = machine.client()
+    client_socket(machine).close()
+    assert not answers(machine, control)
+    assert not answers(machine, control)
+    assert running("sync") == {}, "running clients go on"
+
+
+def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machine, control, server):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
+        daemon.settimeout(SECONDS)
+        daemon.connect(str(machine.pipe / "control"))
+        daemon.recv(64)
+        daemon.send(CREDENTIALS)
+        daemon.send(request_message(Request.ATTACH))
+        _, descriptors, _, _ = socket.recv_fds(daemon, 64, 1)
+        with pytest.raises(ControlTimeoutError):
+            control.server_list()
+    with socket.socket(fileno=descriptors[0]) as passed:
+        passed.send(CREDENTIALS)
+        passed.shutdown(socket.SHUT_RDWR)
+    machine.until(lambda: answers(machine, control))
