@@ -149,10 +149,7 @@ def test_a_program_cannot_raise_its_threads_nor_start_more_processes_nor_hold_up
 
 def refusals(tenant: Tenant, pod: str) -> list[str]:
     """The notes of the events about attaches that were refused to the pod."""
-    events = tenant.kubectl.list("events.events.k8s.io")
-    return [
-        event["note"] for event in events if event["reason"] == "AttachRefused" and event["regarding"]["name"] == pod
-    ]
+    return [event["message"] for event in tenant.kubernetes_events(pod) if event["reason"] == "AttachRefused"]
 
 
 def wait_for_abuse(tenant: Tenant) -> dict[str, Any]:

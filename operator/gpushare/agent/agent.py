@@ -82,7 +82,7 @@ class Agent:
         self._tick = Tick(state, gate, self._lifecycle, self._delivery, meters)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
         self._status = StatusReporter(state, self._delivery, writer, self._lifecycle)
-        self._incidents = IncidentReporter(state, recorder.record, proc)
+        self._incidents = IncidentReporter(state, recorder.record, proc, meters.count_refused)
         self._xids = XidWatch(nvml, self._incidents.xid)
         self._departures = DepartureGuard(nvml, state.pods_by_uid, state.taken, terminator, recorder.record, proc=proc)
         self._kills = KubeletKillWatcher(kube, node, state.pods_by_uid, self._departures.add_kill)
@@ -105,10 +105,11 @@ class Agent:
             Loop("xids", self._xids.run),
             Loop("poll_gpus", state.poll_gpus, every.gpus, state.gpus_due, timed=True),
             Loop("poll_kubelet", state.poll_kubelet, every.kubelet, state.kubelet_due, timed=True),
-            Loop("observe", state.observe, every.observe, timed=True),
+            Loop("observe", state.observe, every.observe, state.observe_due, timed=True),
             Loop("scan", state.devices.scan, every.driver, timed=True),
             Loop("tick", self._tick.run, every.tick, state.tick_due, timed=True),
             Loop("report", self._status.report, every.report, state.report_due, timed=True),
+            Loop("follow_attaches", self._incidents.follow_attaches, every.attaches),
             Loop("report_incidents", self._incidents.report, every.report),
             Loop("hand_over", self._incidents.hand_over, every.report),
         )

@@ -16,6 +16,11 @@ class Intervals:
     gpus: float = 2.0
     kubelet: float = 5.0
     observe: float = 2.0
+    attaches: float = 0.25
+    """broker.json is looked at this often."""
+    early: float = 1.0
+    """Between two NVML readings that are taken early since somebody attached: who attaches without end costs no more.
+    """
     driver: float = 60.0
     report: float = 1.0
     status: float = 10.0

@@ -7,17 +7,20 @@ the others.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from gpushare.agent.attach.arrivals import ArrivalLog
+from gpushare.agent.attach.grants import PartHolders
 from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu
 from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
-from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu, Slots, united
+from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.reconcile import daemon_files
@@ -32,19 +35,23 @@ from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
+from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
+from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 
+APART = 0.75
+"""Of the interval of observation: a reading that was taken early judges nobody."""
 ALIVE_SECONDS = 60.0
 """A tick that is overdue for so long does not come any more."""
 
 
 class AgentState:
-    """`tick_due`, `report_due`, `gpus_due`, `kubelet_due`: setting one starts the next turn of that loop."""
+    """`tick_due`, `report_due`, `gpus_due`, `kubelet_due`, `observe_due`: each starts the next turn of its loop."""
 
     def __init__(
         self,
@@ -63,6 +70,7 @@ class AgentState:
         self.clock = clock
         self.tick_due, self.report_due = asyncio.Event(), asyncio.Event()
         self.gpus_due, self.kubelet_due = asyncio.Event(), asyncio.Event()
+        self.observe_due = asyncio.Event()
 
         self.nodes = Reflector(kube, GPU_NODES, self.tick_due.set, fieldSelector=f"metadata.name={self.node}")
         self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed)
@@ -76,12 +84,15 @@ class AgentState:
         self.devices = Devices(settings)
         self.inventory = Inventory(nvml, clock, proc)
         self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
-        self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear)
+        self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
         self.plugins = DevicePlugins(plugins)
         self.claims = PreparedClaims(settings.cdi_dir)
         self.on_disk: dict[Uuid, DaemonFiles] = {}
         """The GPUs taken."""
 
+        self._arrivals = ArrivalLog()
+        self._early_due = False
+        self._early_at = -math.inf
         self.decisions: dict[Uuid, GpuDecision] = {}
         self.decided_on: DecisionInput | None = None
         """The input of the latest decision that was carried out."""
@@ -100,6 +111,7 @@ class AgentState:
     async def poll_gpus(self) -> None:
         await self.inventory.poll()
         self.tick_due.set()
+        self.observe_due.set()
 
     async def poll_kubelet(self) -> None:
         previous = self.kubelet.view
@@ -113,17 +125,25 @@ class AgentState:
         """Reads who uses the GPUs; findings follow. Not before the first decision, and not without pods and shares."""
         if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
             return
-        slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
-        claimed = self.claims.containers(self.pods.objects.values())
         sources = UsageSources(
             self.inventory.views,
             {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
             self.pods.objects.values(),
             self.shares,
-            {**slots, **{container: use.share_gpu for container, use in claimed.items()}},
-            {container: use.grant for container, use in claimed.items()},
+            *self._places(),
         )
         await self.usage.observe(sources, self.published_findings)
+
+    def arrived(self, broker: BrokerState) -> None:
+        """An attach broker has written its state."""
+        self._arrivals.keep(self.on_disk)
+        self._early_due |= self._arrivals.update(broker, self.clock())
+
+    def follow_arrivals(self) -> None:
+        """Asks NVML at once who has attached."""
+        if self._early_due and self.clock() - self._early_at >= self.settings.intervals.early:
+            self._early_due, self._early_at = False, self.clock()
+            self.gpus_due.set()
 
     def follow_pods(self, changed: Callable[[], None]) -> None:
         """`changed` is called at every change of this node's pods."""
@@ -241,6 +261,12 @@ class AgentState:
         """The pods that hold a part of a GPU, as namespace/name."""
         return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
 
+    def part_holders(self) -> PartHolders | None:
+        """Who may attach to the GPUs; None until pods, shares and the kubelet's list are known."""
+        if self.kubelet.view is None or not (self.pods.synced.is_set() and self.informed):
+            return None
+        return PartHolders(pods_by_cgroup_uid(self.pods.objects.values()), *self._places(), self.shares)
+
     def claimable(self) -> Iterator[ClaimableGpu]:
         """The GPUs that shares have here now."""
         for uuid in self.on_disk:
@@ -265,8 +291,18 @@ class AgentState:
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
         absent = self.kubelet.view.absent if self.kubelet.view else {}
+        names = {uid: full_name(pod) for uid, pod in pods_by_cgroup_uid(self.pods.objects.values()).items()}
         return [
-            gpu_health(decision.readiness, item.state, self.observed.get(uuid), holders.get(uuid, ()), absent, uuid)
+            gpu_health(
+                decision.readiness,
+                item.state,
+                self.observed.get(uuid),
+                holders.get(uuid, ()),
+                absent,
+                uuid,
+                self._arrivals.attaches(uuid, holders.get(uuid, ()), absent, names),
+                names,
+            )
             for uuid, decision in self.decisions.items()
             if (item := self.on_disk.get(uuid)) is not None
         ]
@@ -306,6 +342,13 @@ class AgentState:
     def unready(self) -> str | None:
         """What is missing before the agent has reported once; None: nothing."""
         return None if self.reported else "has not yet seen the API, the GPUs and the kubelet"
+
+    def _places(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
+        """Where the containers' slots and claims are, and what the claims grant."""
+        slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
+        claimed = self.claims.containers(self.pods.objects.values())
+        places = {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
+        return places, {container: use.grant for container, use in claimed.items()}
 
     def _known_pods(self) -> list[Object] | None:
         return list(self.pods.objects.values()) if self.pods.synced.is_set() else None

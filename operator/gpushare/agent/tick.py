@@ -6,6 +6,7 @@ offered before the kubelet was read. Nothing is written where nothing differs.
 
 from collections.abc import Iterator
 
+from gpushare.agent.attach.files import GrantFiles
 from gpushare.agent.dra.driver import ClaimDelivery, Offered
 from gpushare.agent.gpus import cdi
 from gpushare.agent.hooks import MeteredHooks, MpsHooks, SlotHooks
@@ -29,10 +30,12 @@ class Tick:
         self._lifecycle = lifecycle
         self._delivery = delivery
         self._meters = meters
+        self._grants = GrantFiles()
 
     async def run(self) -> None:
         given = self._state.decide()
         self._advance_gpus()
+        self._write_grants()
         self._apply_gates()
         await self._apply_offers(given)
         self._offer_to_claims(given)
@@ -49,6 +52,12 @@ class Tick:
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
         self._lifecycle.forget(set(state.decisions))
+
+    def _write_grants(self) -> None:
+        """Before the gates open: a container finds its grant when it starts."""
+        state = self._state
+        readiness = {uuid: decision.readiness for uuid, decision in state.decisions.items()}
+        self._grants.update(state.on_disk, readiness, state.part_holders())
 
     def _apply_gates(self) -> None:
         state, views = self._state, self._state.inventory.views

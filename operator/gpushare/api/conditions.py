@@ -102,6 +102,8 @@ class EventReason(StrEnum):
     CDI_EDITS_MISSING = "CdiEditsMissing"
     NO_GRANT = "NoGrant"
     DUPLICATE_ALLOCATION = "DuplicateAllocation"
+    ATTACH_REFUSED = "AttachRefused"
+    SERVER_HUNG = "ServerHung"
     CLAIM_PENDING = "ClaimPending"
 
 

@@ -30,7 +30,7 @@ from gpushare.broker.attach import (
     farewell,
     read_request,
 )
-from gpushare.broker.clients import Clients
+from gpushare.broker.clients import Clients, Container
 from gpushare.broker.daemon import Daemon
 from gpushare.broker.packets import Peer, has_hung_up, peer_of
 from gpushare.broker.record import Record
@@ -90,6 +90,10 @@ def _lets_in(gpu: GpuDir, share: str) -> bool:
         return gpu.client_control.exists() and gpu.client_share.read_text() == share
     except OSError:
         return False
+
+
+def _key(admitted: Admitted) -> Container:
+    return admitted.owner.pod_uid, admitted.container
 
 
 class RefusedError(Exception):
@@ -153,7 +157,7 @@ class Broker:
     async def _open(self) -> None:
         try:
             self._greeting = await self._daemon.greeting()
-            self._clients.restore(self._owned(await self._daemon.clients()))
+            self._clients.restore(self._admitted(await self._daemon.clients()))
             self._listen()
             self._record.problem = ""
             self._problems.clear("open")
@@ -161,13 +165,10 @@ class Broker:
             self._record.problem = f"the MPS daemon cannot be reached: {str(error) or type(error).__name__}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
 
-    def _owned(self, pids: Sequence[int]) -> list[tuple[Owner, int]]:
-        owners = {pid: self._read_owners(pid) for pid in pids}
-        return [(self._owner(found), pid) for pid, found in owners.items() if found]
-
-    def _owner(self, owners: Sequence[Owner]) -> Owner:
-        verdict = judge(self._grants(), owners)
-        return verdict.owner if isinstance(verdict, Admitted) else owners[0]
+    def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
+        """The containers of clients that run, as far as they hold a part of the GPU."""
+        verdicts = {pid: judge(self._grants(), self._read_owners(pid) or ()) for pid in pids}
+        return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, Admitted)]
 
     def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -273,30 +274,30 @@ class Broker:
             return
         owner, container = admitted.owner, admitted.container
         async with turn(self.gpu, admitted.grant) as server:
-            new, attached = self._clients.add(owner, peer.pid), False
+            new, attached = self._clients.add(_key(admitted), peer.pid), False
             try:
                 await attach(sock, server, self._daemon)
                 attached = True
             except StalledError as error:
-                self._clients.stalled(owner)
+                self._clients.stalled(_key(admitted))
                 raise RefusedError(Refused(RefusedAttach.STALLED, str(error), owner, container)) from error
             except ServerHungError as error:
-                self._clients.stalled(owner)
+                self._clients.stalled(_key(admitted))
                 raise RefusedError(Refused(RefusedAttach.SERVER_HUNG, str(error), owner, container)) from error
             finally:
                 if new and not attached:
-                    self._clients.remove(owner, peer.pid)
+                    self._clients.remove(_key(admitted), peer.pid)
         self._record.arrived(peer.pid, owner, container, new=new)
 
     def _check(self, peer: Peer, admitted: Admitted) -> None:
         """RefusedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
-        penalty = self._clients.penalty(owner)
+        penalty = self._clients.penalty(_key(admitted))
         if penalty:
             raise NoTurnError(
                 f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
             )
-        if self._clients.others(owner, peer.pid) >= most:
+        if self._clients.others(_key(admitted), peer.pid) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
             raise RefusedError(Refused(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
 

@@ -6,12 +6,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gpushare.procfs import Owner
-
 FIRST_PENALTY_SECONDS = 4.0
 LONGEST_PENALTY_SECONDS = 64.0
 _MOST_DOUBLINGS = 8
 
+Container = tuple[str, str]
+"""(pod's uid, container's name): the same one after a restart, whatever its id."""
 Identity = tuple[int, int]
 """(PID, start time in clock ticks since boot)."""
 
@@ -28,56 +28,58 @@ class Clients:
     def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
         self._started = started
         self._clock = clock
-        self._attached: dict[Owner, set[Identity]] = {}
-        self._stalls: dict[Owner, _Stalls] = {}
+        self._attached: dict[Container, set[Identity]] = {}
+        self._stalls: dict[Container, _Stalls] = {}
 
-    def restore(self, found: Iterable[tuple[Owner, int]]) -> None:
+    def restore(self, found: Iterable[tuple[Container, int]]) -> None:
         """The clients that the daemon lists: those of an earlier broker."""
-        for owner, pid in found:
-            self.add(owner, pid)
+        for container, pid in found:
+            self.add(container, pid)
 
-    def add(self, owner: Owner, pid: int) -> bool:
+    def add(self, container: Container, pid: int) -> bool:
         """The process attaches. True: it is a new one of its container."""
         started = self._started(pid)
-        living = self._living(owner)
+        living = self._living(container)
         if started is None or (pid, started) in living:
             return False
-        self._attached[owner] = living | {(pid, started)}
+        self._attached[container] = living | {(pid, started)}
         return True
 
-    def remove(self, owner: Owner, pid: int) -> None:
+    def remove(self, container: Container, pid: int) -> None:
         """Its attach failed."""
-        left = {one for one in self._attached.get(owner, ()) if one[0] != pid}
-        self._keep(owner, left)
+        left = {one for one in self._attached.get(container, ()) if one[0] != pid}
+        self._keep(container, left)
 
-    def others(self, owner: Owner, pid: int) -> int:
+    def others(self, container: Container, pid: int) -> int:
         """How many other processes of the container have attached and live."""
-        return sum(1 for one in self._living(owner) if one[0] != pid)
+        return sum(1 for one in self._living(container) if one[0] != pid)
 
-    def stalled(self, owner: Owner) -> None:
+    def stalled(self, container: Container) -> None:
         """A process of the container held everybody up: it waits for 4 s, and twice as long each time."""
-        before = self._stalls.get(owner)
+        before = self._stalls.get(container)
         count = before.count + 1 if before else 1
         seconds = min(FIRST_PENALTY_SECONDS * 2.0 ** min(count - 1, _MOST_DOUBLINGS), LONGEST_PENALTY_SECONDS)
-        self._stalls[owner] = _Stalls(count, self._clock() + seconds)
+        self._stalls[container] = _Stalls(count, self._clock() + seconds)
 
-    def penalty(self, owner: Owner) -> float:
+    def penalty(self, container: Container) -> float:
         """Seconds for which the container may not attach; 0: it may."""
-        stalls = self._stalls.get(owner)
+        stalls = self._stalls.get(container)
         return max(0.0, stalls.until - self._clock()) if stalls else 0.0
 
     def forget_ended(self) -> None:
         """Containers without a living process, and penalties that are long over."""
-        for owner in list(self._attached):
-            self._keep(owner, self._living(owner))
+        for container in list(self._attached):
+            self._keep(container, self._living(container))
         now = self._clock()
-        self._stalls = {owner: one for owner, one in self._stalls.items() if now - one.until < LONGEST_PENALTY_SECONDS}
+        self._stalls = {
+            container: one for container, one in self._stalls.items() if now - one.until < LONGEST_PENALTY_SECONDS
+        }
 
-    def _living(self, owner: Owner) -> set[Identity]:
-        return {one for one in self._attached.get(owner, ()) if self._started(one[0]) == one[1]}
+    def _living(self, container: Container) -> set[Identity]:
+        return {one for one in self._attached.get(container, ()) if self._started(one[0]) == one[1]}
 
-    def _keep(self, owner: Owner, living: set[Identity]) -> None:
+    def _keep(self, container: Container, living: set[Identity]) -> None:
         if living:
-            self._attached[owner] = living
+            self._attached[container] = living
         else:
-            self._attached.pop(owner, None)
+            self._attached.pop(container, None)

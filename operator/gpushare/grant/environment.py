@@ -59,7 +59,7 @@ def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
     if not share or any(number is None for number in numbers):
         return None
     threads, size, processes, priority = (number or 0 for number in numbers)
-    if processes < 1:
+    if processes < 1 or not 1 <= threads <= 100 or size // MIB < processes:
         return None
     grant = Grant(share, threads, size // MIB, processes, priority)
     expected = client_environment(grant, None)

@@ -169,12 +169,20 @@ class FakeNode:
         self.proc.mkdir()
         self.supervised = True
         self.brief_seconds = Intervals().brief
+        self.seldom: float | None = None
+        """Seconds between two readings of NVML and two observations; None: short ones."""
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, modes: ComputeModePolicy = ComputeModePolicy.MANAGE) -> None:
         intervals = Intervals(
-            tick=0.1, gpus=0.2, kubelet=0.2, observe=0.3, status=0.5, clear=1.0, brief=self.brief_seconds
+            tick=0.1,
+            gpus=self.seldom or 0.2,
+            kubelet=0.2,
+            observe=self.seldom or 0.3,
+            status=0.5,
+            clear=1.0,
+            brief=self.brief_seconds,
         )
         settings = AgentSettings(
             node="n",
@@ -188,7 +196,8 @@ class FakeNode:
         )
         kubelet, control = self.kubelet, lambda _: self.daemons
         interfaces = Interfaces(self.kube, self.nvml, kubelet, kubelet.plugin, control, self.recorder, self.proc)  # type: ignore[arg-type]
-        self.agent = Agent(settings, interfaces, NodeMeters(CollectorRegistry()))
+        self.registry = CollectorRegistry()
+        self.agent = Agent(settings, interfaces, NodeMeters(self.registry))
         self._tasks.append(asyncio.create_task(self.agent.run()))
 
     @property

@@ -1,9 +1,8 @@
 """Which processes count against a container's grant, and how long a container waits that held up the others."""
 
 from gpushare.broker.clients import LONGEST_PENALTY_SECONDS, Clients
-from gpushare.procfs import Owner
 
-APP, OTHER = Owner("pod", "app"), Owner("pod", "other")
+APP, OTHER = ("pod", "app"), ("pod", "other")
 
 
 class Machine:

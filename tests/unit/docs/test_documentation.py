@@ -12,6 +12,7 @@ from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.objects import claim_templates, device_classes
+from gpushare.mps.wire import RefusedAttach
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 
@@ -19,7 +20,7 @@ TROUBLESHOOTING = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 README = (REPOSITORY / "README.md").read_text()
 
 
-@pytest.mark.parametrize("reason", [*ShareReason, *GpuReason, *DaemonReason, *FINDING_REASONS])
+@pytest.mark.parametrize("reason", [*ShareReason, *GpuReason, *DaemonReason, *FINDING_REASONS, *RefusedAttach])
 def test_every_reason_is_explained(reason: str) -> None:
     assert f"| `{reason}` |" in TROUBLESHOOTING
 

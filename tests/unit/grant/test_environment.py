@@ -80,5 +80,13 @@ def test_an_environment_that_we_did_not_write_carries_no_grant(change: dict[str,
     assert grant_from_environment({**client_environment(GRANT, None), **change}) is None
 
 
+@pytest.mark.parametrize(
+    "never_granted",
+    [Grant("s", 0, 4096, 1, 0), Grant("s", 101, 4096, 1, 0), Grant("s", 10, 0, 1, 0), Grant("s", 10, 3, 4, 0)],
+)
+def test_amounts_that_are_never_granted_are_no_grant_however_well_they_are_written(never_granted: Grant) -> None:
+    assert grant_from_environment(client_environment(never_granted, None)) is None
+
+
 def test_an_ordinary_environment_carries_no_grant() -> None:
     assert grant_from_environment({"PATH": "/bin"}) is None

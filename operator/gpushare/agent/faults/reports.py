@@ -8,7 +8,9 @@ happened while no agent ran is reported by `downtime`.
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from gpushare.agent.attach.arrivals import NO_ATTACHES, Attaches
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
@@ -26,12 +28,27 @@ SUSPECT_SECONDS = 10.0
 """A client that has ended may be the cause for so long: a fault is noticed after the end that brought it."""
 
 
+ARRIVAL_SECONDS = 60.0
+"""Who attached so long before a fault is named with it."""
+MAX_ARRIVALS_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedClient:
+    """`pod`: namespace/name. `at`: CLOCK_BOOTTIME seconds."""
+
+    pod: str
+    container: str
+    pid: int
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
     """One GPU of a share now.
 
     `clients`: pods that have clients or hold a part of it, as namespace/name. `absent`: when each of them was last
-    known to hold none yet, as far as that is known.
+    known to hold none yet, as far as that is known. `arrived`: who attached, the latest first.
     """
 
     uuid: Uuid
@@ -44,6 +61,7 @@ class GpuHealth:
     message: str = ""
     clients: tuple[str, ...] = ()
     absent: Mapping[str, float] = field(default_factory=dict)
+    arrived: tuple[ArrivedClient, ...] = ()
 
 
 def gpu_health(
@@ -53,15 +71,27 @@ def gpu_health(
     holders: Collection[str],
     absent: Mapping[str, float],
     uuid: Uuid,
+    attaches: Attaches = NO_ATTACHES,
+    pods: Mapping[str, str] = MappingProxyType({}),
 ) -> GpuHealth:
     """`holders`: pods that hold a part of the GPU, as namespace/name: a client can start and end between two readings.
-    `absent`: when pods held none yet, also of other GPUs.
+    One that has never attached has no client. `absent`: when pods held none yet, also of other GPUs. `pods`: the names
+    of this node's pods by the uid in the names of their cgroups.
     """
     clients = {f"{usage.namespace}/{usage.pod}" for usage in reading.usages if usage.pod} if reading else set()
-    clients |= set(holders)
+    clients |= set(holders) - attaches.without_client
     absent = {client: at for client, at in absent.items() if client in clients}
     health = GpuHealth(
-        uuid, reason=readiness.reason, message=readiness.message, clients=tuple(sorted(clients)), absent=absent
+        uuid,
+        reason=readiness.reason,
+        message=readiness.message,
+        clients=tuple(sorted(clients)),
+        absent=absent,
+        arrived=tuple(
+            ArrivedClient(pods[one.pod_uid], one.container, one.pid, one.at)
+            for one in attaches.latest
+            if one.pod_uid in pods
+        ),
     )
     if state is None:
         return health
@@ -120,7 +150,7 @@ class FaultReports:
     def _changes(self, known: _Known, health: GpuHealth, now: float) -> Iterator[Event]:
         before = known.health
         if health.faults > before.faults:
-            yield self._event(EventReason.GPU_FAULT, health.uuid, _fault_note(health, known))
+            yield self._event(EventReason.GPU_FAULT, health.uuid, _fault_note(health, known, now))
             known.xids.clear()
         if health.restarts > before.restarts or health.servers_lost > before.servers_lost:
             note = f"GPU {health.uuid}: {health.last_failure or 'the MPS daemon ended'}; its clients got error 806"
@@ -130,7 +160,8 @@ class FaultReports:
         known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
         if without_fault:
             xids = _xids(without_fault)
-            note = f"GPU {health.uuid}: {xids}, without a fault of the MPS server. {_suspicion(_suspects(known))}"
+            who = f"{_suspicion(_suspects(known))}{_arrivals(health, now)}"
+            note = f"GPU {health.uuid}: {xids}, without a fault of the MPS server. {who}"
             yield self._event(EventReason.GPU_FAULT, health.uuid, note)
 
     def _reasons(self, health: GpuHealth, before: GpuHealth) -> Iterator[Event]:
@@ -164,9 +195,16 @@ def _suspects(known: _Known) -> dict[str, float]:
     return {name: it.last for name, it in known.clients.items() if it.absent < reported_at}
 
 
-def _fault_note(health: GpuHealth, known: _Known) -> str:
+def _fault_note(health: GpuHealth, known: _Known, now: float) -> str:
     xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
-    return f"GPU {health.uuid}: {health.last_fault}.{xids} {_suspicion(_suspects(known))}"
+    return f"GPU {health.uuid}: {health.last_fault}.{xids} {_suspicion(_suspects(known))}{_arrivals(health, now)}"
+
+
+def _arrivals(health: GpuHealth, now: float) -> str:
+    """Who attached last, after a space; empty where nobody did."""
+    recent = [one for one in health.arrived if 0 <= now - one.at <= ARRIVAL_SECONDS]
+    listed = [f"{one.pod} (container {one.container}, PID {one.pid}) {now - one.at:.1f} s ago" for one in recent]
+    return f" The latest to attach: {first_names(listed, MAX_ARRIVALS_NAMED)}." if listed else ""
 
 
 def _xids(xids: list[Xid]) -> str:

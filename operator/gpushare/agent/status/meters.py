@@ -6,7 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpushare.agent.status.metrics import FAMILIES, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.api.gpunode import ShareName
 from gpushare.metrics.exported import Exported
+from gpushare.mps.wire import RefusedAttach
 
 FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
@@ -63,6 +65,13 @@ class NodeMeters:
             registry=registry,
         )
 
+        self._attach_refused = Counter(
+            "gpushare_attach_refused",
+            "Processes that the GPU's attach broker refused while this agent ran, by reason (docs/troubleshooting.md).",
+            ["share", "reason"],
+            registry=registry,
+        )
+
         for cause in TerminationCause:
             self._ended.labels(cause.value)
             self._not_ended.labels(cause.value)
@@ -70,6 +79,10 @@ class NodeMeters:
     def observe_turn(self, loop: str, seconds: float) -> None:
         """One turn of a loop of the agent took so long."""
         self._loops.labels(loop).observe(seconds)
+
+    def count_refused(self, share: ShareName, reason: RefusedAttach, count: int) -> None:
+        """An attach broker of the share refused so many processes more."""
+        self._attach_refused.labels(share, reason.value).inc(count)
 
     def count_attempt(self, cause: TerminationCause, terminated: int, failed: bool) -> None:
         """As `ClientTerminator` reports each attempt: `failed` if other clients could not be terminated."""

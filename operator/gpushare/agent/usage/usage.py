@@ -1,8 +1,6 @@
 """Who uses each shared GPU, how much, and what was granted to them, from NVML's last reading and /proc.
 
-A claim's grant is the one that it was prepared with. A slot's grant is read from the container's environment in the
-pod's spec, which nobody can change once the pod exists, and counts only if the container asks for a slot of the GPU's
-share: an environment alone grants nothing.
+What a container was granted is found by `granted`.
 
 Guarantees: no reading is made from what cannot be trusted: an NVML that hangs, a lost GPU, pods that are not known yet.
 NVML is not asked again. Of /proc one small file is read for each process that was there before, and two for a new one;
@@ -20,19 +18,18 @@ from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
 from gpushare.agent.process.processes import Identity, identity
+from gpushare.agent.usage.granted import container_grant, has_slot
 from gpushare.agent.usage.mounts import MountChecker, SlotContainer, running_containers
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.grant.environment import grant_from_environment
-from gpushare.grant.model import Grant, default_grant
+from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
 from gpushare.kube.pods import (
     Container,
     Pod,
     container_name,
     containers,
-    environment,
     limits,
     pods_by_cgroup_uid,
 )
@@ -316,11 +313,9 @@ def _usage(
     metadata = pod["metadata"] if pod is not None else {}
     claims = grants.get((metadata.get("namespace", ""), metadata.get("name", "")), {})
     container = _container(pod, owner.container_id, share, claims) if pod is not None and owner is not None else None
-    of_claim = claims.get(container["name"]) if container is not None else None
-    slot = container is not None and (of_claim is not None or _has_slot(container, share))
-    carried = grant_from_environment(environment(container)) if container is not None and slot else None
-    granted = of_claim or (carried if carried is not None and carried.share == share else None)
-    default = default_grant(gpu_share) if slot and granted is None and gpu_share is not None else None
+    granted = (
+        container_grant(container, share, gpu_share, claims.get(container["name"])) if container is not None else None
+    )
     return Usage(
         uuid=uuid,
         share=share,
@@ -330,9 +325,9 @@ def _usage(
         container=container["name"] if container is not None else "",
         container_id=owner.container_id if owner else "",
         processes=listed,
-        slot=slot,
-        grant=granted or default,
-        by_default=default is not None,
+        slot=granted is not None and granted.part,
+        grant=granted.grant if granted is not None else None,
+        by_default=granted is not None and granted.by_default,
         taken_at=taken_at,
     )
 
@@ -352,9 +347,5 @@ def _container(pod: Pod, container_id: str, share: ShareName, claims: Mapping[st
     name = container_name(pod, container_id)
     if name:
         return by_name.get(name)
-    with_slot = [one for name, one in by_name.items() if name in claims or _has_slot(one, share)]
+    with_slot = [one for name, one in by_name.items() if name in claims or has_slot(one, share)]
     return with_slot[0] if len(with_slot) == 1 else None
-
-
-def _has_slot(container: Container, share: ShareName) -> bool:
-    return str(limits(container).get(names.slot_resource(share), "0")) != "0"

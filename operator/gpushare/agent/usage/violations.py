@@ -165,12 +165,15 @@ class _Case:
 class ViolationTracker:
     """Violations that last become findings; findings whose violation has ended are cleared."""
 
-    def __init__(self, before: Sequence[Finding], now: float, clear_seconds: float) -> None:
+    def __init__(self, before: Sequence[Finding], now: float, clear_seconds: float, apart_seconds: float = 0.0) -> None:
         """`before`: the findings of an earlier agent; they are cleared like any other. `now`: on the clock of
-        `taken_at`. `clear_seconds`: a finding is cleared when its violation was not seen for so long.
+        `taken_at`. `clear_seconds`: a finding is cleared when its violation was not seen for so long. `apart_seconds`:
+        a reading that was taken sooner after the one before is not judged: two that name a process to be ended must
+        not show the same moment, such as the one in which a process takes over from another.
         """
         self._cases = {key_of(finding): _Case(now, now, frozenset(), finding) for finding in before}
         self._clear_seconds = clear_seconds
+        self._apart_seconds = apart_seconds
         self._read_at: dict[Uuid, float] = {}
 
     def judge(self, readings: Iterable[Reading], taken: Mapping[Uuid, ShareName], wall: str) -> Judgement:
@@ -181,9 +184,15 @@ class ViolationTracker:
         """
         before = self._cases
         self._cases = {key: case for key, case in before.items() if taken.get(key[0]) == key[1]}
-        confirmed = tuple(item for reading in readings for item in self._judge(reading, wall))
+        confirmed = tuple(
+            item for reading in readings if self._is_apart(reading) for item in self._judge(reading, wall)
+        )
         cleared = tuple(case.finding for key, case in before.items() if case.finding and key not in self._cases)
         return Judgement(confirmed, cleared)
+
+    def _is_apart(self, reading: Reading) -> bool:
+        before = self._read_at.get(reading.uuid)
+        return before is None or reading.taken_at - before >= self._apart_seconds
 
     def findings(self) -> list[Finding]:
         """For the node's status, in an order that does not change while they stand."""
@@ -284,11 +293,13 @@ class UsageMonitor:
         enforcer: Enforcer,
         proc: Path,
         clear_seconds: float,
+        apart_seconds: float = 0.0,
     ) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds. `clear_seconds`: see ViolationTracker."""
+        """`clock`: CLOCK_BOOTTIME seconds. `clear_seconds`, `apart_seconds`: see ViolationTracker."""
         self._clock = clock
         self._enforcer = enforcer
         self._clear_seconds = clear_seconds
+        self._apart_seconds = apart_seconds
         self._reader = UsageReader(clock, enforcer.was_terminated, proc)
         self._tracker: ViolationTracker | None = None
         self._problems = LogOnChange(LOG)
@@ -304,7 +315,7 @@ class UsageMonitor:
     async def observe(self, sources: UsageSources, before: Callable[[], Sequence[Finding]]) -> None:
         """`before`: the findings that the API holds; called once."""
         if self._tracker is None:
-            self._tracker = ViolationTracker(before(), self._clock(), self._clear_seconds)
+            self._tracker = ViolationTracker(before(), self._clock(), self._clear_seconds, self._apart_seconds)
         try:
             readings = await self._reader.read(sources)
         except HungError as error:

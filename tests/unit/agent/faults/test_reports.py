@@ -4,17 +4,23 @@ from dataclasses import replace
 
 import pytest
 
+from gpushare.agent.attach.arrivals import Attaches
 from gpushare.agent.faults.reports import (
+    ARRIVAL_SECONDS,
     MAX_SUSPECTS_NAMED,
     SUSPECT_SECONDS,
     XID_SECONDS,
+    ArrivedClient,
     FaultReports,
     GpuHealth,
     gpu_health,
 )
 from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.usage.usage import Reading
 from gpushare.api.conditions import DaemonReason, EventReason
+from gpushare.mps.wire import Arrival
 from gpushare.nvml.types import Xid
+from tests.unit.agent.observed_pods import process, usage
 
 GPU = "GPU-0"
 CALM = GpuHealth(GPU, clients=("team/a", "team/b"))
@@ -116,6 +122,29 @@ def test_only_the_gpus_own_clients_count_as_absent() -> None:
 def test_a_pod_that_holds_a_slot_is_a_suspect_although_no_reading_showed_its_client() -> None:
     readiness = Readiness(DaemonReason.READY, "")
     assert gpu_health(readiness, None, None, ["team/crashed"], {}, GPU).clients == ("team/crashed",)
+
+
+def test_a_pod_that_holds_a_slot_and_never_attached_is_no_suspect() -> None:
+    attaches = Attaches(without_client=frozenset({"team/idle"}))
+    ready = Readiness(DaemonReason.READY, "")
+    assert gpu_health(ready, None, None, ["team/a", "team/idle"], {}, GPU, attaches).clients == ("team/a",)
+
+
+def test_one_that_nvml_shows_is_a_suspect_whatever_the_broker_says() -> None:
+    reading = Reading(GPU, "a", 1.0, 1000, (usage(process(7)),))
+    attaches = Attaches(without_client=frozenset({"team/pod-1"}))
+    health = gpu_health(Readiness(DaemonReason.READY, ""), None, reading, ["team/pod-1"], {}, GPU, attaches)
+    assert health.clients == ("team/pod-1",)
+
+
+def test_a_fault_is_reported_with_the_latest_to_attach(reports: FaultReports) -> None:
+    arrivals = [Arrival(pid=8, pod_uid="b", container="app", at=997.5), Arrival(pid=7, pod_uid="gone", at=999.0)]
+    health = gpu_health(
+        Readiness(DaemonReason.READY, ""), None, None, (), {}, GPU, Attaches(tuple(arrivals)), {"b": "team/b"}
+    )
+    old = ArrivedClient("team/a", "app", 6, 1000.0 - ARRIVAL_SECONDS - 1)
+    [event] = reports.update([replace(FAULTED, arrived=(*health.arrived, old))], 1000.0)
+    assert event.note.endswith(" The latest to attach: team/b (container app, PID 8) 2.5 s ago.")
 
 
 def test_an_xid_without_a_fault_is_reported_after_a_while(reports: FaultReports) -> None:

@@ -52,6 +52,17 @@ def test_one_reading_makes_no_finding_and_two_do() -> None:
     assert [process.pid for process in confirmed.to_end] == [11]
 
 
+def test_readings_that_show_nearly_the_same_moment_confirm_nothing_and_end_nobody() -> None:
+    loop = Loop()
+    loop.tracker = ViolationTracker((), loop.now, CLEAR_SECONDS, apart_seconds=1.5)
+    loop.read(OVER)
+    for _ in range(4):
+        assert loop.read(OVER, seconds=0.3) == ()
+    assert loop.tracker.findings() == []
+    (confirmed,) = loop.read(OVER, seconds=0.4)
+    assert [process.pid for process in confirmed.to_end] == [11]
+
+
 def test_a_reading_in_between_that_shows_nothing_starts_the_count_anew() -> None:
     loop = Loop()
     loop.read(OVER)

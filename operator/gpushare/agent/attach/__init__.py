@@ -1,0 +1,1 @@
+"""What the agent tells the attach brokers, and what it learns from them."""

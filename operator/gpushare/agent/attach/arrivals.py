@@ -1,0 +1,116 @@
+"""Who attached to each GPU and when, as the brokers write it to broker.json.
+
+A broker keeps its latest arrivals alone, and none of the one before it. `ArrivalLog` knows since when it has missed
+none: only from then on does it follow from no arrival that a pod has no client.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpushare.api.gpunode import Uuid
+from gpushare.mps.files import read_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import Arrival, BrokerState
+
+MAX_KEPT = 512
+"""Arrivals of each GPU."""
+
+
+class BrokerFiles:
+    def __init__(self) -> None:
+        self._versions: dict[Uuid, tuple[int, int]] = {}
+
+    def changed(self, directories: Iterable[GpuDir]) -> list[BrokerState]:
+        """What was written since the last call; nothing of files that cannot be read."""
+        versions = {directory: version for directory in directories if (version := _version(directory)) is not None}
+        newer = [directory for directory, version in versions.items() if self._versions.get(directory.uuid) != version]
+        self._versions = {directory.uuid: version for directory, version in versions.items()}
+        states = [read_model(directory.broker_state, BrokerState).value for directory in newer]
+        return [state for state in states if state is not None]
+
+
+def _version(directory: GpuDir) -> tuple[int, int] | None:
+    """Another one after each writing, since the file is replaced."""
+    try:
+        found = directory.broker_state.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Attaches:
+    """Of one GPU. `latest`: the arrivals, newest first. `without_client`: pods, as namespace/name, that hold a part of
+    it and have never attached.
+    """
+
+    latest: tuple[Arrival, ...] = ()
+    without_client: frozenset[str] = frozenset()
+
+
+NO_ATTACHES = Attaches()
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """`since`: none is missing from then on."""
+
+    since: float
+    attached: int = 0
+    listed: tuple[Arrival, ...] = ()
+    kept: list[Arrival] = field(default_factory=list)
+
+
+class ArrivalLog:
+    """Times are CLOCK_BOOTTIME seconds."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[Uuid, _Gpu] = {}
+
+    def update(self, state: BrokerState, now: float) -> bool:
+        """Whether somebody attached since the last call."""
+        gpu = self._gpus.get(state.uuid)
+        listed = tuple(state.arrivals)
+        if gpu is None:
+            gpu = self._gpus[state.uuid] = _Gpu(now)
+        elif state.attached < gpu.attached or (gpu.listed and _key(gpu.listed[-1]) not in map(_key, listed)):
+            gpu.since = now
+        before = {_key(arrival) for arrival in gpu.listed}
+        new = [arrival for arrival in listed if _key(arrival) not in before]
+        more = bool(new) or state.attached > gpu.attached
+        gpu.attached, gpu.listed = state.attached, listed
+        gpu.kept += new
+        while len(gpu.kept) > MAX_KEPT:
+            gpu.since = max(gpu.since, gpu.kept.pop(0).at)
+        return more
+
+    def keep(self, present: Collection[Uuid]) -> None:
+        """Forgets every other GPU."""
+        self._gpus = {uuid: gpu for uuid, gpu in self._gpus.items() if uuid in present}
+
+    def attaches(
+        self, uuid: Uuid, holders: Collection[str], absent: Mapping[str, float], names: Mapping[str, str]
+    ) -> Attaches:
+        """`holders`: the pods that hold a part of the GPU, as namespace/name. `absent`: when each still held none, as
+        far as that is known. `names`: of this node's pods, by the uid in the names of their cgroups.
+        """
+        gpu = self._gpus.get(uuid)
+        if gpu is None:
+            return NO_ATTACHES
+        quiet = frozenset(_without_arrival(gpu, holders, absent, names))
+        return Attaches(tuple(reversed(gpu.kept)), quiet)
+
+
+def _key(arrival: Arrival) -> tuple[int, float]:
+    return arrival.pid, arrival.at
+
+
+def _without_arrival(
+    gpu: _Gpu, holders: Collection[str], absent: Mapping[str, float], names: Mapping[str, str]
+) -> Iterator[str]:
+    if any(not arrival.pod_uid for arrival in gpu.kept if arrival.at >= gpu.since):
+        return  # it may be anybody's
+    attached = {names.get(arrival.pod_uid, "") for arrival in gpu.kept}
+    for name in holders:
+        if name not in attached and name in absent and absent[name] > gpu.since:
+            yield name

@@ -1,0 +1,166 @@
+"""Who may attach to a GPU, as grants.json says it to the attach broker. Pure.
+
+A container has a part of a GPU where the kubelet's list or a prepared claim says so. The kubelet does not list ordinary
+init containers. One that asks for a slot has a part of the GPU that its pod holds, or of each GPU of the share where
+none is known, until the pod's containers run. Which GPU it reaches is decided by its mounts.
+
+Guarantees: the file stays within what a reader takes, whatever pods there are. What does not fit is left out in this
+order: containers without a part, then parts beyond PARTS_FIRST of one pod, then pods that do not run yet. So a pod with
+many containers cannot keep another pod from attaching.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.usage.granted import container_grant
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
+from gpushare.grant.model import Grant
+from gpushare.kube.pods import Pod, container_id, container_statuses, containers, has_ended, is_running
+from gpushare.mps.files import MAX_BYTES
+from gpushare.mps.wire import ClientGrant, GrantedContainer, GrantedPod
+
+MAX_PODS, MAX_CONTAINERS = 256, 128
+"""As `GpuGrants` and `GrantedPod` bound them."""
+PARTS_FIRST = 8
+"""So many containers of each pod are written before further ones of any pod."""
+MAX_CLOSED = 512
+_HEAD_BYTES = 8192
+"""For what stands before the pods, `closed` included."""
+_POD_BYTES, _CONTAINER_BYTES = 64, 128
+"""Of the JSON of one without its names and ids."""
+
+_OPEN = (DaemonReason.READY, DaemonReason.CLIENT_TABLE_FULL, DaemonReason.BROKER_NOT_READY)
+"""In a full table the MPS server itself refuses, and the processes of a container may still replace each other. Where
+the broker alone is not ready, all else is verified, and it lets nobody in until it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartHolders:
+    """Who holds parts of this node's GPUs.
+
+    `pods`: by the uid in the names of their cgroups. `places`: where the containers' slots and claims are. `claimed`:
+    what the claims grant. `shares`: those of today.
+    """
+
+    pods: Mapping[str, Pod]
+    places: Mapping[ContainerName, ShareGpu]
+    claimed: Mapping[ContainerName, Grant]
+    shares: Mapping[ShareName, GpuShare]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedPods:
+    """`left_out`: what the file has no room for, as namespace/name; of each pod some containers or all."""
+
+    pods: tuple[GrantedPod, ...]
+    left_out: tuple[str, ...]
+
+
+def closed(readiness: Readiness) -> str:
+    """Why processes that start in running containers may not attach; empty: they may.
+
+    Draining closes nothing: who runs may go on to start processes. All that makes the daemon unverified does, such as
+    limits that are not in force, a fault that is waited out, or clients that are being ended after maxWait. The broker
+    keeps a process waiting for a while before it refuses, so a brief reason harms nobody.
+    """
+    if readiness.reason in _OPEN:
+        return ""
+    return f"{readiness.reason.value}: {readiness.message}"[:MAX_CLOSED]
+
+
+def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPods:
+    """The pods that hold a part of the GPU, those that run first, as far as the file has room for them."""
+    by_pod: dict[tuple[str, str], set[ShareGpu]] = {}
+    for (namespace, name, _), place in holders.places.items():
+        by_pod.setdefault((namespace, name), set()).add(place)
+    found = []
+    for uid, pod in holders.pods.items():
+        places = by_pod.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), set())
+        if not has_ended(pod) and ((share, uuid) in places or (not places and _may_initialise(pod))):
+            granted = _granted_pod(uid, pod, holders, share, uuid)
+            if any(container.grant for container in granted.containers):
+                found.append((_rank(granted, listed=bool(places)), granted))
+    return _within_bounds([granted for _, granted in sorted(found, key=lambda ranked: ranked[0])])
+
+
+def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPod:
+    """With all its containers: more, perhaps, than a file takes."""
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    ids = {str(item["name"]): container_id(item) for item in container_statuses(pod) if is_running(item)}
+    starting = {id(container) for container in _ordinary_init_containers(pod)} if _may_initialise(pod) else set()
+    listed = []
+    for container in containers(pod, ephemeral=True):
+        key = (namespace, name, container["name"])
+        here = holders.places.get(key) == (share, uuid)
+        grant = None
+        if here or (id(container) in starting and key not in holders.places):
+            grant = container_grant(container, share, holders.shares.get(share), holders.claimed.get(key)).grant
+        listed.append(
+            GrantedContainer.model_construct(
+                name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant)
+            )
+        )
+    return GrantedPod.model_construct(uid=uid, namespace=namespace, name=name, containers=listed)
+
+
+def _client_grant(grant: Grant | None) -> ClientGrant | None:
+    if grant is None or grant.process_memory_mib < 1:
+        return None
+    return ClientGrant(threads=grant.threads, memory_mib=grant.process_memory_mib, processes=grant.processes)
+
+
+def _may_initialise(pod: Pod) -> bool:
+    """Whether the kubelet has taken it up, and its ordinary init containers may run: none of the others does yet."""
+    status = pod.get("status") or {}
+    if not any(_ordinary_init_containers(pod)):
+        return False
+    return bool(status.get("startTime")) and not any(map(is_running, status.get("containerStatuses") or ()))
+
+
+def _ordinary_init_containers(pod: Pod) -> Iterator[Mapping[str, object]]:
+    """Without sidecars, which the kubelet lists."""
+    for container in (pod.get("spec") or {}).get("initContainers") or ():
+        if container.get("restartPolicy") != "Always":
+            yield container
+
+
+def _rank(pod: GrantedPod, *, listed: bool) -> tuple[bool, bool, str, str, str]:
+    """`listed`: the kubelet or a claim says which GPU it has."""
+    runs = any(container.grant and container.id for container in pod.containers)
+    return not runs, not listed, pod.namespace, pod.name, pod.uid
+
+
+def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
+    room = MAX_BYTES - _HEAD_BYTES
+    chosen: list[list[GrantedContainer]] = [[] for _ in pods]
+    parts = [[container for container in pod.containers if container.grant] for pod in pods]
+    others = [[container for container in pod.containers if not container.grant] for pod in pods]
+    rounds = (
+        [some[:PARTS_FIRST] for some in parts],
+        [some[PARTS_FIRST:MAX_CONTAINERS] for some in parts],
+        others,
+    )
+    for number, some in enumerate(rounds):
+        for pod, kept, wanted in zip(pods[:MAX_PODS], chosen, some, strict=False):
+            if number > 0 and not kept:
+                continue
+            room -= _POD_BYTES + len(f"{pod.uid}{pod.namespace}{pod.name}") if number == 0 else 0
+            for container in wanted[: MAX_CONTAINERS - len(kept)]:
+                size = _CONTAINER_BYTES + len(container.name) + len(container.id)
+                if size > room:
+                    break
+                room -= size
+                kept.append(container)
+    kept_pods = [
+        GrantedPod(uid=pod.uid, namespace=pod.namespace, name=pod.name, containers=kept)
+        for pod, kept in zip(pods, chosen, strict=True)
+        if kept
+    ]
+    left_out = [
+        f"{pod.namespace}/{pod.name}" for pod, kept in zip(pods, chosen, strict=True) if len(kept) < len(pod.containers)
+    ]
+    return GrantedPods(tuple(kept_pods), tuple(left_out))

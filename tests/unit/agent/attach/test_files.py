@@ -1,0 +1,164 @@
+"""grants.json of each GPU: written when it changes, and never emptied by an agent that knows nothing yet."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.attach.files import GrantFiles
+from gpushare.agent.attach.grants import PartHolders
+from gpushare.agent.reconcile.daemon_files import DaemonFiles
+from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import Limits
+from gpushare.kube.client import PODS
+from gpushare.kube.pods import pods_by_cgroup_uid
+from gpushare.mps.files import read_model
+from gpushare.mps.layout import GpuDir, gpu_dir
+from gpushare.mps.wire import DesiredDaemon, GpuGrants
+from tests.unit.agent.attach.test_grants import HERE
+from tests.unit.agent.fake_node import FakeNode
+from tests.unit.agent.observed_pods import UUID, pod, share
+
+READY = {UUID: Readiness(DaemonReason.READY)}
+LOST = {UUID: Readiness(DaemonReason.GPU_LOST, "gone")}
+HOLDERS = PartHolders(pods_by_cgroup_uid([pod()]), {("team", "pod-1", "app"): HERE}, {}, {"a": share()})
+NOBODY = PartHolders({}, {}, {}, {})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> GpuDir:
+    (tmp_path / UUID).mkdir()
+    return gpu_dir(tmp_path, UUID)
+
+
+def taken(directory: GpuDir, share_name: str = "a", *, stop: bool = False) -> dict[str, DaemonFiles]:
+    wanted = DesiredDaemon(uuid=UUID, share=share_name, limits=Limits(threads=50, memory_mib=1024), stop=stop)
+    return {UUID: DaemonFiles(directory, wanted, None, None, True, None, 0.0)}
+
+
+def written(directory: GpuDir) -> GpuGrants:
+    grants = read_model(directory.grants, GpuGrants).value
+    assert grants is not None
+    return grants
+
+
+def version(directory: GpuDir) -> int:
+    """Another one after each writing: the file is replaced."""
+    return directory.grants.stat().st_ino
+
+
+def test_the_broker_can_read_it(directory: GpuDir) -> None:
+    GrantFiles().update(taken(directory), READY, HOLDERS)
+    assert directory.grants.stat().st_mode & 0o777 == 0o644
+    assert [(one.name, one.containers[0].name) for one in written(directory).pods] == [("pod-1", "app")]
+
+
+def test_what_stays_as_it_was_is_not_written_again_and_what_changes_is(directory: GpuDir) -> None:
+    files = GrantFiles()
+    files.update(taken(directory), READY, HOLDERS)
+    first = version(directory)
+    files.update(taken(directory), READY, HOLDERS)
+    assert version(directory) == first
+    files.update(taken(directory), LOST, HOLDERS)
+    assert written(directory).closed == "GpuLost: gone"
+    files.update(taken(directory), READY, NOBODY)
+    assert (written(directory).closed, written(directory).pods) == ("", [])
+
+
+def test_an_agent_that_knows_nobody_yet_keeps_the_pods_of_the_file_and_closes_it_all_the_same(
+    directory: GpuDir,
+) -> None:
+    GrantFiles().update(taken(directory), READY, HOLDERS)
+    before = written(directory)
+    restarted = GrantFiles()
+    restarted.update(taken(directory), LOST, None)
+    assert written(directory) == before.model_copy(update={"closed": "GpuLost: gone"})
+
+
+def test_nothing_is_written_before_anybody_is_known(directory: GpuDir) -> None:
+    GrantFiles().update(taken(directory), READY, None)
+    assert not directory.grants.exists()
+
+
+def test_the_grants_of_another_share_are_not_kept(directory: GpuDir) -> None:
+    files = GrantFiles()
+    files.update(taken(directory), READY, HOLDERS)
+    for still_unknown in (files, GrantFiles()):
+        still_unknown.update(taken(directory, "b"), READY, None)
+        assert written(directory).share == "a", "another share's grants were made this one's"
+    files.update(taken(directory, "b"), READY, NOBODY)
+    assert (written(directory).share, written(directory).pods) == ("b", [])
+
+
+def test_a_file_that_vanished_is_written_again_unless_the_gpu_is_given_back(directory: GpuDir) -> None:
+    files = GrantFiles()
+    files.update(taken(directory), READY, HOLDERS)
+    directory.grants.unlink()
+    files.update(taken(directory, stop=True), READY, HOLDERS)
+    assert not directory.grants.exists()
+    files.update(taken(directory), READY, HOLDERS)
+    assert written(directory).pods
+
+
+def test_a_gpu_whose_directory_cannot_be_written_holds_up_no_other(
+    directory: GpuDir, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, missing = GrantFiles(), gpu_dir(tmp_path, "GPU-gone")
+    wanted = DesiredDaemon(uuid="GPU-gone", share="a", limits=Limits(threads=50, memory_mib=1024))
+    both = {"GPU-gone": DaemonFiles(missing, wanted, None, None, True, None, 0.0), **taken(directory)}
+    for _ in range(2):
+        files.update(both, {**READY, "GPU-gone": READY[UUID]}, HOLDERS)
+    assert written(directory).pods
+    assert [record.getMessage()[:12] for record in caplog.records] == ["GPU GPU-gone"]
+
+
+async def test_the_agent_grants_a_slot_once_the_kubelet_lists_it_and_takes_it_back_when_it_ends(node: FakeNode) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    await node.until(directory.grants.exists)
+    assert written(directory).pods == []
+    node.kube.put(PODS, pod(1, with_status=False, name="pod", namespace="ns"))
+    await node.ticks(2)
+    assert written(directory).pods == []
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+    await node.until(lambda: [one.name for one in written(directory).pods] == ["pod"])
+    node.kubelet.holders = set()
+    await node.until(lambda: written(directory).pods == [])
+
+
+async def test_a_restarted_agent_leaves_the_grants_as_they_are_while_the_kubelet_is_down(node: FakeNode) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    node.kube.put(PODS, pod(1, with_status=False, name="pod", namespace="ns"))
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+    await node.until(lambda: directory.grants.exists() and written(directory).pods)
+    await node.stop()
+    node.kubelet.down = True
+    node.start()
+    await node.until(lambda: node.state.decided_on is not None and node.state.pods.synced.is_set())
+    await node.ticks(3)
+    assert [one.name for one in written(directory).pods] == ["pod"]
+
+
+async def test_while_clients_are_ended_after_maxwait_the_gpu_is_closed_and_while_draining_it_is_not(
+    node: FakeNode,
+) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.read()
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    await node.until(lambda: node.kubelet.ids() == ["GPU-0::0"])
+    await node.ticks(2)
+    assert written(directory).closed == ""
+    since = "2026-01-01T00:00:00Z"
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "terminateClients": True, "waitingSince": since})
+    await node.until(lambda: written(directory).closed.startswith("Stopping: maxWait of GpuShare a is over"))
+
+
+async def test_the_file_goes_with_the_gpu(node: FakeNode) -> None:
+    await node.serving()
+    directory = gpu_dir(node.root, "GPU-0")
+    await node.until(directory.grants.exists)
+    node.kube.assign()
+    await node.until(lambda: not directory.path.exists())
