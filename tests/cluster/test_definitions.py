@@ -7,7 +7,7 @@ import pytest
 
 from localcluster.kubectl import CommandError, Object
 from localcluster.stack import CHART, NAMESPACE, RELEASE
-from tests.cluster.harness import Harness, gpu_share
+from tests.cluster.harness import NODE, Harness, gpu_share
 
 MEMORY = {"default": "16Gi"}
 
@@ -98,6 +98,22 @@ def test_delivery_is_immutable(harness: Harness) -> None:
         pytest.raises(CommandError, match="delivery is immutable"),
     ):
         harness.kubectl(*change)
+
+
+def test_the_status_of_an_agent_of_the_earlier_release_is_refused_and_the_last_one_stays(harness: Harness) -> None:
+    limits = {"threads": 25, "memoryMib": 16384, "priority": 0}
+    daemon = {"uuid": "GPU-1", "share": "a", "wanted": limits, "inForce": limits}
+    node = {
+        "apiVersion": "gpushare.dev/v1alpha1",
+        "kind": "GpuNode",
+        "metadata": {"name": NODE},
+        "status": {"computeModes": "Manage", "daemons": [daemon]},
+    }
+    before = harness.gpu_node()["status"]
+    apply = ("apply", "--server-side", "--force-conflicts", "--validate=false", "--subresource=status")
+    with pytest.raises(CommandError, match="field not declared in schema"):
+        harness.kubectl(*apply, "--field-manager=gpushare-agent", "-f", "-", stdin=json.dumps(node))
+    assert harness.gpu_node()["status"]["gpus"] == before["gpus"]
 
 
 def test_explain_is_documentation(harness: Harness) -> None:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +77,22 @@ class Machine:
         self.pipe = directory / "pipe"
         self.log = directory / "log"
         self.daemon_log = directory / "daemon.log"
-        self._control = control
+        self.executable = control
         self._client = client
         plain = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         self.environ = {**plain, **environ, "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
         self._started: list[Program] = []
-        self._daemon: subprocess.Popen[str] | None = None
+        self._servers: set[int] = set()
+        self.daemon: subprocess.Popen[str] | None = None
 
     def start_daemon(self, *options: str) -> subprocess.Popen[str]:
         environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_VISIBLE_DEVICES": self.gpu.uuid}
         self.pipe.mkdir(exist_ok=True)
         with self.daemon_log.open("a") as log:
-            argv = [self._control, "-f", *options]
-            self._daemon = subprocess.Popen(argv, env=environ, stdout=log, stderr=log, text=True)
+            argv = [self.executable, "-f", *options]
+            self.daemon = subprocess.Popen(argv, env=environ, stdout=log, stderr=log, text=True)
         self.until(lambda: self.control("get_server_list").returncode == 0)
-        return self._daemon
+        return self.daemon
 
     def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS, user: int = 0) -> Any:
         """Run the control program with `commands` on its standard input. Raises TimeoutExpired if it hangs.
@@ -101,7 +103,7 @@ class Machine:
         environ = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe or self.pipe)}
         text = "".join(f"{command}\n" for command in commands)
         return subprocess.run(
-            [*become, self._control],
+            [*become, self.executable],
             env=environ,
             input=text,
             capture_output=True,
@@ -116,13 +118,14 @@ class Machine:
     def control_program(self, *arguments: str, **environ: str) -> Any:
         """Run the control program with arguments, on this machine's directories."""
         full = {**self.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **environ}
-        argv = [self._control, *arguments]
+        argv = [self.executable, *arguments]
         return subprocess.run(argv, env=full, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def server(self) -> int:
         """The PID of the ACTIVE server. Starts one if there is none."""
         self.control("start_server -uid 0")
         server = self.ask("get_server_list")
+        self._servers.add(int(server))
         self.until(lambda: self.ask(f"get_server_status {server}") in ("ACTIVE", "FAULT"))
         return int(server)
 
@@ -152,10 +155,13 @@ class Machine:
     def clean_up(self) -> None:
         for program in self._started:
             program.clean_up()
-        if self._daemon is not None and self._daemon.poll() is None:
-            self._daemon.kill()
-        if self._daemon is not None:
-            self._daemon.wait(SECONDS)
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.kill()
+        if self.daemon is not None:
+            self.daemon.wait(SECONDS)
+        for server in self._servers:
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)  # a stopped one does not notice that its daemon is gone
         self.until(lambda: not self.nvml.processes(self.gpu.uuid).compute)
         if self.nvml.compute_mode(self.gpu.uuid) is not ComputeMode.DEFAULT:
             self.nvml.set_compute_mode(self.gpu.uuid, ComputeMode.DEFAULT)

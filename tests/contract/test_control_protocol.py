@@ -108,8 +108,8 @@ def test_a_client_needs_control_alone_and_the_link_renewed_after_a_restart(machi
     link.hardlink_to(machine.pipe / "control")
     assert machine.program(pipe=directory)("create")["uuid"] == machine.gpu.uuid
     assert machine.ask(f"get_client_list {machine.server()}")
-    machine._daemon.kill()
-    machine._daemon.wait()
+    machine.daemon.kill()
+    machine.daemon.wait()
     machine.start_daemon("-multiuser-server")
     assert machine.control("get_server_list", pipe=directory).returncode == 1
     link.unlink()
@@ -171,15 +171,15 @@ def test_a_daemon_for_a_gpu_that_is_not_there_ends_silently_with_100(idle):
 
 
 def test_quit_of_an_idle_daemon_leaves_sockets_and_lock(machine):
-    assert (machine.pipe / "nvidia-cuda-mps-control.pid").read_text() == str(machine._daemon.pid)
+    assert (machine.pipe / "nvidia-cuda-mps-control.pid").read_text() == str(machine.daemon.pid)
     assert machine.control("quit").returncode == 0
-    assert machine._daemon.wait(SECONDS) == 0
+    assert machine.daemon.wait(SECONDS) == 0
     assert {entry.name for entry in machine.pipe.iterdir()} == {"control", "control_privileged", "control_lock"}
 
 
 def test_sigterm_kills_the_daemon_and_leaves_its_files(machine):
-    machine._daemon.terminate()
-    assert machine._daemon.wait(SECONDS) == -signal.SIGTERM
+    machine.daemon.terminate()
+    assert machine.daemon.wait(SECONDS) == -signal.SIGTERM
     left = {"control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid"}
     assert {entry.name for entry in machine.pipe.iterdir()} == left
 

@@ -182,8 +182,8 @@ def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(mac
 def test_the_daemons_death_ends_clients_and_later_programs_silently_run_without_mps(machine, number):
     client = machine.client()
     client(f"launch {ENDLESS}")
-    machine._daemon.send_signal(number)
-    machine._daemon.wait(SECONDS)
+    machine.daemon.send_signal(number)
+    machine.daemon.wait(SECONDS)
     assert client("sync") == {"error": RPC_FAILURE}
     machine.until(lambda: machine.control("get_server_list").returncode == 1)
     later = machine.program(CUDA_VISIBLE_DEVICES=machine.gpu.uuid)
@@ -197,15 +197,15 @@ def test_the_daemons_death_ends_clients_and_later_programs_silently_run_without_
 def test_quit_waits_for_the_last_client(machine):
     client = machine.client()
     machine_quit = subprocess.Popen(
-        ["sh", "-c", f"echo quit | {machine._control}"],
+        ["sh", "-c", f"echo quit | {machine.executable}"],
         env={**machine.environ, "CUDA_MPS_PIPE_DIRECTORY": str(machine.pipe)},
     )
     time.sleep(0.7)
-    assert machine._daemon.poll() is None
+    assert machine.daemon.poll() is None
     assert client("sync") == {}
     client("close")
     client.kill()
-    assert machine._daemon.wait(SECONDS) == 0
+    assert machine.daemon.wait(SECONDS) == 0
     assert machine_quit.wait(SECONDS) == 0
 
 
@@ -213,7 +213,7 @@ def test_quit_with_a_time_ends_the_clients_after_it(machine):
     client = machine.client()
     started = time.monotonic()
     machine.control("quit -t 1")
-    machine._daemon.wait(SECONDS)
+    machine.daemon.wait(SECONDS)
     assert time.monotonic() - started >= 0.9
     assert client("sync") == {"error": RPC_FAILURE}
 
@@ -222,7 +222,9 @@ def test_a_stopped_server_hangs_the_first_question_about_it_and_all_later_ones_a
     client, server = machine.client(), machine.server()
     subprocess.run(["kill", "-STOP", str(server)], check=True)
     assert machine.ask("get_server_list") == str(server)
-    for command in (f"get_server_status {server}", "get_server_list", "get_default_active_thread_percentage"):
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.control(f"get_server_status {server}", seconds=ARRIVAL)
+    for command in ("get_server_list", "get_default_active_thread_percentage"):
         with pytest.raises(subprocess.TimeoutExpired):
             machine.control(command, seconds=0.4)
     assert client("sync") == {}

@@ -51,7 +51,8 @@ class Scene:
         machine.start_daemon("-multiuser-server")
         self.server = machine.server()
         self.control = ControlProgram(programs, machine.pipe, machine.log, COMMAND_SECONDS)
-        self.control._environment.update(machine.environ, CUDA_MPS_PIPE_DIRECTORY=str(machine.pipe))
+        environment = self.control._environment  # noqa: SLF001 - in operation it is the process' own
+        environment.update(machine.environ, CUDA_MPS_PIPE_DIRECTORY=str(machine.pipe))
         self.began = time.monotonic()
 
     def seconds(self) -> float:

@@ -59,7 +59,7 @@ async def _no_reader(pair: Pair) -> None:
     """Asks on and on, and takes no answer."""
     body = review()
     request = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
-    pair[0]._transport.pause_reading()  # type: ignore[attr-defined]
+    pair[0]._transport.pause_reading()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio offers nothing else
     for _ in range(10_000):
         pair[1].write(request)
         await pair[1].drain()

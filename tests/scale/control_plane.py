@@ -128,7 +128,7 @@ def _apiserver(directory: Path, etcd: int, port: int) -> list[str]:
 
 
 def _wait_until_ready(port: int, token: str) -> None:
-    context = ssl._create_unverified_context()  # noqa: S323 - our own process on loopback
+    context = ssl._create_unverified_context()  # noqa: S323, SLF001 - our own process on loopback
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     opener.addheaders = [("Authorization", f"Bearer {token}")]
     end = time.monotonic() + START_SECONDS

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.usage.usage import SharedGpu
+from gpushare.agent.usage.usage import SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Judgement, UsageMonitor
 from gpushare.api.gpunode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR
@@ -83,7 +83,7 @@ async def observe(gpus: int, pids: list[int], readings: int, directory: Path) ->
     for _ in range(readings + 1):
         seen = views(gpus, pids)
         started, before = time.monotonic(), time.process_time()
-        await monitor.observe(seen, taken(gpus), pods, {"a": share()}, places, {}, list)
+        await monitor.observe(UsageSources(seen, taken(gpus), pods, {"a": share()}, places, {}), list)
         wall.append((time.monotonic() - started) * 1000)
         spent.append((time.process_time() - before) * 1000)
     later = sorted(spent[1:])

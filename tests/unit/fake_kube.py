@@ -1,23 +1,26 @@
 """An API server in memory with the methods of `Kube`: what unit tests of every part run against.
 
 As the real one: each write that changes an object gets a new resourceVersion, a changed spec a new generation; a write
-with another resourceVersion or uid is a Conflict; an object with finalizers stays until the last one is removed; a
-watch begins after the version that it names. It knows no schemas, defaults or field owners.
+with another resourceVersion or uid is a Conflict; what a manager applied before and no longer applies goes; an object
+with finalizers stays until the last one is removed; a watch begins after the version that it names; while a request is
+under way other tasks run. It knows no schemas and no defaults, a list is one value, and what two managers apply goes
+with the first of them.
 """
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 import jsonpatch
 
-from gpushare.kube.client import KubeError, Object, Resource
+from gpushare.kube.client import EVENTS, KubeError, Object, Resource
 
 Key = tuple[Resource, str, str]
 """(resource, namespace, name); the namespace of cluster-scoped objects is empty."""
+FORBIDDEN = KubeError(HTTPStatus.FORBIDDEN, "Forbidden", "a policy says no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,64 +41,105 @@ class _Watch:
         self.error: Exception | None = None
 
 
-class FakeKube:
-    """`requests`: each request as `verb plural/name/subresource`, in order, failed ones included."""
+@dataclass(slots=True)
+class _Storage:
+    """What all connections share. `applied`: what each manager applied last, of an object or its subresource."""
 
-    def __init__(self) -> None:
+    version: int = 100
+    oldest: int = 0
+    lags: bool = False
+    objects: dict[Key, Object] = field(default_factory=dict)
+    applied: dict[tuple[Key, str, str | None], Object] = field(default_factory=dict)
+    changes: list[_Change] = field(default_factory=list)
+    watches: set[_Watch] = field(default_factory=set)
+
+
+class FakeKube:
+    """One connection to it.
+
+    `requests`: each request as `verb plural/name/subresource?limit=`, in order, failed ones included. `writes`: those
+    of them that ask for a change; Events, which tell of one, are left out.
+    """
+
+    def __init__(self, storage: _Storage | None = None) -> None:
         self.requests: list[str] = []
-        self.version = 100
+        self.writes: list[str] = []
         self.kubernetes = "v1.37.0"
         self.not_served: set[Resource] = set()
-        self._objects: dict[Key, Object] = {}
+        self._storage = storage or _Storage()
         self._failures: dict[str, Exception | None] = {}
-        self._changes: list[_Change] = []
-        self._watches: set[_Watch] = set()
-        self._oldest = 0
 
     # -- what a test does and sees
 
+    def connection(self) -> "FakeKube":
+        """Another client's connection to the same API server, with requests and failures of its own."""
+        return FakeKube(self._storage)
+
     @property
-    def writes(self) -> list[str]:
-        return [request for request in self.requests if request.split()[0] not in ("get", "list", "watch")]
+    def version(self) -> int:
+        """That of the last change."""
+        return self._storage.version
+
+    @property
+    def events(self) -> list[Object]:
+        """The stored Events, in the order in which they were created."""
+        return self.all(EVENTS)
 
     def put(self, resource: Resource, obj: Object) -> Object:
         """Creates or replaces the object, as somebody else would; no request is recorded."""
         return self._store(resource, obj["metadata"].get("namespace"), obj)
 
     def remove(self, resource: Resource, name: str, namespace: str | None = None) -> None:
-        """Deletes the object at once, finalizers or not."""
-        self._forget((resource, namespace or "", name))
+        """Deletes the object at once, finalizers or not; without a namespace the only one of that name. KeyError."""
+        self._forget(self._only(resource, name, namespace))
 
     def live(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
-        """The stored object. KeyError where there is none."""
-        return self._objects[resource, namespace or "", name]
+        """The stored object; without a namespace the only one of that name. KeyError where there is none."""
+        return copy.deepcopy(self._storage.objects[self._only(resource, name, namespace)])
+
+    def has(self, resource: Resource, name: str, namespace: str | None = None) -> bool:
+        try:
+            return bool(self.live(resource, name, namespace))
+        except KeyError:
+            return False
 
     def all(self, resource: Resource) -> list[Object]:
         """The stored objects of a kind, in the order in which they were created."""
-        return [obj for (kind, _, _), obj in self._objects.items() if kind == resource]
+        return [copy.deepcopy(obj) for (kind, _, _), obj in self._storage.objects.items() if kind == resource]
 
     def fail(self, request: str = "", error: Exception | None = None) -> None:
         """From now on each request that begins with `request` raises `error`; without one it never answers."""
         self._failures[request] = error
 
+    def lag(self) -> None:
+        """From now on no watch tells anything, as if the API server were slow to."""
+        self._storage.lags = True
+
     def heal(self) -> None:
-        """Ends all failures."""
+        """Ends all failures, and lets watches tell what they have held back."""
         self._failures.clear()
+        self._storage.lags = False
+        for watch in self._storage.watches:
+            watch.wake.set()
 
     def expire(self) -> None:
         """A watch from an earlier version is answered with 410 Gone from now on."""
-        self._oldest = self.version
+        self._storage.oldest = self.version
 
     def break_watches(self, error: Exception) -> None:
         """Each open watch raises `error`."""
-        for watch in self._watches:
+        for watch in self._storage.watches:
             watch.error = error
             watch.wake.set()
 
     async def followed(self, *resources: Resource) -> None:
         """Waits until the `resources` are watched, and every watch has been read up to now."""
-        async with asyncio.timeout(5):
-            while not self._followed(set(resources)):  # noqa: ASYNC110 - each round is a step of every task
+        await self.until(lambda: self._followed(set(resources)))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Waits until `holds` is true after a step of every task."""
+        async with asyncio.timeout(30):
+            while not holds():  # noqa: ASYNC110 - each round is a step of every task
                 await asyncio.sleep(0)
 
     # -- Kube
@@ -116,10 +160,10 @@ class FakeKube:
             raise
 
     async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
-        await self._request("list", resource)
+        await self._request("list", resource, limit=selectors.get("limit"))
         items = [obj for obj in self.all(resource) if _selected(obj, namespace, selectors)]
         limit = int(selectors.get("limit") or len(items))
-        return {"metadata": {"resourceVersion": str(self.version)}, "items": copy.deepcopy(items[:limit])}
+        return {"metadata": {"resourceVersion": str(self.version)}, "items": items[:limit]}
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, **selectors: str
@@ -134,21 +178,21 @@ class FakeKube:
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
     ) -> AsyncIterator[Object]:
         await self._request("watch", resource)
-        if int(version) < self._oldest:
+        if int(version) < self._storage.oldest:
             raise KubeError(HTTPStatus.GONE, "Expired", "too old resource version")
         watch = _Watch(resource, int(version))
-        self._watches.add(watch)
+        self._storage.watches.add(watch)
         try:
             while watch.error is None:
                 watch.wake.clear()
-                for change in [change for change in self._changes if change.version > watch.seen]:
+                for change in self._unseen(watch):
                     if change.resource == resource and _selected(change.obj, namespace, selectors):
                         yield {"type": change.kind, "object": copy.deepcopy(change.obj)}
                     watch.seen = change.version
                 await watch.wake.wait()
             raise watch.error
         finally:
-            self._watches.discard(watch)
+            self._storage.watches.discard(watch)
 
     async def create(
         self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
@@ -156,7 +200,7 @@ class FakeKube:
         name = body["metadata"]["name"]
         await self._request("create", resource, name)
         namespace = namespace or body["metadata"].get("namespace")
-        if (resource, namespace or "", name) in self._objects:
+        if (resource, namespace or "", name) in self._storage.objects:
             raise KubeError(HTTPStatus.CONFLICT, "AlreadyExists", f"{resource.plural} {name} already exists")
         return self._store(resource, namespace, body, dry_run=dry_run)
 
@@ -171,10 +215,21 @@ class FakeKube:
         subresource: str | None = None,
     ) -> Object:
         await self._request("apply", resource, name, subresource)
-        known = self._objects.get((resource, namespace or "", name))
-        if known is None and (subresource or body["metadata"].get("uid")):
+        key = resource, namespace or "", name
+        known = self._storage.objects.get(key)
+        if known is None and subresource:
             raise _not_found(resource, name)
-        return self._change(resource, namespace, known or {"metadata": {"name": name}}, body, subresource)
+        if known is None and body["metadata"].get("uid"):
+            raise KubeError(HTTPStatus.CONFLICT, "Conflict", "uid mismatch: no existing object was found")
+        known = known or {"metadata": {"name": name}}
+        before = self._storage.applied.get((key, manager, subresource), {})
+        kept = _without(known, before, body) if subresource is None else known
+        if subresource and subresource in before and subresource in known:
+            part = _without(known[subresource], before[subresource], body[subresource])
+            kept = {**known, subresource: part}
+        result = self._change(resource, namespace, kept, body, subresource)
+        self._storage.applied[key, manager, subresource] = copy.deepcopy(body)
+        return result
 
     async def patch(
         self,
@@ -201,7 +256,7 @@ class FakeKube:
 
     async def delete(self, resource: Resource, name: str, namespace: str | None = None, uid: str = "") -> None:
         await self._request("delete", resource, name)
-        known = self._objects.get((resource, namespace or "", name))
+        known = self._storage.objects.get((resource, namespace or "", name))
         if known is None or (uid and known["metadata"]["uid"] != uid):
             return
         if known["metadata"].get("finalizers"):
@@ -218,22 +273,41 @@ class FakeKube:
 
     # -- inside
 
-    async def _request(self, verb: str, resource: Resource, name: str = "", subresource: str | None = None) -> None:
+    async def _request(
+        self, verb: str, resource: Resource, name: str = "", subresource: str | None = None, limit: str | None = None
+    ) -> None:
         words = "/".join(part for part in (resource.plural, name, subresource) if part)
-        self.requests.append(f"{verb} {words}")
+        self.requests.append(f"{verb} {words}" + (f"?limit={limit}" if limit else ""))
+        if verb not in ("get", "list", "watch") and resource != EVENTS:
+            self.writes.append(self.requests[-1])
+        await asyncio.sleep(0)
         for request, error in self._failures.items():
-            if self.requests[-1].startswith(request):
+            if f"{verb} {words}".startswith(request):
                 if error is not None:
                     raise error
                 await asyncio.Event().wait()
 
+    def _unseen(self, watch: _Watch) -> list[_Change]:
+        return [] if self._storage.lags else [it for it in self._storage.changes if it.version > watch.seen]
+
     def _followed(self, resources: set[Resource]) -> bool:
-        watched = {watch.resource for watch in self._watches}
-        return watched >= resources and all(watch.seen >= self.version for watch in self._watches)
+        watched = {watch.resource for watch in self._storage.watches}
+        return watched >= resources and all(watch.seen >= self.version for watch in self._storage.watches)
+
+    def _only(self, resource: Resource, name: str, namespace: str | None) -> Key:
+        """The key of the stored object. KeyError: there is none, or without a namespace more than one."""
+        found = [
+            key
+            for key in self._storage.objects
+            if key[0] == resource and key[2] == name and namespace in (None, key[1])
+        ]
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} {resource.plural} {name}")
+        return found[0]
 
     def _known(self, resource: Resource, name: str, namespace: str | None) -> Object:
         try:
-            return self._objects[resource, namespace or "", name]
+            return self._storage.objects[resource, namespace or "", name]
         except KeyError:
             raise _not_found(resource, name) from None
 
@@ -248,9 +322,9 @@ class FakeKube:
     ) -> Object:
         """A merge of `body` into `known`; of a subresource, its part alone."""
         metadata = body.get("metadata") or {}
-        for field in ("resourceVersion", "uid"):
-            if metadata.get(field) and metadata[field] != known["metadata"].get(field):
-                raise KubeError(HTTPStatus.CONFLICT, "Conflict", f"{field} is not {metadata[field]}")
+        for guard in ("resourceVersion", "uid"):
+            if metadata.get(guard) and metadata[guard] != known["metadata"].get(guard):
+                raise KubeError(HTTPStatus.CONFLICT, "Conflict", f"{guard} is not {metadata[guard]}")
         part = body if subresource is None else {subresource: body[subresource]}
         return self._store(resource, namespace, _merged(known, part), dry_run=dry_run)
 
@@ -260,31 +334,33 @@ class FakeKube:
         if namespace:
             metadata["namespace"] = namespace
         key = resource, namespace or "", metadata["name"]
-        known = self._objects.get(key)
+        known = self._storage.objects.get(key)
         metadata["uid"] = (known or stored)["metadata"].get("uid") or f"uid-{metadata['name']}"
         if known is not None and _content(known) == _content(stored):
             return copy.deepcopy(known)
         if dry_run:
             return stored
-        self.version += 1
+        self._storage.version += 1
         metadata["resourceVersion"] = str(self.version)
         generation = 0 if known is None else known["metadata"].get("generation", 0)
         metadata["generation"] = generation + (known is None or known.get("spec") != stored.get("spec"))
-        self._objects[key] = stored
+        self._storage.objects[key] = stored
         self._publish(resource, "ADDED" if known is None else "MODIFIED", stored)
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self._forget(key)
         return copy.deepcopy(stored)
 
     def _forget(self, key: Key) -> None:
-        obj = self._objects.pop(key)
-        self.version += 1
+        obj = self._storage.objects.pop(key)
+        for applied in [applied for applied in self._storage.applied if applied[0] == key]:
+            del self._storage.applied[applied]
+        self._storage.version += 1
         gone = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
         self._publish(key[0], "DELETED", gone)
 
     def _publish(self, resource: Resource, kind: str, obj: Object) -> None:
-        self._changes.append(_Change(self.version, resource, kind, copy.deepcopy(obj)))
-        for watch in self._watches:
+        self._storage.changes.append(_Change(self.version, resource, kind, copy.deepcopy(obj)))
+        for watch in self._storage.watches:
             watch.wake.set()
 
 
@@ -308,6 +384,20 @@ def _merged(known: Object, patch: Object) -> Object:
             result.pop(key, None)
         else:
             result[key] = copy.deepcopy(value)
+    return result
+
+
+def _without(known: Object, before: Object, now: Object) -> Object:
+    """`known` less what was applied `before` and is not applied `now`."""
+    result = {}
+    for key, value in known.items():
+        if isinstance(value, dict) and isinstance(before.get(key), dict):
+            value = _without(value, before[key], now.get(key) or {})
+            if not value and key not in now:
+                continue
+        elif key in before and key not in now:
+            continue
+        result[key] = value
     return result
 
 

@@ -46,6 +46,34 @@ async def test_a_write_about_another_object_is_a_conflict(kube: FakeKube, stale:
         await kube.patch(SECRETS, "tls", {"metadata": stale, "data": {"a": "b"}}, manager="m", namespace="ns")
 
 
+async def test_what_a_manager_no_longer_applies_goes_and_what_others_wrote_stays(kube: FakeKube) -> None:
+    kube.put(SECRETS, {"metadata": {"name": "s", "labels": {"team": "ml"}}, "status": {"theirs": 1}})
+    for labels, status in [({"a": "1", "b": "1"}, {"x": 1, "list": [1, 2]}), ({"b": "2"}, {"list": [3]})]:
+        await kube.apply(SECRETS, "s", {"metadata": {"name": "s", "labels": labels}}, manager="m")
+        await kube.apply(SECRETS, "s", {"metadata": {}, "status": status}, manager="m", subresource="status")
+    live = kube.live(SECRETS, "s")
+    assert live["metadata"]["labels"] == {"team": "ml", "b": "2"}
+    assert live["status"] == {"theirs": 1, "list": [3]}
+
+
+async def test_an_apply_that_names_a_uid_or_a_subresource_makes_no_object(kube: FakeKube) -> None:
+    with pytest.raises(KubeError, match="Conflict"):
+        await kube.apply(GPU_SHARES, "a", {"metadata": {"name": "a", "uid": "u"}}, manager="m")
+    with pytest.raises(KubeError, match="NotFound"):
+        await kube.apply(GPU_SHARES, "a", {"metadata": {}, "status": {}}, manager="m", subresource="status")
+    assert kube.all(GPU_SHARES) == []
+
+
+async def test_another_connection_sees_the_same_objects_and_fails_for_itself(kube: FakeKube) -> None:
+    other = kube.connection()
+    other.fail("get pods", OSError("reset"))
+    kube.put(PODS, pod("a"))
+    with pytest.raises(OSError, match="reset"):
+        await other.get(PODS, "a", "shop")
+    assert await kube.get(PODS, "a", "shop") == other.live(PODS, "a")
+    assert (kube.requests, other.writes) == (["get pods/a"], [])
+
+
 async def test_a_json_patch_whose_test_fails_changes_nothing(kube: FakeKube) -> None:
     kube.put(GPU_SHARES, {"metadata": {"name": "a"}, "spec": {}})
     operations = [
@@ -95,13 +123,25 @@ async def test_lists_and_watches_see_what_their_selectors_select(kube: FakeKube)
 async def test_an_expired_version_is_gone_and_a_broken_watch_raises(kube: FakeKube) -> None:
     kube.put(PODS, pod("a"))
     open_watch = asyncio.ensure_future(anext(kube.watch(PODS, None, str(kube.version), {})))
-    await asyncio.sleep(0.01)
+    await kube.followed(PODS)
     kube.break_watches(OSError("reset"))
     with pytest.raises(OSError, match="reset"):
         await open_watch
     kube.expire()
     with pytest.raises(KubeError, match="Expired"):
         await anext(kube.watch(PODS, None, "1", {}))
+
+
+async def test_a_watch_that_lags_tells_everything_once_it_is_healed(kube: FakeKube) -> None:
+    later = asyncio.ensure_future(anext(kube.watch(PODS, None, str(kube.version), {})))
+    await kube.followed(PODS)
+    kube.lag()
+    kube.put(PODS, pod("a"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not later.done()
+    kube.heal()
+    assert (await later)["object"]["metadata"]["name"] == "a"
 
 
 async def test_a_request_may_never_be_answered(kube: FakeKube) -> None:

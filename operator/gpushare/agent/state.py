@@ -32,7 +32,7 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.usage import Reading, SharedGpu
+from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -130,16 +130,14 @@ class AgentState:
         """Reads who uses the GPUs; findings follow. Not before the first decision, and not without pods and shares."""
         if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
             return
-        places, claimed = self._places()
-        await self.usage.observe(
+        sources = UsageSources(
             self.inventory.views,
             {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
             self.pods.objects.values(),
             self.shares,
-            places,
-            claimed,
-            self.published_findings,
+            *self._places(),
         )
+        await self.usage.observe(sources, self.published_findings)
 
     def arrived(self, broker: BrokerState) -> None:
         """An attach broker has written its state."""

@@ -61,7 +61,8 @@ class Daemon:
         """A client's socket to the server, which the server now waits for. OSError, ProtocolError, TimeoutError."""
         task = asyncio.create_task(self._client_socket())
         try:
-            return await asyncio.wait_for(asyncio.shield(task), DAEMON_SECONDS)
+            async with asyncio.timeout(DAEMON_SECONDS):
+                return await asyncio.shield(task)
         except (TimeoutError, asyncio.CancelledError):
             self._late.add(task)
             task.add_done_callback(self._end_late)

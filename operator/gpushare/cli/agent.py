@@ -1,15 +1,14 @@
 """`gpushare agent`: the part of gpushare on each node with GPUs."""
 
 import argparse
-import asyncio
 import logging
 import os
-import signal
 from importlib.metadata import version
 from pathlib import Path
 
 from gpushare.api import names
 from gpushare.api.gpunode import ComputeModePolicy
+from gpushare.cli.signals import run_until_signal
 
 LOG = logging.getLogger(__name__)
 
@@ -62,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.node:
         LOG.error("the node's name is missing: give --node, or NODE_NAME in the environment")
         return 2
-    try:
-        asyncio.run(_main(args))
-    except asyncio.CancelledError:
+    if run_until_signal(_main(args)):
         LOG.info("the agent ends; gates and daemons stay")
     return 0
 
@@ -75,10 +72,6 @@ async def _main(args: argparse.Namespace) -> None:
     from gpushare.kube.client import connect
     from gpushare.simulation import paths
 
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - narrows for the type checker
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     settings = AgentSettings(
         node=args.node,
         pod=args.pod,

@@ -1,13 +1,12 @@
 """`gpushare mps-broker`: the attach broker of an MPS pod. It needs no privilege, and runs as UID 65534."""
 
 import argparse
-import asyncio
 import logging
-import signal
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR
 from gpushare.broker.broker import serve
+from gpushare.cli.signals import run_until_signal
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.supervisor.open_files import raise_nofile
 
@@ -24,16 +23,6 @@ def run(args: argparse.Namespace) -> int:
     remark = raise_nofile()
     if remark:
         LOG.warning("%s", remark)
-    try:
-        asyncio.run(_main(args))
-    except asyncio.CancelledError:
+    if run_until_signal(serve(args.root, args.share, boot_clock)):
         LOG.info("ends; clients that run go on")
     return 0
-
-
-async def _main(args: argparse.Namespace) -> None:
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - narrows for the type checker
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await serve(args.root, args.share, boot_clock)

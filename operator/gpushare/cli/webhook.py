@@ -3,10 +3,10 @@
 import argparse
 import asyncio
 import os
-import signal
 from importlib.metadata import version
 
 from gpushare.admission.serving.server import WebhookSettings, serve
+from gpushare.cli.signals import on_end_signal
 from gpushare.kube.client import connect
 
 
@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _main(settings: WebhookSettings) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_end_signal(stop.set)
     kube = await connect(f"gpushare-webhook/{version('gpushare')}")
     try:
         await serve(kube, settings, stop)

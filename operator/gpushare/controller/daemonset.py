@@ -9,20 +9,16 @@ internal.gpushare.dev/mps.
 It has no ownerReference: deleting a share in the foreground would end its daemons before their clients.
 """
 
-import hashlib
-import json
 from datetime import UTC, datetime
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import digest, stamped
 from gpushare.fleet import MpsPod, Template
 from gpushare.kube.client import Object
 from gpushare.mps.wire import BROKER_UID
-
-RENDERED = f"{names.GROUP}/rendered"
-"""Annotation with the hash of what we applied: a new release may change it, and may also remove fields."""
 
 TMP_SIZE = "64Mi"
 SUPERVISOR, BROKER = "mps", "broker"
@@ -63,20 +59,15 @@ def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
             "template": _template(share.name, labels, settings),
         },
     }
-    rendered["metadata"]["annotations"] = {RENDERED: _digest(rendered)}
-    return rendered
+    return stamped(rendered)
 
 
 def _template(share: str, labels: Object, settings: OperatorSettings) -> Object:
     """A pod's annotation names the template it was made from, so an outdated pod is recognized without a history."""
     annotations = {names.ANNOTATION_DRIVER_ROOT: settings.driver_root}
     template: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": _pod(share, settings)}
-    annotations[names.ANNOTATION_TEMPLATE] = _digest(template)
+    annotations[names.ANNOTATION_TEMPLATE] = digest(template)
     return template
-
-
-def _digest(rendered: Object) -> str:
-    return hashlib.sha256(json.dumps(rendered, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def share_labels(share: str) -> dict[str, str]:

@@ -13,10 +13,10 @@ from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.controller.claims.differences import claim_writes, shares_with_classes
-from gpushare.controller.daemonset import RENDERED, daemon_set
+from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.fleet_cache import FleetCache, KnownShare
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
+from gpushare.controller.writes import MANAGER, Note, Write, WriteStage, stamp_of
 from gpushare.fleet import FleetPlan, RefusalVerdict, ShareReport, Snapshot
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object
 
@@ -98,9 +98,9 @@ def _daemon_sets(
         names.daemonset_name(name, share.metadata.uid) for name, share in shares.items() if name not in plan.released
     }
     for share, body in desired.items():
-        name, rendered = body["metadata"]["name"], body["metadata"]["annotations"][RENDERED]
+        name = body["metadata"]["name"]
         known = current.get(name)
-        if known is None or known.rendered != rendered or not cache.is_as_applied(name, known):
+        if known is None or known.rendered != stamp_of(body) or not cache.is_as_applied(name, known):
             yield _daemon_set_write(WriteStage.RUN, "apply", name, body, share, settings)
     for name, known in current.items():
         if known.share and name not in kept and not known.deleting:

@@ -22,7 +22,8 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import demand
-from gpushare.controller.daemonset import MPS_SELECTOR, RENDERED, mps_pod, template_of
+from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
+from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object, Resource
 from gpushare.kube.reflector import ListWatch
@@ -231,7 +232,7 @@ def known_daemon_set(obj: Object) -> KnownDaemonSet:
     return KnownDaemonSet(
         generation=metadata.get("generation", 0),
         share=(metadata.get("labels") or {}).get(names.LABEL_SHARE, ""),
-        rendered=str((metadata.get("annotations") or {}).get(RENDERED, "")),
+        rendered=stamp_of(obj),
         deleting=bool(metadata.get("deletionTimestamp")),
         template=template_of(obj),
     )

@@ -64,7 +64,8 @@ class Reconciler:
         retry: float | None = 0.0
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), retry)
+                async with asyncio.timeout(retry):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
             else:

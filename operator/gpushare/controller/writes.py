@@ -1,14 +1,36 @@
-"""One write to the API as a value, before anything is sent."""
+"""One write to the API as a value, before anything is sent, and the stamp by which we know again what we applied."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from gpushare.api import names
 from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.kube.client import CLAIM_TEMPLATES, Object, Resource
 
 MANAGER = "gpushare-operator"
 """Field manager of our writes, and the reporting controller of our events."""
+
+RENDERED = f"{names.GROUP}/rendered"
+"""Annotation with the digest of what we applied: the API server adds defaults and rewrites quantities, and
+a new release may also remove fields."""
+
+
+def digest(body: Object) -> str:
+    """16 hex digits; the same for equal bodies."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stamped(body: Object) -> Object:
+    """`body` with its stamp, as its only annotation."""
+    return {**body, "metadata": {**body["metadata"], "annotations": {RENDERED: digest(body)}}}
+
+
+def stamp_of(obj: Object) -> str:
+    """Of what was applied; empty where there is none."""
+    return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
 
 
 class WriteStage(IntEnum):

@@ -41,7 +41,7 @@ def build(archive: Path, simulated: bool) -> str:
     if programs := control_program_dir(Path("/")):
         tree.files[f"/opt/gpushare/bin/{PROGRAM}"] = programs / PROGRAM
     layer = archive.with_suffix(".layer")
-    _write_layer(layer, tree)
+    write_layer(layer, tree)
     found = oci_archive.layer_of(layer)
     name = f"localhost/gpushare-workload:host-{found.digest[:16]}"
     oci_archive.write(archive, name, configuration(tree), [found])
@@ -77,7 +77,7 @@ def _is_tool_kit(path: str) -> bool:
     return "cuda" in path and "site-packages" not in path and not is_of_driver(path)
 
 
-def _write_layer(path: Path, tree: Tree) -> None:
+def write_layer(path: Path, tree: Tree) -> None:
     made: dict[str, bytes] = {
         "etc/passwd": f"root:x:0:0::/:\ngpushare:x:{USER}:{USER}::/tmp:/usr/sbin/nologin\n".encode(),
         "etc/group": f"root:x:0:\ngpushare:x:{USER}:\n".encode(),

@@ -51,6 +51,7 @@ async def test_a_watched_object_needs_no_request(kube: FakeKube, sources: Cluste
 
 
 async def test_what_was_created_a_moment_ago_is_found(kube: FakeKube, sources: ClusterSources) -> None:
+    kube.lag()
     kube.put(GPU_SHARES, share("new", 4))
     kube.put(NAMESPACES, namespace("team"))
     assert set(await sources.shares({"new", "none", ""})) == {"new"}

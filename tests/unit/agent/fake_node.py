@@ -1,10 +1,10 @@
-"""One node for the agent's core: an API, an NVML, a kubelet and an MPS pod that are a few lines each."""
+"""One node for the agent's core: an NVML, a kubelet and an MPS pod that are a few lines each."""
 
 import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,70 +23,29 @@ from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeModePolicy
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, KubeError, Object, Resource
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
 from gpushare.kube.events import Event
-from gpushare.kube.lease import LEASES
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuProcess
+from tests.unit.fake_kube import FakeKube
 
 SHARE: Object = {
-    "metadata": {"name": "a", "uid": "s", "resourceVersion": "1"},
+    "metadata": {"name": "a", "uid": "s"},
     "spec": {"clients": {"perGpu": 4, "threads": {"default": 25, "max": 50}, "memory": {"default": "16Gi"}}},
 }
 
 
-class FakeKube:
-    """Objects by kind and name; watches show what changes; server-side apply merges as far as we need it."""
+class NodeKube(FakeKube):
+    """A cluster with the node and share a, and what the operator does there."""
 
     def __init__(self) -> None:
-        self.objects: dict[Resource, dict[str, Object]] = {
-            NODES: {
-                "n": {
-                    "metadata": {"name": "n", "uid": "node-1"},
-                    "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}},
-                }
-            },
-            GPU_SHARES: {"a": SHARE},
-            GPU_NODES: {},
-            PODS: {},
-            LEASES: {},
-        }
-        self.status_writes = 0
-        self._version = 1
-        self._watchers: list[tuple[Resource, asyncio.Queue[Object]]] = []
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
-        try:
-            return self.objects[resource][name]
-        except KeyError:
-            raise KubeError(404, "NotFound", name) from None
-
-    async def list_all(self, resource: Resource, namespace: str | None = None, **_: str) -> Object:
-        return {
-            "items": list(self.objects.get(resource, {}).values()),
-            "metadata": {"resourceVersion": str(self._version)},
-        }
-
-    async def pages(
-        self, resource: Resource, namespace: str | None = None, **selectors: str
-    ) -> AsyncIterator[tuple[list[Object], str]]:
-        answer = await self.list_all(resource, namespace, **selectors)
-        yield answer["items"], answer["metadata"]["resourceVersion"]
-
-    async def watch(self, resource: Resource, *_: Any) -> AsyncIterator[Object]:
-        queue: asyncio.Queue[Object] = asyncio.Queue()
-        self._watchers.append((resource, queue))
-        while True:
-            yield await queue.get()
-
-    async def apply(self, resource: Resource, name: str, body: Object, *, manager: str, **kind: Any) -> Object:
-        if kind.get("subresource") == "status":
-            self.status_writes += 1
-            return self.put(resource, {**await self.get(resource, name), "status": body["status"]})
-        return self.put(resource, {"spec": {}, **body, "metadata": {**body["metadata"], "uid": f"u{self._version}"}})
+        super().__init__()
+        info = {"containerRuntimeVersion": "containerd://2.1.0"}
+        self.put(NODES, {"metadata": {"name": "n", "uid": "node-1"}, "status": {"nodeInfo": info}})
+        self.put(GPU_SHARES, SHARE)
 
     async def patch(self, resource: Resource, name: str, body: Object, *, manager: str, **_: Any) -> Object:
         known = await self.get(resource, name)
@@ -96,23 +55,17 @@ class FakeKube:
         return self.put(resource, body)
 
     def put(self, resource: Resource, obj: Object) -> Object:
-        self._version += 1
-        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
-        self.objects[resource][obj["metadata"]["name"]] = obj
-        self._notify(resource, "MODIFIED", obj)
-        return obj
+        """As always; a pod without a node is on this one."""
+        if resource == PODS:
+            obj = {**obj, "spec": {"nodeName": "n", **obj.get("spec", {})}}
+        return super().put(resource, obj)
 
-    def remove(self, resource: Resource, name: str) -> None:
-        self._notify(resource, "DELETED", self.objects[resource].pop(name))
+    @property
+    def status_writes(self) -> int:
+        return self.requests.count("apply gpunodes/n/status")
 
     def assign(self, *assignments: Object) -> None:
-        node = self.objects[GPU_NODES]["n"]
-        self.put(GPU_NODES, {**node, "spec": {"assignments": list(assignments)}})
-
-    def _notify(self, resource: Resource, kind: str, obj: Object) -> None:
-        for watched, queue in self._watchers:
-            if watched == resource:
-                queue.put_nowait({"type": kind, "object": obj})
+        self.put(GPU_NODES, {**self.live(GPU_NODES, "n"), "spec": {"assignments": list(assignments)}})
 
 
 @dataclass
@@ -216,7 +169,7 @@ class FakeNode:
     """One node. `mps` plays the MPS pods: whatever daemon.json wants is done at once while `supervised`."""
 
     def __init__(self, tmp_path: Path, nvml: Any) -> None:
-        self.kube, self.kubelet, self.nvml = FakeKube(), FakeKubelet(), nvml
+        self.kube, self.kubelet, self.nvml = NodeKube(), FakeKubelet(), nvml
         self.daemons, self.recorder = FakeDaemon(nvml), FakeRecorder()
         self.root, self.cdi, self.proc = tmp_path / "run", tmp_path / "cdi", tmp_path / "proc"
         self.root.mkdir()
@@ -308,7 +261,7 @@ class FakeNode:
         return sorted(path.name for path in self.cdi.glob("*.json"))
 
     def status(self) -> Object:
-        status: Object = self.kube.objects[GPU_NODES].get("n", {}).get("status", {})
+        status: Object = self.kube.live(GPU_NODES, "n").get("status", {}) if self.kube.has(GPU_NODES, "n") else {}
         return status
 
     def daemon(self) -> Object:

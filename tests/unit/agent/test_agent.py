@@ -17,7 +17,7 @@ from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
 async def test_a_gpunode_is_made_for_the_node_and_lists_its_gpus(node: FakeNode) -> None:
     await node.until(lambda: len(node.status().get("gpus", [])) == 2)
-    owner = node.kube.objects[GPU_NODES]["n"]["metadata"]["ownerReferences"][0]
+    owner = node.kube.live(GPU_NODES, "n")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["uid"]) == ("Node", "node-1")
 
 
@@ -167,7 +167,7 @@ async def test_a_gpu_released_while_a_container_holds_a_slot_drains_first(node: 
 async def test_a_lost_gpunode_changes_nothing_and_comes_back(node: FakeNode) -> None:
     await node.serving()
     node.kube.remove(GPU_NODES, "n")
-    await node.until(lambda: "n" in node.kube.objects[GPU_NODES], 10)
+    await node.until(lambda: node.kube.has(GPU_NODES, "n"), 10)
     await node.ticks(3)
     assert len(node.kubelet.ids()) == 4
     assert node.gates()

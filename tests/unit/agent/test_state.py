@@ -1,14 +1,14 @@
 """What the agent makes of clients above their grants: readings, findings, events, ends."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 
-from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.usage import usage as watch
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import GPU_SHARES, PODS
+from gpushare.nvml.types import GpuProcess
 from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import container, container_id, pod
 
@@ -108,15 +108,20 @@ async def test_a_container_started_without_its_mounts_is_an_event_of_its_pod_and
 
 
 async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(
-    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    node: FakeNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hang(*_: Any) -> None:
-        raise HungError("processes on GPUs: no answer within 5 s")
-
-    monkeypatch.setattr(watch.UsageReader, "read", hang)
-    await serve(node, 9000)
-    await node.until(lambda: within_grants(node).get("status") == "True")
-    assert findings(node) == []
+    directory = node.proc / "4711"
+    directory.mkdir()
+    os.mkfifo(directory / "stat")  # opening it to read waits for a writer, as a read of a stuck process's file does
+    try:
+        await node.serving()
+        node.nvml.clients["GPU-0"] = [GpuProcess(4711, 9000)]
+        await node.until(lambda: "the processes on the GPUs are not known" in caplog.text, 30)
+        await node.until(lambda: within_grants(node).get("status") == "True")
+        await node.ticks(3)
+        assert findings(node) == []
+    finally:
+        os.close(os.open(directory / "stat", os.O_RDWR))  # the reader goes on, and its thread ends
 
 
 async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode) -> None:

@@ -1,12 +1,11 @@
 """The cache filled by lists alone, as if every watch had just begun."""
 
-from typing import Any
-
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.resync import read_once
+from tests.unit.fake_kube import FakeKube
 
 
-async def relist(kube: Any, reconciler: Reconciler) -> None:
+async def relist(kube: FakeKube, reconciler: Reconciler) -> None:
     for watch in reconciler.cache.watches(kube, "gpushare-system"):
         await watch.list_once()
     await read_once(kube, reconciler.cache)

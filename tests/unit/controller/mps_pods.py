@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gpushare.controller.daemonset import MPS_LABELS
+
 CREATED = "2026-01-01T00:00:00Z"
 DAEMON_SET = "gpushare-mps-a-uid-a"
 
@@ -10,8 +12,9 @@ def pod(template: str = "t1", *, status: dict[str, Any] | None = None, **spec: A
     return {
         "metadata": {
             "name": "mps-x",
+            "namespace": "gpushare-system",
             "uid": "u1",
-            "labels": {"gpushare.dev/share": "a", "app.kubernetes.io/component": "mps"},
+            "labels": {**MPS_LABELS, "gpushare.dev/share": "a"},
             "annotations": {"gpushare.dev/template": template},
             "creationTimestamp": CREATED,
             "ownerReferences": [{"kind": "DaemonSet", "name": DAEMON_SET, "controller": True}],

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.daemonset import RENDERED, daemon_set, mps_pod, template_of
+from gpushare.controller.daemonset import daemon_set, mps_pod, template_of
 from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import stamp_of
 from gpushare.fleet import Template
 from tests.unit.controller.mps_pods import DAEMON_SET, broken_broker, container
 from tests.unit.controller.mps_pods import pod as mps_pod_object
@@ -32,7 +33,7 @@ def test_a_change_of_limits_never_changes_the_pods(settings: OperatorSettings) -
 
 def test_an_upgrade_is_told_by_the_annotation(settings: OperatorSettings) -> None:
     old, new = daemon_set(share(), settings), daemon_set(share(), replace(settings, image="gpushare:next"))
-    assert old["metadata"]["annotations"][RENDERED] != new["metadata"]["annotations"][RENDERED]
+    assert stamp_of(old) != stamp_of(new)
 
 
 def test_pods_are_replaced_only_when_deleted(settings: OperatorSettings) -> None:

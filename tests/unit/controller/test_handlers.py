@@ -10,10 +10,11 @@ from gpushare.controller import handlers
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.lease import LEASES
+from tests.unit.fake_kube import FakeKube
 
 
 @pytest.fixture
-def operator(kube: Any, settings: OperatorSettings) -> Operator:
+def operator(kube: FakeKube, settings: OperatorSettings) -> Operator:
     return Operator(kube, settings)
 
 
@@ -49,11 +50,10 @@ async def test_a_round_that_hangs_is_a_permanent_error_which_kopf_answers_with_5
         await handlers.reconcile(memo=kopf.Memo(operator=cast(Operator, stuck)))
 
 
-async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: Any, operator: Operator) -> None:
+async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: FakeKube, operator: Operator) -> None:
     operator.start()
     assert operator.reconciler.cache.nodes.objects == {}
-    while not operator.reconciler.reports:
-        await kube.written()
+    await kube.until(lambda: operator.reconciler.reports)
     assert operator.leads
     assert set(operator.reconciler.cache.nodes.objects) == {("", "n1")}
     await operator.stop()

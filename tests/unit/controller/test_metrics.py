@@ -1,8 +1,5 @@
 """What the operator's metrics tell: the shares as planned, and how rounds and writes went."""
 
-import asyncio
-from typing import Any
-
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +9,7 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import GPU_SHARES, RESOURCE_CLAIMS
 from tests.unit.controller.claims.test_views import CLAIM
 from tests.unit.controller.listing import relist
+from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 
 def told(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
@@ -27,13 +25,13 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: OperatorSettings, registry: CollectorRegistry) -> Reconciler:
+async def reconciler(kube: FakeKube, settings: OperatorSettings, registry: CollectorRegistry) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(registry))
     await relist(kube, reconciler)
     return reconciler
 
 
-async def test_a_share_is_told_as_its_status_is(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_share_is_told_as_its_status_is(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     await reconciler.once()
     found = told(FleetSnapshot(True, reconciler.reports))
@@ -47,7 +45,9 @@ async def test_a_share_is_told_as_its_status_is(kube: Any, reconciler: Reconcile
     assert found["operator_leader",] == 1
 
 
-async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(kube: Any, reconciler: Reconciler) -> None:
+async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
     await reconciler.once()
     assert ("share_claims_allocated", "a") not in told(FleetSnapshot(True, reconciler.reports))
     share = kube.live(GPU_SHARES, "a")
@@ -55,14 +55,14 @@ async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(kub
     kube.put(RESOURCE_CLAIMS, CLAIM)
     await relist(kube, reconciler)
     await reconciler.once()
-    await asyncio.sleep(0.01)
+    await kube.followed(RESOURCE_CLAIMS)
     await reconciler.once()
     await reconciler.cache.claims.close()
     found = told(FleetSnapshot(True, reconciler.reports))
     assert (found["share_claims_allocated", "a"], found["share_claims_pending", "a"]) == (0, 1)
 
 
-async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: Any, reconciler: Reconciler) -> None:
+async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: FakeKube, reconciler: Reconciler) -> None:
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "gpus": {"products": ["NVIDIA B200"]}}})
     clients = {"perGpu": 60, "processes": 1, "memory": {"default": "16Gi"}}
@@ -77,10 +77,9 @@ async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: Any, reconc
     assert found["share_gpus_assigned", "a"] == 0
 
 
-async def test_a_share_that_goes_takes_its_series_with_it(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_share_that_goes_takes_its_series_with_it(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
-    del kube.objects["gpushares", "a"]
-    kube.version += 1000
+    kube.remove(GPU_SHARES, "a")
     await relist(kube, reconciler)
     await reconciler.once()
     assert told(FleetSnapshot(True, reconciler.reports)) == {("operator_leader",): 1}
@@ -91,9 +90,9 @@ def test_a_replica_that_waits_tells_that_it_does_not_lead_and_nothing_of_shares(
 
 
 async def test_rounds_writes_and_refusals_are_counted(
-    kube: Any, reconciler: Reconciler, registry: CollectorRegistry
+    kube: FakeKube, reconciler: Reconciler, registry: CollectorRegistry
 ) -> None:
-    kube.refused = {"patch nodes/n1"}
+    kube.fail("patch nodes/n1", FORBIDDEN)
     await reconciler.once()
     await reconciler.once()
 
@@ -107,7 +106,7 @@ async def test_rounds_writes_and_refusals_are_counted(
 
 
 async def test_a_fleet_that_cannot_be_read_is_an_error(
-    kube: Any, reconciler: Reconciler, registry: CollectorRegistry
+    kube: FakeKube, reconciler: Reconciler, registry: CollectorRegistry
 ) -> None:
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "enforcement": "FromTheFuture"}})

@@ -12,21 +12,13 @@ from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from tests.unit.clock import Clock
 from tests.unit.controller.listing import relist
+from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LABEL = "share.gpushare.dev/a"
-
-
-class Clock:
-    """Seconds that pass only when a test lets them."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -35,13 +27,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: OperatorSettings, clock: Clock) -> Reconciler:
+async def reconciler(kube: FakeKube, settings: OperatorSettings, clock: Clock) -> Reconciler:
     reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW, clock)
     await relist(kube, reconciler)
     return reconciler
 
 
-async def restarted(kube: Any, settings: OperatorSettings) -> Reconciler:
+async def restarted(kube: FakeKube, settings: OperatorSettings) -> Reconciler:
     fresh = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
     await relist(kube, fresh)
     return fresh
@@ -59,7 +51,7 @@ def daemon(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-async def report(kube: Any, reconciler: Reconciler, **status: Any) -> None:
+async def report(kube: FakeKube, reconciler: Reconciler, **status: Any) -> None:
     """The agent of n1 writes its status, having seen the latest assignments."""
     node = kube.live(GPU_NODES, "n1")
     observed = {"observedGeneration": node["metadata"]["generation"]}
@@ -68,7 +60,7 @@ async def report(kube: Any, reconciler: Reconciler, **status: Any) -> None:
 
 
 async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
-    kube: Any, reconciler: Reconciler
+    kube: FakeKube, reconciler: Reconciler
 ) -> None:
     assert await reconciler.once() == START_SECONDS, "no news: then what only started is a problem"
     assert kube.writes == [
@@ -83,7 +75,7 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
 
 
-async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Reconciler) -> None:
+async def test_what_is_as_planned_is_not_written_again(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     kube.writes.clear()
     await report(kube, reconciler, daemons=[daemon()])
@@ -94,7 +86,7 @@ async def test_what_is_as_planned_is_not_written_again(kube: Any, reconciler: Re
 
 
 async def test_a_restarted_operator_writes_nothing_that_differs(
-    kube: Any, reconciler: Reconciler, settings: OperatorSettings
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
     await reconciler.once()
     kube.writes.clear()
@@ -107,9 +99,9 @@ async def test_a_restarted_operator_writes_nothing_that_differs(
 
 
 async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again(
-    kube: Any, reconciler: Reconciler, clock: Clock
+    kube: FakeKube, reconciler: Reconciler, clock: Clock
 ) -> None:
-    kube.refused = {"patch nodes/n1"}
+    kube.fail("patch nodes/n1", FORBIDDEN)
     again = await reconciler.once()
     assert again is not None
     assert 0 < again <= 1
@@ -117,13 +109,13 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     kube.writes.clear()
     await reconciler.once()
     assert kube.writes == [], "not before its back-off is over"
-    kube.refused = set()
+    kube.heal()
     clock.now += 1.1
     assert await reconciler.once() == START_SECONDS
     assert kube.writes == ["patch nodes/n1"]
 
 
-async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     edited = kube.live(DAEMON_SETS, DAEMON_SET)
     kube.put(DAEMON_SETS, edited | {"spec": edited["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}})
@@ -132,7 +124,7 @@ async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: Any, reconc
     assert kube.live(DAEMON_SETS, DAEMON_SET)["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
-async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_deleted_share_lets_go_step_by_step(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     await report(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
     share = kube.live(GPU_SHARES, "a")
@@ -149,7 +141,7 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     await report(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
     await reconciler.once()
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == []
-    assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
+    assert kube.has(DAEMON_SETS, DAEMON_SET)
 
     kube.writes.clear()
     await report(kube, reconciler, daemons=[])
@@ -161,33 +153,36 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: Any, reconciler: Recon
     await reconciler.once()
     assert kube.writes == ["apply gpushares/a"]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
-    assert (GPU_SHARES.plural, "a") not in kube.objects
+    assert not kube.has(GPU_SHARES, "a")
 
 
-async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: Any, reconciler: Reconciler) -> None:
+async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
-    del kube.objects[NODES.plural, "n1"], kube.objects[GPU_NODES.plural, "n1"]
+    kube.remove(NODES, "n1")
+    kube.remove(GPU_NODES, "n1")
     await relist(kube, reconciler)
     await reconciler.once()
     assert kube.live(GPU_SHARES, "a")["status"]["conditions"][0]["reason"] == "NoMatchingNodes"
-    assert (DAEMON_SETS.plural, DAEMON_SET) in kube.objects
+    assert kube.has(DAEMON_SETS, DAEMON_SET)
 
 
-async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
     await report(kube, reconciler)
     await reconciler.once()
-    kube.refused = {f"delete daemonsets/{DAEMON_SET}"}
+    kube.fail(f"delete daemonsets/{DAEMON_SET}", FORBIDDEN)
     await report(kube, reconciler)
     await reconciler.once()
     await report(kube, reconciler)
     assert await reconciler.once() is not None
-    assert (GPU_SHARES.plural, "a") in kube.objects
+    assert kube.has(GPU_SHARES, "a")
 
 
-async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_condition_keeps_its_time_while_its_status_stays(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     status = kube.live(GPU_SHARES, "a")["status"]
     old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
@@ -199,7 +194,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays(kube: Any, reco
     assert times["DaemonsReady"] != "2020-01-01T00:00:00Z", "now True"
 
 
-async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -> None:
+async def test_events_tell_each_change_once(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     await report(kube, reconciler, daemons=[daemon()])
     await reconciler.once()
@@ -214,7 +209,7 @@ async def test_events_tell_each_change_once(kube: Any, reconciler: Reconciler) -
     assert kube.events[0]["note"] == "node n1: this share now has GPU-1"
 
 
-async def test_a_gpu_that_leaves_is_given_back_once(kube: Any, reconciler: Reconciler) -> None:
+async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: Reconciler) -> None:
     """While the agent stops the daemon it says `drained` no more: that does not make the GPU the share's again."""
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
@@ -228,7 +223,7 @@ async def test_a_gpu_that_leaves_is_given_back_once(kube: Any, reconciler: Recon
 
 
 async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_again(
-    kube: Any, reconciler: Reconciler
+    kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
@@ -243,7 +238,25 @@ async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_
     assert (assignment["uuid"], assignment["draining"]) == ("GPU-1", True)
 
 
-async def test_a_share_that_cannot_be_read_stops_all_changes(kube: Any, reconciler: Reconciler) -> None:
+async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_gpu_away(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
+    await reconciler.once()
+    await report(kube, reconciler, daemons=[daemon()])
+    await reconciler.once()
+    assigned = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
+    earlier = daemon()
+    earlier |= {"wanted": earlier.pop("desiredLimits"), "inForce": earlier.pop("currentLimits")}
+    await report(kube, reconciler, daemons=[earlier], computeModes="Manage")
+    kube.writes.clear()
+    await reconciler.once()
+    assert kube.writes == ["apply gpushares/a/status"], "nothing but what is told"
+    reasons = {it["type"]: it["reason"] for it in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
+    assert (reasons["LimitsEnforced"], reasons["DaemonsReady"]) == ("LimitsPending", "DaemonsReady")
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == assigned
+
+
+async def test_a_share_that_cannot_be_read_stops_all_changes(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, share | {"spec": share["spec"] | {"enforcement": "FromTheFuture"}})

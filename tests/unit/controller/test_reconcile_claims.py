@@ -1,9 +1,7 @@
 """A share delivered by claims, from the first round to its end: what it is reached by, and who is told what lacks."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -22,13 +20,16 @@ from gpushare.kube.client import (
 )
 from tests.unit.controller.claims.test_views import CLAIM, SLICE
 from tests.unit.controller.listing import relist
+from tests.unit.fake_kube import FakeKube
 
 NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
+FOLLOWED = (DEVICE_CLASSES, CLAIM_TEMPLATES, NAMESPACES, RESOURCE_CLAIMS, RESOURCE_SLICES)
+"""What is watched as long as a share is delivered by claims."""
 SIZE = {"name": "small", "threads": 10, "memory": "8Gi"}
 
 
 @pytest.fixture
-async def reconciler(kube: Any, settings: OperatorSettings) -> AsyncIterator[Reconciler]:
+async def reconciler(kube: FakeKube, settings: OperatorSettings) -> AsyncIterator[Reconciler]:
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "spec": {**live["spec"], "delivery": "ResourceClaim", "sizes": [SIZE]}})
     kube.put(NAMESPACES, {"metadata": {"name": "ml"}})
@@ -38,29 +39,29 @@ async def reconciler(kube: Any, settings: OperatorSettings) -> AsyncIterator[Rec
     await reconciler.cache.claims.close()
 
 
-async def settle(reconciler: Reconciler) -> None:
+async def settle(kube: FakeKube, reconciler: Reconciler) -> None:
     """A round that begins to follow claims, and those that act on what is there."""
     for _ in range(4):
         await reconciler.once()
-        await asyncio.sleep(0.01)
+        await kube.followed(*FOLLOWED)
 
 
 async def test_a_share_gets_its_classes_and_templates_and_then_there_is_silence(
-    kube: Any, reconciler: Reconciler
+    kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    await settle(reconciler)
-    assert {name for plural, name in kube.objects if plural == DEVICE_CLASSES.plural} == {
+    await settle(kube, reconciler)
+    assert {it["metadata"]["name"] for it in kube.all(DEVICE_CLASSES)} == {
         "a.gpushare.dev",
         "small.a.gpushare.dev",
     }
     assert kube.live(CLAIM_TEMPLATES, "small.a")["metadata"]["namespace"] == "ml"
     kube.writes.clear()
-    await settle(reconciler)
+    await settle(kube, reconciler)
     assert kube.writes == []
 
 
-async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: Any, reconciler: Reconciler) -> None:
-    await settle(reconciler)
+async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: FakeKube, reconciler: Reconciler) -> None:
+    await settle(kube, reconciler)
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
     await relist(kube, reconciler)
@@ -74,11 +75,11 @@ async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: Any, reco
 
 
 async def test_a_claim_that_fits_nowhere_is_told_once_on_the_claim_and_in_the_share(
-    kube: Any, reconciler: Reconciler
+    kube: FakeKube, reconciler: Reconciler
 ) -> None:
     kube.put(RESOURCE_SLICES, {**SLICE, "spec": {**SLICE["spec"], "devices": []}})
     kube.put(RESOURCE_CLAIMS, CLAIM)
-    await settle(reconciler)
+    await settle(kube, reconciler)
     told = [event for event in kube.events if event["reason"] == "ClaimPending"]
     assert [(event["regarding"]["kind"], event["metadata"]["namespace"]) for event in told] == [("ResourceClaim", "ml")]
     (waiting,) = kube.live(GPU_SHARES, "a")["status"]["claims"]["unplaced"]
@@ -87,7 +88,7 @@ async def test_a_claim_that_fits_nowhere_is_told_once_on_the_claim_and_in_the_sh
 
 
 async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
-    kube: Any, reconciler: Reconciler, settings: OperatorSettings
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
     """With our label and any name, or with a finalizer of the tenant's: neither is waited for."""
     await settle(reconciler)

@@ -12,12 +12,13 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, PODS
 from tests.unit.controller.listing import relist
 from tests.unit.controller.mps_pods import CREATED, DAEMON_SET, container, pod
+from tests.unit.fake_kube import FakeKube
 
 
 class Rolling:
     """The share of the fake cluster, served by a pod that is made from another template than its DaemonSet."""
 
-    def __init__(self, kube: Any, settings: OperatorSettings) -> None:
+    def __init__(self, kube: FakeKube, settings: OperatorSettings) -> None:
         self.kube, self.settings = kube, settings
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
         self.reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: self.now)
@@ -61,7 +62,7 @@ class Rolling:
 
 
 @pytest.fixture
-def rolling(kube: Any, settings: OperatorSettings) -> Rolling:
+def rolling(kube: FakeKube, settings: OperatorSettings) -> Rolling:
     return Rolling(kube, settings)
 
 

@@ -1,20 +1,19 @@
 """What no watch reports: shares that were deleted unseen, and what the cluster serves."""
 
-from typing import Any
-
 import pytest
 
 from gpushare.controller import resync
 from gpushare.controller.fleet_cache import FleetCache
 from gpushare.fleet.model import EPOCH
-from gpushare.kube.client import GPU_SHARES
+from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES
+from tests.unit.fake_kube import FakeKube
 
 
-async def test_a_share_that_was_deleted_while_the_watch_was_broken_is_dropped(kube: Any) -> None:
+async def test_a_share_that_was_deleted_while_the_watch_was_broken_is_dropped(kube: FakeKube) -> None:
     cache = FleetCache(lambda: None)
     await resync.read_once(kube, cache)
     assert [share.name for share in cache.snapshot(EPOCH).shares] == ["a"]
-    await kube.delete(GPU_SHARES, "a")
+    kube.remove(GPU_SHARES, "a")
     await resync.read_once(kube, cache)
     assert cache.snapshot(EPOCH).shares == ()
 
@@ -31,8 +30,8 @@ async def test_a_share_that_was_deleted_while_the_watch_was_broken_is_dropped(ku
     ],
 )
 async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
-    kube: Any, version: str, served: bool, words: str
+    kube: FakeKube, version: str, served: bool, words: str
 ) -> None:
-    kube.kubernetes, kube.serves_claims = version, served
+    kube.kubernetes, kube.not_served = version, set() if served else {DEVICE_CLASSES}
     reason = await resync.no_claims(kube)
     assert (words in reason) if words else reason == ""

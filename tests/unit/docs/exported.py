@@ -42,7 +42,7 @@ def exposed() -> list[Exposed]:
 
 
 def _of(part: str, exported: Exported) -> Iterator[Exposed]:
-    for collector in exported.registry._collector_to_names:
+    for collector in exported.registry._collector_to_names:  # noqa: SLF001 - there is no public list
         if isinstance(collector, SnapshotCollector | MetricWrapperBase):
             for family in collector.describe():
                 labels = getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ())

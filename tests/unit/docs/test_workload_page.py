@@ -40,7 +40,7 @@ def test_every_flag_has_a_line_with_its_default_and_no_other_has(name: str) -> N
     parser = argparse.ArgumentParser()
     SCENARIOS[name].add_arguments(parser)
     documented = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", section(name), re.MULTILINE))
-    flags = {action.option_strings[-1]: action.default for action in parser._actions}
+    flags = {action.option_strings[-1]: action.default for action in parser._actions}  # noqa: SLF001
     assert set(documented) <= set(flags)
     assert set(flags) - SHARED <= set(documented)
     for flag, text in documented.items():

@@ -2,77 +2,76 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
-from gpushare.kube.client import CORE_EVENTS, KubeError
+import pytest
+
+from gpushare.kube.client import CORE_EVENTS, KubeError, Object
 from gpushare.kube.reflector import Follower
+from tests.unit.fake_kube import FakeKube
 
 
-class Server:
-    """Each watch answers with what `watches` holds for it, then breaks off as told, and at last hangs."""
-
-    def __init__(self, *watches: list[Any]) -> None:
-        self.watches = list(watches)
-        self.lists: list[dict[str, str]] = []
-        self.versions: list[str] = []
-        self.idle = asyncio.Event()
-
-    async def list_all(self, _: Any, namespace: str, **selectors: str) -> Any:
-        self.lists.append({"namespace": namespace, **selectors})
-        return {"items": [obj("old")], "metadata": {"resourceVersion": f"{len(self.lists)}00"}}
-
-    async def watch(self, _: Any, __: str, version: str, selectors: dict[str, str]) -> AsyncIterator[Any]:
-        assert selectors == {"fieldSelector": "reason=Killing"}
-        self.versions.append(version)
-        if not self.watches:
-            self.idle.set()
-            await asyncio.Event().wait()
-        for item in self.watches.pop(0):
-            if isinstance(item, Exception):
-                raise item
-            yield item
+@pytest.fixture
+def kube() -> FakeKube:
+    kube = FakeKube()
+    kube.put(CORE_EVENTS, event("old"))
+    return kube
 
 
-def obj(name: str, version: str = "1") -> Any:
-    return {"metadata": {"name": name, "resourceVersion": version}}
-
-
-def change(kind: str, name: str, version: str) -> Any:
-    return {"type": kind, "object": obj(name, version)}
-
-
-async def follow(server: Server) -> list[str]:
-    seen: list[str] = []
+@pytest.fixture
+async def seen(kube: FakeKube) -> AsyncIterator[list[str]]:
+    """The names that the follower of this namespace's Killing events has told, from its first watch on."""
+    names: list[str] = []
     follower = Follower(
-        server,  # type: ignore[arg-type]
+        kube,  # type: ignore[arg-type]
         CORE_EVENTS,
-        lambda it: seen.append(it["metadata"]["name"]),
+        lambda it: names.append(it["metadata"]["name"]),
         "team",
         first_backoff=0.0,
         fieldSelector="reason=Killing",
     )
     running = asyncio.create_task(follower.run())
-    async with asyncio.timeout(5):
-        await server.idle.wait()
+    await kube.followed(CORE_EVENTS)
+    yield names
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    return seen
 
 
-async def test_what_was_there_before_is_neither_fetched_nor_told() -> None:
-    server = Server([change("ADDED", "new", "101"), change("MODIFIED", "new", "102"), change("DELETED", "new", "103")])
-    assert await follow(server) == ["new", "new"]
-    assert server.lists == [{"namespace": "team", "limit": "1"}]
-    assert server.versions == ["100", "103"]
+def event(name: str, count: int = 1, reason: str = "Killing", namespace: str = "team") -> Object:
+    return {"metadata": {"name": name, "namespace": namespace}, "reason": reason, "count": count}
 
 
-async def test_a_lost_connection_is_taken_up_where_it_was() -> None:
-    server = Server([change("ADDED", "a", "101"), OSError("reset")], [change("ADDED", "b", "102")])
-    assert await follow(server) == ["a", "b"]
-    assert server.versions == ["100", "101", "102"]
+async def test_what_was_there_before_is_neither_fetched_nor_told(kube: FakeKube, seen: list[str]) -> None:
+    assert seen == []
+    assert kube.requests == ["list events?limit=1", "watch events"]
 
 
-async def test_after_an_expired_version_it_goes_on_from_now() -> None:
-    server = Server([KubeError(410, "Expired", "too old")])
-    assert await follow(server) == []
-    assert server.versions == ["100", "200"]
+async def test_what_is_made_or_changed_is_told_and_what_goes_is_not(kube: FakeKube, seen: list[str]) -> None:
+    kube.put(CORE_EVENTS, event("new"))
+    kube.put(CORE_EVENTS, event("new", count=2))
+    kube.remove(CORE_EVENTS, "new")
+    kube.put(CORE_EVENTS, event("other", reason="Started"))
+    kube.put(CORE_EVENTS, event("elsewhere", namespace="shop"))
+    await kube.followed(CORE_EVENTS)
+    assert seen == ["new", "new"]
+
+
+async def test_a_lost_connection_is_taken_up_where_it_was(kube: FakeKube, seen: list[str]) -> None:
+    kube.put(CORE_EVENTS, event("a"))
+    await kube.followed(CORE_EVENTS)
+    kube.break_watches(OSError("reset"))
+    kube.put(CORE_EVENTS, event("b"))
+    await kube.until(lambda: "b" in seen)
+    assert seen == ["a", "b"]
+    assert kube.requests == ["list events?limit=1", "watch events", "watch events"]
+
+
+async def test_after_an_expired_version_it_goes_on_from_now(kube: FakeKube, seen: list[str]) -> None:
+    kube.break_watches(KubeError(410, "Expired", "too old"))
+    kube.put(CORE_EVENTS, event("lost"))
+    kube.expire()
+    await kube.until(lambda: kube.requests.count("watch events") == 2)
+    await kube.followed(CORE_EVENTS)
+    kube.put(CORE_EVENTS, event("new"))
+    await kube.followed(CORE_EVENTS)
+    assert seen == ["new"]
+    assert kube.requests == ["list events?limit=1", "watch events"] * 2

@@ -1,7 +1,6 @@
 """One active replica: who works, who waits, and what happens when the Lease is lost."""
 
 import asyncio
-import copy
 import heapq
 import itertools
 from collections.abc import Awaitable, Callable
@@ -9,64 +8,21 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.client import KubeError, Object, Resource
-from gpushare.kube.lease import Elector, LeaseLostError, Timing, lead
+from gpushare.kube.client import Object
+from gpushare.kube.lease import LEASES, Elector, LeaseLostError, Timing, lead
+from tests.unit.fake_kube import FakeKube
 
+REFUSED = OSError("connection refused")
 OLD = "2026-01-01T00:00:00.000000Z"
 
 
-class LeaseKube:
-    """Holds one Lease, with optimistic locking. `broken`: calls fail. `hangs`: none is answered.
-
-    Other tasks run before each call is carried out, so that replicas overtake each other.
-    """
-
-    def __init__(self, lease: Object | None = None) -> None:
-        self.lease = lease
-        self.broken = False
-        self.hangs = False
-        self.writers: list[str] = []
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        await self._arrive()
-        return copy.deepcopy(self.lease)
-
-    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
-        await self._arrive()
-        if self.lease is not None:
-            raise KubeError(409, "AlreadyExists", "it is there")
-        self.lease = copy.deepcopy(body)
-        self.lease["metadata"]["resourceVersion"] = "1"
-        self.writers.append(body["spec"]["holderIdentity"])
-        return copy.deepcopy(self.lease)
-
-    async def patch(self, resource: Resource, name: str, body: Object, *, manager: str, **_: Any) -> Object:
-        await self._arrive()
-        if self.lease is None:
-            raise KubeError(404, "NotFound", name)
-        version = self.lease["metadata"]["resourceVersion"]
-        if body["metadata"]["resourceVersion"] != version:
-            raise KubeError(409, "Conflict", "somebody was faster")
-        self.lease["spec"] |= body["spec"]
-        self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
-        self.writers.append(manager)
-        return copy.deepcopy(self.lease)
-
-    @property
-    def spec(self) -> Object:
-        assert self.lease is not None
-        spec: Object = self.lease["spec"]
-        return spec
-
-    async def _arrive(self) -> None:
-        await asyncio.sleep(0)
-        if self.hangs:
-            await asyncio.Event().wait()
-        if self.broken:
-            raise OSError("connection refused")
+def spec(kube: FakeKube) -> Object:
+    """Of the Lease."""
+    found: Object = kube.live(LEASES, "l")["spec"]
+    return found
 
 
-class Clock:
+class SleepersClock:
     """Time passes only while `run` or `advance` lets it."""
 
     def __init__(self) -> None:
@@ -99,7 +55,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def elector(kube: LeaseKube, clock: Clock, name: str) -> Elector:
+def elector(kube: FakeKube, clock: SleepersClock, name: str) -> Elector:
     return Elector(
         kube,  # type: ignore[arg-type]
         namespace="ns",
@@ -112,7 +68,7 @@ def elector(kube: LeaseKube, clock: Clock, name: str) -> Elector:
 
 def held_by(holder: str | None, **spec: Any) -> Object:
     times = {"acquireTime": OLD, "renewTime": OLD, "leaseDurationSeconds": 30, "leaseTransitions": 4}
-    return {"metadata": {"name": "l", "resourceVersion": "7"}, "spec": {"holderIdentity": holder, **times, **spec}}
+    return {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"holderIdentity": holder, **times, **spec}}
 
 
 def for_ever(log: list[str], name: str) -> Callable[[], Any]:
@@ -148,27 +104,30 @@ async def stopped(task: Awaitable[None]) -> BaseException | None:
     ],
 )
 async def test_when_a_lease_may_be_taken(lease: Object | None, seconds: int, holds: bool, transitions: int) -> None:
-    kube, clock = LeaseKube(lease), Clock()
+    kube, clock = FakeKube(), SleepersClock()
+    if lease is not None:
+        kube.put(LEASES, lease)
     acquiring = started(elector(kube, clock, "me").acquire())
     await clock.advance(seconds)
     assert acquiring.done() is holds
-    assert kube.spec["leaseTransitions"] == transitions
+    assert spec(kube)["leaseTransitions"] == transitions
     acquiring.cancel()
 
 
 async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() -> None:
-    kube, clock = LeaseKube(held_by("me")), Clock()
+    kube, clock = FakeKube(), SleepersClock()
+    kube.put(LEASES, held_by("me"))
     running = started(lead(elector(kube, clock, "me"), for_ever([], "me")))
     await clock.advance(20)
-    assert kube.writers == ["me"] * 5, "at once, and every 5 s"
-    assert kube.spec["acquireTime"] == OLD
-    assert kube.spec["renewTime"] > OLD
+    assert kube.writes == ["patch leases/l"] * 5, "at once, and every 5 s"
+    assert spec(kube)["acquireTime"] == OLD
+    assert spec(kube)["renewTime"] > OLD
     running.cancel()
     await stopped(running)
 
 
 async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_back() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     one = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
@@ -177,7 +136,7 @@ async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_
     assert log == ["a starts"]
     one.cancel()
     await stopped(one)
-    assert kube.spec["holderIdentity"] is None
+    assert "holderIdentity" not in spec(kube)
     await clock.advance(6)
     assert log == ["a starts", "a ends", "b starts"]
     two.cancel()
@@ -185,12 +144,12 @@ async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_
 
 
 async def test_of_two_that_start_at_once_one_leads() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     both = [started(lead(elector(kube, clock, name), for_ever(log, name))) for name in ("a", "b")]
     await clock.advance(120)
     assert len(log) == 1
-    assert kube.spec["holderIdentity"] == log[0].split()[0]
+    assert spec(kube)["holderIdentity"] == log[0].split()[0]
     for task in both:
         task.cancel()
     await asyncio.gather(*both, return_exceptions=True)
@@ -198,14 +157,14 @@ async def test_of_two_that_start_at_once_one_leads() -> None:
 
 async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
     """Whoever cannot reach the API server ends before the other may begin, in whatever order they lose it."""
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
-    first, second = LeaseView(kube), LeaseView(kube)
+    first, second = kube.connection(), kube.connection()
     one = started(lead(elector(first, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
     two = started(lead(elector(second, clock, "b"), for_ever(log, "b")))
     await clock.advance(7)
-    first.broken = True
+    first.fail(error=REFUSED)
     await clock.advance(16)
     assert log == ["a starts"]
     await clock.advance(3)
@@ -217,32 +176,12 @@ async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
     await stopped(two)
 
 
-class LeaseView(LeaseKube):
-    """One replica's connection to an API server that others use too."""
-
-    def __init__(self, shared: LeaseKube) -> None:
-        super().__init__()
-        self._shared = shared
-
-    async def find(self, *where: Any) -> Object | None:
-        await self._arrive()
-        return await self._shared.find(*where)
-
-    async def create(self, *what: Any, **where: Any) -> Object:
-        await self._arrive()
-        return await self._shared.create(*what, **where)
-
-    async def patch(self, *what: Any, **how: Any) -> Object:
-        await self._arrive()
-        return await self._shared.patch(*what, **how)
-
-
 async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
-    kube.broken = True
+    kube.fail(error=REFUSED)
     await clock.advance(18)
     assert log == ["a starts"]
     await clock.advance(2)
@@ -252,72 +191,74 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
 
 
 async def test_a_lease_that_another_took_ends_the_work_at_once() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
-    kube.lease = held_by("b")
+    kube.put(LEASES, held_by("b"))
     await clock.advance(5)
     with pytest.raises(LeaseLostError, match="was taken by b"):
-        await asyncio.wait_for(running, 5)
+        async with asyncio.timeout(5):
+            await running
     assert log == ["a starts", "a ends"]
-    assert kube.spec["holderIdentity"] == "b", "what is not ours is not given back"
+    assert spec(kube)["holderIdentity"] == "b", "what is not ours is not given back"
 
 
 async def test_a_request_that_hangs_counts_as_failed_and_never_outlasts_the_deadline() -> None:
-    kube = LeaseKube()
+    kube = FakeKube()
     timing = Timing(lease_seconds=0.6, renew_seconds=0.3, retry_seconds=0.05, attempt_seconds=5.0)
 
     async def work() -> None:
-        kube.hangs = True
+        kube.fail()
         await asyncio.Event().wait()
 
     hanging = Elector(kube, namespace="ns", name="l", identity="a", timing=timing)  # type: ignore[arg-type]
     running = started(lead(hanging, work))
     with pytest.raises(LeaseLostError, match=r"could not be renewed for 0\.3 s"):
-        await asyncio.wait_for(running, 2)
+        async with asyncio.timeout(2):
+            await running
 
 
 async def test_a_lease_that_was_deleted_is_made_again() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     running = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
-    kube.lease = None
+    kube.remove(LEASES, "l")
     await clock.advance(15)
-    assert kube.spec["holderIdentity"] == "a"
+    assert spec(kube)["holderIdentity"] == "a"
     assert log == ["a starts"]
     running.cancel()
     await stopped(running)
 
 
 async def test_work_that_ends_gives_the_lease_back() -> None:
-    kube, clock = LeaseKube(), Clock()
+    kube, clock = FakeKube(), SleepersClock()
 
     async def work() -> None:
         pass
 
     await lead(elector(kube, clock, "a"), work)
-    assert kube.spec["holderIdentity"] is None
+    assert "holderIdentity" not in spec(kube)
 
 
 async def test_what_the_work_raises_comes_through() -> None:
-    kube = LeaseKube()
+    kube = FakeKube()
 
     async def work() -> None:
         raise LookupError("a bug")
 
     with pytest.raises(LookupError):
-        await lead(elector(kube, Clock(), "a"), work)
-    assert kube.spec["holderIdentity"] is None
+        await lead(elector(kube, SleepersClock(), "a"), work)
+    assert "holderIdentity" not in spec(kube)
 
 
 async def test_an_api_server_that_is_away_is_waited_for() -> None:
-    kube, clock = LeaseKube(), Clock()
-    kube.broken = True
+    kube, clock = FakeKube(), SleepersClock()
+    kube.fail(error=REFUSED)
     acquiring = started(elector(kube, clock, "a").acquire())
     await clock.advance(600)
     assert not acquiring.done()
-    kube.broken = False
+    kube.heal()
     await clock.advance(5)
     assert acquiring.done()

@@ -83,7 +83,7 @@ def test_files_that_only_root_may_read_are_readable_for_all_in_the_image(tmp_pat
     secret.write_text("#!")
     secret.chmod(0o700)
     layer = tmp_path / "layer.tar"
-    host_image._write_layer(layer, Tree({"/root/python": secret}, {"/lib": "usr/lib"}))
+    host_image.write_layer(layer, Tree({"/root/python": secret}, {"/lib": "usr/lib"}))
     with tarfile.open(layer) as tar:
         modes = {member.name: member.mode for member in tar}
         assert (modes["root"], modes["root/python"], modes["tmp"]) == (0o755, 0o755, 0o1777)

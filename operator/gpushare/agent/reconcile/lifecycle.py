@@ -62,15 +62,15 @@ def waits_for(evidence: StopEvidence) -> str | None:
     return None
 
 
-def remove(directory: GpuDir) -> None:
-    """Removes a GPU's directory, daemon.json last. OSError: try again."""
+def remove(directory: GpuDir, rmtree: Callable[[Path], object] = shutil.rmtree) -> None:
+    """Removes a GPU's directory, daemon.json last. `rmtree`: as shutil's. OSError: try again."""
     if not directory.path.is_dir():
         return
     for entry in directory.path.iterdir():
         if entry == directory.wanted:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
     directory.wanted.unlink(missing_ok=True)

@@ -128,6 +128,18 @@ class SharedGpu:
     server_pid: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class UsageSources:
+    """What readings are made from. `taken`: our GPUs. `places`: where the containers' slots and claims are."""
+
+    views: Mapping[Uuid, GpuView]
+    taken: Mapping[Uuid, SharedGpu]
+    pods: Collection[Object]
+    shares: Mapping[ShareName, GpuShare]
+    places: Mapping[ContainerName, ShareGpu]
+    claimed: ClaimedGpu
+
+
 def reading(
     uuid: Uuid,
     share: ShareName,
@@ -191,30 +203,19 @@ class UsageReader:
         self._problems = LogOnChange(LOG)
         self._owners: dict[Identity, tuple[Owner, ...]] = {}
 
-    async def read(
-        self,
-        views: Mapping[Uuid, GpuView],
-        taken: Mapping[Uuid, SharedGpu],
-        pods: Collection[Object],
-        shares: Mapping[ShareName, GpuShare],
-        places: Mapping[ContainerName, ShareGpu],
-        claimed: ClaimedGpu,
-    ) -> list[Reading]:
-        """The readings that are new since the last call. HungError: /proc does not answer.
-
-        `places`: where the containers' slots and claims are.
-        """
-        now = self._clock()
-        views = {uuid: view for uuid, view in views.items() if uuid in taken and _is_fresh(view, now)}
+    async def read(self, sources: UsageSources) -> list[Reading]:
+        """The readings that are new since the last call. HungError: /proc does not answer."""
+        now, taken = self._clock(), sources.taken
+        views = {uuid: view for uuid, view in sources.views.items() if uuid in taken and _is_fresh(view, now)}
         before = {uuid: old for uuid, old in self.readings.items() if uuid in views and old.share == taken[uuid].share}
         newer = {
             uuid: view for uuid, view in views.items() if uuid not in before or before[uuid].taken_at < view.seen_at
         }
         self.readings = before
-        running = list(running_containers(pods, places)) if newer else []
+        running = list(running_containers(sources.pods, sources.places)) if newer else []
         unmounted = await self._read_mounts(running) if newer else {}
         listed = await self._proc_caller.call(self._read_listed, newer, taken)
-        by_uid = pods_by_cgroup_uid(pods)
+        by_uid = pods_by_cgroup_uid(sources.pods)
         found = [
             reading(
                 uuid,
@@ -223,9 +224,9 @@ class UsageReader:
                 view.info.memory_mib,
                 listed[uuid],
                 by_uid,
-                shares.get(taken[uuid].share),
+                sources.shares.get(taken[uuid].share),
                 unmounted.get(uuid, ()),
-                claimed,
+                sources.claimed,
             )
             for uuid, view in newer.items()
         ]

@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process.processes import Identity, identity
-from gpushare.agent.usage.usage import ClaimedGpu, ListedProcess, Reading, SharedGpu, Usage, UsageReader
+from gpushare.agent.usage.usage import ListedProcess, Reading, Usage, UsageReader, UsageSources
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
-from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
 from gpushare.kube.changes import LogOnChange
-from gpushare.kube.client import Object
 from gpushare.nvml.types import TOLERANCE_MIB
 
 LOG = logging.getLogger(__name__)
@@ -329,27 +325,16 @@ class UsageMonitor:
         """None: the findings of an earlier agent are not known yet, so they stay."""
         return None if self._tracker is None else self._tracker.findings()
 
-    async def observe(
-        self,
-        views: Mapping[Uuid, GpuView],
-        taken: Mapping[Uuid, SharedGpu],
-        pods: Collection[Object],
-        shares: Mapping[ShareName, GpuShare],
-        places: Mapping[ContainerName, ShareGpu],
-        claimed: ClaimedGpu,
-        before: Callable[[], Sequence[Finding]],
-    ) -> None:
-        """`taken`: our GPUs. `places`: where the containers' slots and claims are. `before`: the findings that the API
-        holds; called once.
-        """
+    async def observe(self, sources: UsageSources, before: Callable[[], Sequence[Finding]]) -> None:
+        """`before`: the findings that the API holds; called once."""
         if self._tracker is None:
             self._tracker = ViolationTracker(before(), self._clock(), self._clear_seconds, self._apart_seconds)
         try:
-            readings = await self._reader.read(views, taken, pods, shares, places, claimed)
+            readings = await self._reader.read(sources)
         except HungError as error:
             self._problems.log("the processes on the GPUs are not known: %s", error)
             return
         self._problems.clear()
         wall = format_timestamp(datetime.now(UTC))
-        judgement = self._tracker.judge(readings, {uuid: gpu.share for uuid, gpu in taken.items()}, wall)
-        self._enforcer.enforce(judgement, [share.name for share in shares.values() if share.terminates])
+        judgement = self._tracker.judge(readings, {uuid: gpu.share for uuid, gpu in sources.taken.items()}, wall)
+        self._enforcer.enforce(judgement, [share.name for share in sources.shares.values() if share.terminates])

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.objects import RENDERED, claim_templates, device_classes, may_have_templates
+from gpushare.controller.claims.objects import claim_templates, device_classes, may_have_templates
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import MANAGER, Write, WriteStage
+from gpushare.controller.writes import MANAGER, Write, WriteStage, stamp_of
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
 from gpushare.kube.store import Key
 
@@ -83,16 +83,12 @@ def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:
 
 def _same(obj: Object, body: Object) -> bool:
     """A class is compared by its spec, a template by the hash of what we applied: quantities come back rewritten."""
-    return obj.get("spec") == body["spec"] if body["kind"] == "DeviceClass" else _stamp(obj) == _stamp(body)
+    return obj.get("spec") == body["spec"] if body["kind"] == "DeviceClass" else stamp_of(obj) == stamp_of(body)
 
 
 def _same_owner(obj: Object, body: Object) -> bool:
     owners = {owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or []}
     return {owner["uid"] for owner in body["metadata"]["ownerReferences"]} <= owners
-
-
-def _stamp(obj: Object) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
 
 
 def _share(obj: Object) -> str:

@@ -5,16 +5,13 @@ claims to the size's capacities. Templates exist in every namespace that may use
 share by label and by owner, and are deleted first when the share is: then nothing new can be claimed.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
+from gpushare.controller.writes import stamped
 from gpushare.kube.client import Object
 
-RENDERED = f"{names.GROUP}/rendered"
-"""Annotation of a template with the hash of what we applied: the API server writes quantities in its own form."""
 REQUEST = "gpu"
 """Name of the one request in a template's claims."""
 
@@ -33,7 +30,7 @@ def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
     """Apply configurations of the templates that `namespace`, which may use the share, should have."""
     if not share.by_claims or share.deleting:
         return []
-    return [_stamped(_template(share, size, namespace)) for size in share.spec.sizes]
+    return [stamped(_template(share, size, namespace)) for size in share.spec.sizes]
 
 
 def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:
@@ -85,9 +82,3 @@ def _metadata(share: GpuShare, name: str) -> Object:
             {"apiVersion": names.API_VERSION, "kind": "GpuShare", "name": share.name, "uid": share.metadata.uid}
         ],
     }
-
-
-def _stamped(body: Object) -> Object:
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
-    body["metadata"]["annotations"] = {RENDERED: digest}
-    return body

@@ -68,7 +68,8 @@ async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: fl
             wake.clear()
             pause = await _try(kube, settings)
             try:
-                await asyncio.wait_for(wake.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await wake.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(debounce_seconds)

@@ -66,12 +66,15 @@ class DriverLoop:
         self._selector.register(self._stop_reader, selectors.EVENT_READ, None)
 
     def listen(self, path: str, mode: int, accept: Callable[[socket.socket], Connection]) -> None:
-        Path(path).unlink(missing_ok=True)
+        """Accepts at `path`, which exists from the moment on at which it can be connected to."""
+        new = Path(f"{path}.new")
+        new.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
-        Path(path).chmod(mode)
+        listener.bind(str(new))
+        new.chmod(mode)
         listener.listen(128)
         listener.setblocking(False)
+        new.rename(path)
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener, accept))
 
     def _accept(self, listener: socket.socket, accept: Callable[[socket.socket], Connection]) -> None:

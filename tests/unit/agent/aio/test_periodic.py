@@ -82,7 +82,8 @@ async def test_any_other_error_ends_it() -> None:
     work = Work()
     work.failure = KeyError("a bug")
     with pytest.raises(KeyError, match="a bug"):
-        await asyncio.wait_for(periodic.run(Loop("work", work, 0.01)), 8)
+        async with asyncio.timeout(8):
+            await periodic.run(Loop("work", work, 0.01))
 
 
 @pytest.mark.parametrize(("timed", "names"), [(True, {"work"}), (False, set())])

@@ -1,4 +1,4 @@
-"""Preparing and unpreparing claims, against an API that is a few lines and a real directory."""
+"""Preparing and unpreparing claims, against a real directory."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, ClaimPreparer
 from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
-from gpushare.kube.client import PODS, RESOURCE_CLAIMS, KubeError, Object, Resource
+from gpushare.kube.client import NAMESPACES, RESOURCE_CLAIMS, Object
 from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
+from tests.unit.fake_kube import FakeKube
 
 READY = Readiness(DaemonReason.READY)
 STARTING = Readiness(DaemonReason.STARTING, "the server is not there yet")
@@ -21,12 +22,14 @@ SHARE_GPU = ("a", "GPU-0")
 
 
 class Node:
-    """One GPU of share a, as the state and the API server of the code under test; tests change what is known of it."""
+    """One GPU of share a, as the state of the code under test; tests change what is known of it."""
 
     node = "n"
 
     def __init__(self, directory: Path) -> None:
-        self.objects: dict[str, Object] = {"c": claim()}
+        self.kube = FakeKube()
+        self.kube.put(NAMESPACES, {"metadata": {"name": "ns", "labels": {"team": "ml"}}})
+        self.kube.put(RESOURCE_CLAIMS, claim())
         self.gpu: ClaimableGpu | None = ClaimableGpu("GPU-0", share(), READY)
         self.pods: dict[str, Object] = {POD_UID: pod()}
         self.unreachable = False
@@ -40,24 +43,11 @@ class Node:
     def restart(self) -> None:
         """The agent."""
         self.claims = PreparedClaims(self.directory)
-        self.preparer = ClaimPreparer(self, self, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
+        self.preparer = ClaimPreparer(self.kube, self, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
 
     def claimable(self) -> list[ClaimableGpu]:
         self.asked.set()
         return [self.gpu] if self.gpu else []
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
-        if resource == RESOURCE_CLAIMS:
-            if name not in self.objects:
-                raise KubeError(404, "NotFound", f"no claim {name}")
-            return self.objects[name]
-        return {"metadata": {"name": name, "labels": {"team": "ml"}}}
-
-    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        assert (resource, name, namespace) == (PODS, "p", "ns")
-        if self.unreachable:
-            raise TimeoutError("no answer")
-        return self.pods.get(POD_UID)
 
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
         return await self.preparer.prepare("ns", name, uid)
@@ -103,7 +93,8 @@ async def test_a_restarted_agent_knows_what_is_prepared_and_can_give_it_up(node:
 
 async def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> None:
     await node.prepare()
-    node.objects["c"] = claim(result(shareID="other", consumedCapacity={"threads": "30", "memory": "4Gi"}))
+    anew = result(shareID="other", consumedCapacity={"threads": "30", "memory": "4Gi"})
+    node.kube.put(RESOURCE_CLAIMS, claim(anew))
     assert (await node.prepare()).parts[0].grant.threads == 30
     assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
 
@@ -111,7 +102,7 @@ async def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> N
 async def test_each_part_keeps_its_number_while_others_come_and_go(node: Node) -> None:
     uids = [f"00000000-0000-0000-0000-{number:012d}" for number in range(3)]
     for number, uid in enumerate(uids):
-        node.objects[f"c{number}"] = claim(name=f"c{number}", uid=uid)
+        node.kube.put(RESOURCE_CLAIMS, claim(name=f"c{number}", uid=uid))
         node.pods[POD_UID] = pod(claims={"gpu": f"c{number}"})
         await node.prepare(f"c{number}", uid)
     node.preparer.unprepare(uids[0])
@@ -154,7 +145,7 @@ def unreachable(node: Node) -> None:
 
 
 def without_claim(node: Node) -> None:
-    node.objects.clear()
+    node.kube.remove(RESOURCE_CLAIMS, "c")
 
 
 def forbid(node: Node) -> None:

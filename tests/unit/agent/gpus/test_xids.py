@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,17 +29,16 @@ async def test_an_xid_is_seen_and_earlier_ones_are_not(driver: Path) -> None:
     uuid = nvml.gpus()[0].uuid
     admin.ask("lose", uuid=uuid)
     admin.ask("recover", uuid=uuid)
-    seen: list[Xid] = []
+    seen: asyncio.Queue[Xid] = asyncio.Queue()
     assert nvml.wait_for_xids(0) == []
-    watch = XidWatch(nvml, seen.append)
+    watch = XidWatch(nvml, seen.put_nowait)
     running = asyncio.create_task(watch.run())
     await asyncio.to_thread(admin.ask, "lose", uuid=uuid)
     async with asyncio.timeout(SECONDS):
-        while not seen:  # noqa: ASYNC110 - the code under test knows no event
-            await asyncio.sleep(0.05)
+        assert await seen.get() == Xid(uuid, 79)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert seen == [Xid(uuid, 79)]
+    assert seen.empty()
     nvml.close()
     admin.close()
 
@@ -46,19 +46,17 @@ async def test_an_xid_is_seen_and_earlier_ones_are_not(driver: Path) -> None:
 async def test_a_driver_without_xids_is_logged_once_and_asked_again_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked = 0
+    answers, asked_thrice = iter(range(1, 100)), threading.Event()
 
     class Silent:
         def wait_for_xids(self, _: float) -> list[Xid]:
-            nonlocal asked
-            asked += 1
+            if next(answers) == 3:
+                asked_thrice.set()
             raise NvmlError("Not Supported")
 
     with caplog.at_level(logging.WARNING):
         running = asyncio.create_task(XidWatch(Silent(), lambda _: None, retry_seconds=0.01).run())  # type: ignore[arg-type]
-        async with asyncio.timeout(SECONDS):
-            while asked < 3:  # noqa: ASYNC110 - the code under test knows no event
-                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(asked_thrice.wait, SECONDS)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [record.getMessage() for record in caplog.records] == ["Xids are not known: Not Supported"]

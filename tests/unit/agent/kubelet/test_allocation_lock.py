@@ -12,6 +12,7 @@ from gpushare.agent.kubelet.allocation_lock import (
     LockedPodResources,
 )
 from gpushare.agent.kubelet.holdings import HeldDevice
+from tests.unit.clock import Clock
 
 HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]
 
@@ -31,14 +32,6 @@ class Kubelet:
 
     async def allocatable(self) -> set[tuple[str, str]]:
         return {("gpushare.dev/a", "GPU-0::0")}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -77,7 +70,8 @@ async def test_a_reading_waits_from_the_choice_until_the_allocation_is_recorded(
     await settle()
     assert kubelet.asked == 0
     clock.now += RECORDED_SECONDS
-    assert await asyncio.wait_for(reading, 5) == HELD
+    async with asyncio.timeout(5):
+        assert await reading == HELD
 
 
 async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
@@ -85,7 +79,8 @@ async def test_a_choice_that_comes_to_nothing_is_not_waited_for_for_ever(
 ) -> None:
     await lock.choosing()
     clock.now += CHOSEN_SECONDS
-    assert await asyncio.wait_for(source.held(), 5) == HELD
+    async with asyncio.timeout(5):
+        assert await source.held() == HELD
 
 
 async def test_a_choice_waits_for_the_reading_under_way(
@@ -98,7 +93,8 @@ async def test_a_choice_waits_for_the_reading_under_way(
     await settle()
     assert not choosing.done()
     kubelet.may_answer.set()
-    await asyncio.wait_for(choosing, 5)
+    async with asyncio.timeout(5):
+        await choosing
     assert reading.done()
 
 
@@ -108,7 +104,8 @@ async def test_a_choice_does_not_wait_long_for_a_kubelet_that_does_not_answer(
     kubelet.may_answer.clear()
     reading = asyncio.create_task(source.held())
     await settle()
-    await asyncio.wait_for(lock.choosing(), WAIT_SECONDS + 5)
+    async with asyncio.timeout(WAIT_SECONDS + 5):
+        await lock.choosing()
     assert not reading.done()
     reading.cancel()
 

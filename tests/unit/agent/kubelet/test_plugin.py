@@ -17,6 +17,7 @@ from gpushare.agent.kubelet.plugin import DevicePlugin, PluginTimes
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.api import names
 from tests.unit.agent.fake_kubelet import FakeKubelet
+from tests.unit.clock import Clock
 
 RESOURCE = "gpushare.dev/inference"
 SLOT = OfferedDevice("GPU-1::0", True, 1)
@@ -30,18 +31,6 @@ EDITS = ContainerEdits(
 
 
 QUICK = PluginTimes(poll=0.05, max_retry=0.2, abandoned=0.2, ready=0.3, ready_poll=0.02)
-
-
-class Clock:
-    """Stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.reads = 0
-
-    def __call__(self) -> float:
-        self.reads += 1
-        return self.now
 
 
 class FakeHooks:
@@ -373,7 +362,8 @@ async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
     await allocate(kubelet, SLOT.id)
     assert not reading.done()
     lock_clock.now += RECORDED_SECONDS
-    await asyncio.wait_for(reading, 5)
+    async with asyncio.timeout(5):
+        await reading
 
 
 async def read(lock: AllocationLock) -> None:

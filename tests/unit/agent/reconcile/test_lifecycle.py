@@ -36,22 +36,18 @@ def test_what_a_release_waits_for(sentence: str, evidence: StopEvidence, expecte
     assert (waits is None) if expected is None else (waits is not None and expected in waits), sentence
 
 
-def test_daemon_json_goes_last_so_that_an_interrupted_removal_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_daemon_json_goes_last_so_that_an_interrupted_removal_is_found_again(tmp_path: Path) -> None:
     directory = GpuDir(tmp_path / "GPU-1")
     (directory.path / "log").mkdir(parents=True)
     directory.client.mkdir()
     for path in (directory.wanted, directory.state, directory.client_control, directory.original_mode):
         path.touch()
 
-    def full(_: object) -> None:
+    def busy(_: object) -> None:
         raise OSError("device or resource busy")
 
-    with monkeypatch.context() as patched:
-        patched.setattr("shutil.rmtree", full)
-        with pytest.raises(OSError, match="busy"):
-            remove(directory)
+    with pytest.raises(OSError, match="busy"):
+        remove(directory, rmtree=busy)
     assert directory.wanted.exists()
     remove(directory)
     assert not directory.path.exists()

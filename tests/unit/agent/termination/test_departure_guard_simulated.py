@@ -23,14 +23,17 @@ from tests.unit.simulation.conftest import SECONDS, start_driver
 
 NEIGHBOURS = 3
 CLIENT = """
-import sys
+import sys, time
 from gpushare.simulation.client import CudaError, SimulatedContext
-context = SimulatedContext.create()
+context, kernel = SimulatedContext.create(), float(sys.argv[1])
+context.launch(kernel)
 print("up", flush=True)
 try:
     while True:
-        context.launch(float(sys.argv[1]))
         context.synchronize()
+        launched = time.monotonic()
+        context.launch(kernel)
+        print("launched", launched, flush=True)
 except CudaError as error:
     print(error.code, flush=True)
     sys.stdin.read()
@@ -87,16 +90,22 @@ class Clients:
         self.running[number].kill()
         self.running[number].wait(SECONDS)
 
-    def failures(self, numbers: range) -> list[str]:
-        """What the clients of these pods ran into; they say so within the time of a few kernels."""
-        time.sleep(1)
-        found = []
-        for number in numbers:
-            stdout = self.running[number].stdout
-            assert stdout is not None
-            os.set_blocking(stdout.fileno(), False)
-            found += [stdout.readline().strip()]
-        return [code for code in found if code]
+    def failures(self, numbers: range, kernels: int = 20) -> list[str]:
+        """What the clients of these pods run into within so many kernels from now on."""
+        now = time.monotonic()
+        return [code for number in numbers if (code := self._failure(number, now, kernels))]
+
+    def _failure(self, number: int, now: float, kernels: int) -> str:
+        stdout = self.running[number].stdout
+        assert stdout is not None
+        for line in stdout:
+            word, _, launched = line.strip().partition(" ")
+            if word != "launched":
+                return word
+            kernels -= float(launched) > now
+            if kernels < 0:
+                return ""
+        return "it has ended"
 
     def close(self) -> None:
         for process in self.running:
@@ -140,9 +149,8 @@ async def test_a_deleted_pods_client_is_ended_in_mid_kernel_and_its_neighbours_g
 
 
 def test_the_same_kill_without_us_takes_every_neighbour_with_it(clients: Clients) -> None:
-    time.sleep(0.1)
     clients.kill(0)
-    assert clients.failures(range(1, NEIGHBOURS + 1)) == ["700"] * NEIGHBOURS
+    assert clients.failures(range(1, NEIGHBOURS + 1), kernels=10_000) == ["700"] * NEIGHBOURS
 
 
 def client_environment(directory: Path) -> dict[str, str]:

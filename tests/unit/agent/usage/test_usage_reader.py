@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.usage.usage import Reading, SharedGpu, UsageReader
+from gpushare.agent.usage.usage import Reading, SharedGpu, UsageReader, UsageSources
 from gpushare.api.gpunode import ComputeMode
 from gpushare.nvml.types import GpuProcess, GpuProcesses
 from tests.unit.agent.conftest import info
@@ -41,7 +41,7 @@ class Node:
     async def read(self, taken: bool = True) -> list[Reading]:
         found = {UUID: SharedGpu("a", SERVER)} if taken else {}
         pods = [pod(1), pod(2)]
-        return await self.reader.read({UUID: self.view}, found, pods, {"a": share()}, self.places, {})
+        return await self.reader.read(UsageSources({UUID: self.view}, found, pods, {"a": share()}, self.places, {}))
 
     def pids(self) -> list[int]:
         return [pid for usage in self.reader.readings[UUID].usages for pid in usage.pids]

@@ -172,8 +172,8 @@ def test_a_killed_parent_is_dead_although_its_child_keeps_the_connection(driver,
 def test_an_invalid_request_ends_its_own_connection_alone(driver, nvml):
     for garbage in (b"hello\n", b"[]\n", b'{"op":"alloc"}\n', b'{"op":"nonsense"}\n', b"x" * 200_000):
         sock = connect(paths.device_node(str(driver[0]), 0), SECONDS)
-        sock.sendall(garbage)
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may hang up before it has read all
+            sock.sendall(garbage)
             assert sock.recv(10) == b""
         sock.close()
     assert len(nvml.gpus()) == 2

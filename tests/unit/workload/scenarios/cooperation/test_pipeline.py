@@ -66,7 +66,7 @@ def failing(worker: Worker, *_: Any) -> None:
         raise WrongError(f"chunk {task.item} is wrong")
 
 
-@pytest.mark.parametrize(("stage", "name"), enumerate(pipeline.STAGES))
+@pytest.mark.parametrize(("stage", "name"), list(enumerate(pipeline.STAGES)))
 def test_a_worker_that_dies_in_any_stage_is_an_error_that_names_it(stage: int, name: str) -> None:
     targets = (*TARGETS[:stage], dying, *TARGETS[stage + 1 :])
     with pytest.raises(WorkerError, match=rf"{name} \d \(pid \d+\) was ended by SIGKILL"):

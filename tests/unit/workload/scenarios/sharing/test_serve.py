@@ -10,16 +10,7 @@ import pytest
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.sharing import serve
 from gpushare_workload.scenarios.sharing.serve import percentiles, poisson_arrivals
-
-
-class Clock:
-    """A clock that only requests and waits move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.clock import Clock
 
 
 class Waiting(Stop):
@@ -35,7 +26,7 @@ class Waiting(Stop):
 
 
 def served(due: list[float], service: float, limit: float = 100.0, end: float = float("inf")) -> serve.ServedRequests:
-    clock = Clock()
+    clock = Clock(0.0)
 
     def request() -> None:
         clock.now += service
