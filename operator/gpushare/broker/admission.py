@@ -13,7 +13,7 @@ NO_OWNER = Owner("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AttachAdmitted:
     """`owner`: the pod and container that the process belongs to."""
 
     owner: Owner
@@ -22,7 +22,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AttachDenied:
     reason: RefusedAttach
     message: str
     owner: Owner = NO_OWNER
@@ -30,13 +30,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class AttachUndecided:
     """Worth another try in a moment. `refused`: what becomes of it if nothing changes."""
 
-    refused: Refused
+    refused: AttachDenied
 
 
-Verdict = Admitted | Refused | NotYet
+Verdict = AttachAdmitted | AttachDenied | AttachUndecided
 
 
 def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
@@ -46,17 +46,17 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
     container.
     """
     if not owners:
-        return Refused(RefusedAttach.NO_GRANT, "it belongs to no pod")
+        return AttachDenied(RefusedAttach.NO_GRANT, "it belongs to no pod")
     pods = {pod.uid: pod for pod in grants.pods} if grants else {}
     owner = next((owner for owner in owners if owner.pod_uid in pods), owners[0])
     pod = pods.get(owner.pod_uid)
     if pod is None:
         why = "its pod holds no part of this GPU" if grants else "nothing is known yet of who holds a part of this GPU"
-        return NotYet(Refused(RefusedAttach.NO_GRANT, why, owner))
+        return AttachUndecided(AttachDenied(RefusedAttach.NO_GRANT, why, owner))
     verdict = _container(pod, owner)
-    if isinstance(verdict, Admitted) and grants and grants.closed:
+    if isinstance(verdict, AttachAdmitted) and grants and grants.closed:
         text = f"the GPU takes no new client: {grants.closed}"
-        return NotYet(Refused(RefusedAttach.GPU_CLOSED, text[:512], owner, verdict.container))
+        return AttachUndecided(AttachDenied(RefusedAttach.GPU_CLOSED, text[:512], owner, verdict.container))
     return verdict
 
 
@@ -66,9 +66,9 @@ def _container(pod: GrantedPod, owner: Owner) -> Verdict:
     if known is None:
         if len(pod.containers) != 1:
             why = "its pod has several containers, and the pod's status does not show yet which of them it is"
-            return NotYet(Refused(RefusedAttach.NO_GRANT, why, owner))
+            return AttachUndecided(AttachDenied(RefusedAttach.NO_GRANT, why, owner))
         known = pod.containers[0]
     if known.grant is None:
         why = f"its container {known.name} holds no part of this GPU"
-        return Refused(RefusedAttach.NO_GRANT, why, owner, known.name)
-    return Admitted(owner, known.name, known.grant)
+        return AttachDenied(RefusedAttach.NO_GRANT, why, owner, known.name)
+    return AttachAdmitted(owner, known.name, known.grant)

@@ -13,7 +13,7 @@ import asyncio
 import socket
 from contextlib import suppress
 
-from gpushare.broker.daemon import Daemon, speak_for
+from gpushare.broker.daemon import BrokeredDaemon, speak_for
 from gpushare.broker.packets import plain, send
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
@@ -59,7 +59,7 @@ async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     return True
 
 
-async def attach(peer: socket.socket, server: int, daemon: Daemon) -> None:
+async def attach(peer: socket.socket, server: int, daemon: BrokeredDaemon) -> None:
     """Passes the peer its socket, and waits until the server has heard the peer.
 
     Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from gpushare import procfs
-from gpushare.broker.admission import Admitted, NotYet, Refused, judge
+from gpushare.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.broker.attach import (
     CommandRefusedError,
     ServerHungError,
@@ -30,10 +30,10 @@ from gpushare.broker.attach import (
     farewell,
     read_request,
 )
-from gpushare.broker.clients import Clients, Container
-from gpushare.broker.daemon import Daemon
+from gpushare.broker.clients import AttachedClients, Container
+from gpushare.broker.daemon import BrokeredDaemon
 from gpushare.broker.packets import Peer, has_hung_up, peer_of
-from gpushare.broker.record import Record
+from gpushare.broker.record import BrokerRecord
 from gpushare.broker.turns import NoTurnError, turn
 from gpushare.kube.changes import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
@@ -92,12 +92,12 @@ def _lets_in(gpu: GpuDir, share: str) -> bool:
         return False
 
 
-def _key(admitted: Admitted) -> Container:
+def _key(admitted: AttachAdmitted) -> Container:
     return admitted.owner.pod_uid, admitted.container
 
 
-class RefusedError(Exception):
-    def __init__(self, refused: Refused) -> None:
+class AttachDeniedError(Exception):
+    def __init__(self, refused: AttachDenied) -> None:
         super().__init__(refused.message)
         self.refused = refused
 
@@ -114,13 +114,13 @@ class Broker:
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
-        self._daemon = Daemon(gpu.client_control)
+        self._daemon = BrokeredDaemon(gpu.client_control)
         self._granted: tuple[tuple[int, int], GpuGrants | None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
-        self._clients = Clients(procfs.read_start_time, time.monotonic)
+        self._clients = AttachedClients(procfs.read_start_time, time.monotonic)
         self._turn = asyncio.Lock()
-        self._record = Record(gpu, clock)
+        self._record = BrokerRecord(gpu, clock)
         self._problems = LogOnChange(LOG)
 
     async def step(self) -> None:
@@ -168,7 +168,7 @@ class Broker:
     def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
         """The containers of clients that run, as far as they hold a part of the GPU."""
         verdicts = {pid: judge(self._grants(), self._read_owners(pid) or ()) for pid in pids}
-        return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, Admitted)]
+        return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
 
     def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -232,43 +232,43 @@ class Broker:
             try:
                 if await read_request(sock, self._greeting):
                     await self._let_in(sock, peer, owners)
-            except RefusedError as error:
+            except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
-                self._record.refused(peer.pid, Refused(RefusedAttach.COMMAND, str(error), owner))
+                self._record.refused(peer.pid, AttachDenied(RefusedAttach.COMMAND, str(error), owner))
             except ProtocolError as error:
-                self._record.refused(peer.pid, Refused(RefusedAttach.PROTOCOL, str(error), owner))
+                self._record.refused(peer.pid, AttachDenied(RefusedAttach.PROTOCOL, str(error), owner))
             except (OSError, TimeoutError) as error:
                 LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, str(error) or type(error).__name__)
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
-        """Waits for the peer's grant and for a turn, as long as the peer does. RefusedError."""
+        """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
         began = time.monotonic()
         while not has_hung_up(sock):
             waited = time.monotonic() - began
             verdict = judge(self._grants(), owners)
             match verdict:
-                case Refused():
-                    raise RefusedError(verdict)
-                case NotYet():
+                case AttachDenied():
+                    raise AttachDeniedError(verdict)
+                case AttachUndecided():
                     closed = verdict.refused.reason is RefusedAttach.GPU_CLOSED
                     if waited > (TURN_SECONDS if closed else GRANT_SECONDS):
-                        raise RefusedError(verdict.refused)
-                case Admitted():
+                        raise AttachDeniedError(verdict.refused)
+                case AttachAdmitted():
                     try:
                         async with self._turn:
                             await self._attach(sock, peer, verdict)
                     except (NoTurnError, TimeoutError) as error:
                         if waited > TURN_SECONDS:
                             text = str(error) or "the MPS daemon gives no client a socket"
-                            refused = Refused(RefusedAttach.GPU_CLOSED, text, verdict.owner, verdict.container)
-                            raise RefusedError(refused) from error
+                            refused = AttachDenied(RefusedAttach.GPU_CLOSED, text, verdict.owner, verdict.container)
+                            raise AttachDeniedError(refused) from error
                     else:
                         await farewell(sock)
                         return
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _attach(self, sock: socket.socket, peer: Peer, admitted: Admitted) -> None:
+    async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
         self._check(peer, admitted)
         if has_hung_up(sock):
             return
@@ -280,17 +280,19 @@ class Broker:
                 attached = True
             except StalledError as error:
                 self._clients.stalled(_key(admitted))
-                raise RefusedError(Refused(RefusedAttach.STALLED, str(error), owner, container)) from error
+                raise AttachDeniedError(AttachDenied(RefusedAttach.STALLED, str(error), owner, container)) from error
             except ServerHungError as error:
                 self._clients.stalled(_key(admitted))
-                raise RefusedError(Refused(RefusedAttach.SERVER_HUNG, str(error), owner, container)) from error
+                raise AttachDeniedError(
+                    AttachDenied(RefusedAttach.SERVER_HUNG, str(error), owner, container)
+                ) from error
             finally:
                 if new and not attached:
                     self._clients.remove(_key(admitted), peer.pid)
         self._record.arrived(peer.pid, owner, container, new=new)
 
-    def _check(self, peer: Peer, admitted: Admitted) -> None:
-        """RefusedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
+    def _check(self, peer: Peer, admitted: AttachAdmitted) -> None:
+        """AttachDeniedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(_key(admitted))
         if penalty:
@@ -299,7 +301,7 @@ class Broker:
             )
         if self._clients.others(_key(admitted), peer.pid) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
-            raise RefusedError(Refused(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
+            raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
 
     def _grants(self) -> GpuGrants | None:
         """Read again when the file was replaced."""

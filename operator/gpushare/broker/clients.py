@@ -22,7 +22,7 @@ class _Stalls:
     until: float
 
 
-class Clients:
+class AttachedClients:
     """Of one GPU. `started`: when a process started, in ticks; None: it has ended. `clock`: seconds."""
 
     def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:

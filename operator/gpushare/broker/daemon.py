@@ -29,7 +29,7 @@ DAEMON_SECONDS = 5.0
 RETRY_SECONDS = 0.05
 
 
-class Daemon:
+class BrokeredDaemon:
     """`control`: the daemon's socket."""
 
     def __init__(self, control: Path) -> None:

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Callable
 
-from gpushare.broker.admission import Refused
+from gpushare.broker.admission import AttachDenied
 from gpushare.kube.changes import LogOnChange
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, BrokerState, Refusal, RefusedAttach
+from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
 from gpushare.procfs import Owner
 
 LOG = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ WRITE_SECONDS = 2.0
 _Key = tuple[str, str, RefusedAttach]
 
 
-class Record:
+class BrokerRecord:
     """`problem`: why nobody can attach; empty otherwise."""
 
     def __init__(self, gpu: GpuDir, clock: Callable[[], float]) -> None:
@@ -28,7 +28,7 @@ class Record:
         self._attached = 0
         self._refused = 0
         self._arrivals: list[Arrival] = []
-        self._refusals: dict[_Key, Refusal] = {}
+        self._refusals: dict[_Key, AttachRefusal] = {}
         self._written: BrokerState | None = None
         self._problems = LogOnChange(LOG)
 
@@ -39,7 +39,7 @@ class Record:
             arrival = Arrival(pid=pid, pod_uid=owner.pod_uid, container=container, at=self._clock())
             self._arrivals = [*self._arrivals[-(MAX_ARRIVALS - 1) :], arrival]
 
-    def refused(self, pid: int, refused: Refused) -> None:
+    def refused(self, pid: int, refused: AttachDenied) -> None:
         """Logged once for each container and reason; counted always."""
         self._refused += 1
         key = (refused.owner.pod_uid, refused.owner.container_id, refused.reason)
@@ -48,7 +48,7 @@ class Record:
             LOG.warning("GPU %s: PID %d is refused: %s: %s", self._gpu.uuid, pid, refused.reason, refused.message)
         if len(self._refusals) >= MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
-        self._refusals[key] = Refusal(
+        self._refusals[key] = AttachRefusal(
             reason=refused.reason,
             pod_uid=refused.owner.pod_uid,
             container=refused.container,

@@ -63,7 +63,7 @@ class ServerLimits:
     """Of all large bodies together (`bodies`)."""
 
 
-class TooLargeError(Exception):
+class BodyTooLargeError(Exception):
     """A body of more bytes than its reader takes. `beginning`: what there is of it."""
 
     def __init__(self, size: int, beginning: bytes) -> None:
@@ -125,13 +125,13 @@ async def serve(
 async def read_body(request: web.Request, most: int) -> bytes:
     """The request's body, which must say its length.
 
-    Raises TooLargeError as soon as that is known, HTTPLengthRequired, and OSError where the client is gone.
+    Raises BodyTooLargeError as soon as that is known, HTTPLengthRequired, and OSError where the client is gone.
     """
     size = request.content_length
     if size is None:
         raise web.HTTPLengthRequired
     if size > most:
-        raise TooLargeError(size, await request.content.readexactly(min(size, BEGINNING)))
+        raise BodyTooLargeError(size, await request.content.readexactly(min(size, BEGINNING)))
     return await request.config_dict[_SERVER].read(request)
 
 

@@ -127,7 +127,7 @@ class Arrival(ApiModel):
     at: float = Field(description="CLOCK_BOOTTIME seconds.")
 
 
-class Refusal(ApiModel):
+class AttachRefusal(ApiModel):
     """What was refused to one container for one reason. `pod_uid` is empty for a process of no pod."""
 
     reason: RefusedAttach
@@ -153,6 +153,6 @@ class BrokerState(ApiModel):
     refused: int = Field(default=0, ge=0, description="Connections refused, since this broker started.")
     problem: str = Field(default="", description="Why nobody can attach; empty otherwise.")
     arrivals: list[Arrival] = Field(default_factory=list, max_length=MAX_ARRIVALS, description="The latest processes.")
-    refusals: list[Refusal] = Field(
+    refusals: list[AttachRefusal] = Field(
         default_factory=list, max_length=MAX_REFUSALS, description="The latest, oldest first."
     )

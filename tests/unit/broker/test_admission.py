@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.broker.admission import Admitted, NotYet, Refused, judge
+from gpushare.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod, RefusedAttach
 from gpushare.procfs import Owner
 
@@ -25,11 +25,11 @@ def container(name: str, grant: ClientGrant | None = None, of_id: str = "") -> G
 def outcome(given: GpuGrants | None, *owners: Owner) -> tuple[str, str]:
     """(admitted, not yet, or why not; the container)."""
     match judge(given, owners):
-        case Admitted(container=name):
+        case AttachAdmitted(container=name):
             return "admitted", name
-        case NotYet(refused=refused):
+        case AttachUndecided(refused=refused):
             return f"not yet: {refused.reason}", refused.container
-        case Refused(reason=reason, container=name):
+        case AttachDenied(reason=reason, container=name):
             return str(reason), name
     raise AssertionError
 
@@ -84,7 +84,7 @@ def test_the_outermost_pod_that_is_known_counts() -> None:
 def test_nobody_gets_more_than_a_container_of_the_pod_has(listed: list[tuple[ClientGrant | None, str]]) -> None:
     given = grants(*(container(f"c{number}", *item) for number, item in enumerate(listed)))
     verdict = judge(given, [Owner(POD, A)])
-    if isinstance(verdict, Admitted):
+    if isinstance(verdict, AttachAdmitted):
         assert verdict.grant in [grant for grant, _ in listed]
         exact = [grant for grant, of_id in listed if of_id == A]
         assert not exact or verdict.grant == exact[0]

@@ -1,6 +1,6 @@
 """Which processes count against a container's grant, and how long a container waits that held up the others."""
 
-from gpushare.broker.clients import LONGEST_PENALTY_SECONDS, Clients
+from gpushare.broker.clients import LONGEST_PENALTY_SECONDS, AttachedClients
 
 APP, OTHER = ("pod", "app"), ("pod", "other")
 
@@ -12,8 +12,8 @@ class Machine:
         self.now = 0.0
         self.started = {pid: 100 + pid for pid in range(1, 9)}
 
-    def clients(self) -> Clients:
-        return Clients(self.started.get, lambda: self.now)
+    def clients(self) -> AttachedClients:
+        return AttachedClients(self.started.get, lambda: self.now)
 
 
 def test_a_process_counts_once_and_until_it_ends() -> None:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
-from gpushare.http.server import ServerLimits, TooLargeError, read_body, serve
+from gpushare.http.server import BodyTooLargeError, ServerLimits, read_body, serve
 
 SHORT, LONG = 0.2, 60.0
 HEAD = b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n"
@@ -178,7 +178,7 @@ async def test_a_body_is_read_up_to_its_limit(free_port: int, connect: Connect, 
     async def count(request: web.Request) -> web.Response:
         try:
             return web.Response(text=str(len(await read_body(request, 10))))
-        except TooLargeError as error:
+        except BodyTooLargeError as error:
             return web.Response(text=f"{error.size}", status=413)
 
     async with serve(app(count), free_port):

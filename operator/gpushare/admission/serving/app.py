@@ -23,7 +23,7 @@ from gpushare.admission.serving import text
 from gpushare.admission.serving.decisions import NEVER_REFUSES, Decide, Reviews
 from gpushare.admission.serving.room import Room
 from gpushare.admission.sources import Sources
-from gpushare.http.server import TooLargeError, read_body
+from gpushare.http.server import BodyTooLargeError, read_body
 from gpushare.kube.client import API_ERRORS
 
 LOG = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class _Endpoint:
         try:
             async with asyncio.timeout_at(until):
                 body = await read_body(http, self.limits.body_bytes)
-        except TooLargeError as error:
+        except BodyTooLargeError as error:
             return self._too_large(error.beginning, f"{error.size} bytes of JSON, at most {self.limits.body_bytes}")
         except OSError:  # a TimeoutError too
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the body did not come in time"), None

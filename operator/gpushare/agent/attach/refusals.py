@@ -8,7 +8,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import Pod, full_name
-from gpushare.mps.wire import BrokerState, Refusal, RefusedAttach
+from gpushare.mps.wire import AttachRefusal, BrokerState, RefusedAttach
 
 WHAT_TO_DO: Mapping[RefusedAttach, str] = {
     RefusedAttach.NO_GRANT: "Only a container with a slot or a claim of this GPU may use it: give this one its own.",
@@ -45,7 +45,7 @@ class RefusalReports:
         """
         self._node = node
         self._started = started
-        self._seen: dict[Uuid, dict[_Key, Refusal]] = {}
+        self._seen: dict[Uuid, dict[_Key, AttachRefusal]] = {}
 
     def update(self, state: BrokerState, share: ShareName, pods: Mapping[str, Pod]) -> list[NewRefusal]:
         """What is new in broker.json. `pods`: this node's, by the uid in the names of their cgroups."""
@@ -68,7 +68,7 @@ class RefusalReports:
         self._seen = {uuid: refusals for uuid, refusals in self._seen.items() if uuid in present}
 
     def _events(
-        self, refusal: Refusal, uuid: Uuid, share: ShareName, pod: Pod | None, *, happened: bool
+        self, refusal: AttachRefusal, uuid: Uuid, share: ShareName, pod: Pod | None, *, happened: bool
     ) -> Iterator[Event]:
         gpu_node = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": self._node}
         regarding = gpu_node if pod is None else reference(dict(pod), "v1", "Pod")
@@ -86,11 +86,11 @@ class RefusalReports:
             yield Event(gpu_node, "Warning", reason, "Attach", note, subject, key=subject, happened=happened)
 
 
-def _key(refusal: Refusal) -> _Key:
+def _key(refusal: AttachRefusal) -> _Key:
     return refusal.pod_uid, refusal.container_id or refusal.container, refusal.reason
 
 
-def _who(refusal: Refusal, pod: Pod | None) -> str:
+def _who(refusal: AttachRefusal, pod: Pod | None) -> str:
     """Such as `a process of container app of pod team/pod-1`."""
     if not refusal.pod_uid:
         return "a process of no pod"

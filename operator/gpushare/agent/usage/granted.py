@@ -16,7 +16,7 @@ from gpushare.kube.pods import Container, environment, limits
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerGrant:
+class FoundGrant:
     """`part`: the container asks for a slot of the share, or has a claim of it. `grant`: None without a part, and of a
     share that is not known any more.
 
@@ -30,13 +30,13 @@ class ContainerGrant:
 
 def container_grant(
     container: Container, share: ShareName, gpu_share: GpuShare | None, of_claim: Grant | None
-) -> ContainerGrant:
+) -> FoundGrant:
     """`gpu_share`: the share of today; None: it is not known. `of_claim`: what the container's claim of it grants."""
     part = of_claim is not None or has_slot(container, share)
     carried = grant_from_environment(environment(container)) if part else None
     granted = of_claim or (carried if carried is not None and carried.share == share else None)
     default = default_grant(gpu_share) if part and granted is None and gpu_share is not None else None
-    return ContainerGrant(part, granted or default, default is not None)
+    return FoundGrant(part, granted or default, default is not None)
 
 
 def has_slot(container: Container, share: ShareName) -> bool:

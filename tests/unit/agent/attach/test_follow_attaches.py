@@ -10,7 +10,7 @@ from gpushare.kube.client import PODS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import gpu_dir
-from gpushare.mps.wire import Arrival, BrokerState, Refusal, RefusedAttach
+from gpushare.mps.wire import Arrival, AttachRefusal, BrokerState, RefusedAttach
 from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import container_id, pod
 
@@ -56,7 +56,7 @@ async def test_a_refused_process_is_an_event_of_its_pod_and_counted(node: FakeNo
     await node.serving()
     node.kube.put(PODS, TENANT)
     await node.until(lambda: node.state.pods_by_uid())
-    refused = Refusal(
+    refused = AttachRefusal(
         reason=RefusedAttach.NO_GRANT,
         pod_uid=TENANT["metadata"]["uid"],
         container="plain",

@@ -9,14 +9,14 @@ from gpushare.api.conditions import EventReason
 from gpushare.kube.event_correlator import EventCorrelator
 from gpushare.kube.events import NOTE_BYTES
 from gpushare.kube.pods import pods_by_cgroup_uid
-from gpushare.mps.wire import BrokerState, Refusal, RefusedAttach
+from gpushare.mps.wire import AttachRefusal, BrokerState, RefusedAttach
 from tests.unit.agent.observed_pods import container_id, pod, uid
 
 GPU = "GPU-0"
 PODS = pods_by_cgroup_uid([pod()])
 
 
-def refusal(reason: RefusedAttach = RefusedAttach.TOO_MANY_PROCESSES, **fields: Any) -> Refusal:
+def refusal(reason: RefusedAttach = RefusedAttach.TOO_MANY_PROCESSES, **fields: Any) -> AttachRefusal:
     values = {
         "pod_uid": uid(1),
         "container": "app",
@@ -25,7 +25,7 @@ def refusal(reason: RefusedAttach = RefusedAttach.TOO_MANY_PROCESSES, **fields: 
         "count": 1,
         "at": 101.0,
     }
-    return Refusal(reason=reason, **values | fields)
+    return AttachRefusal(reason=reason, **values | fields)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def reports() -> RefusalReports:
     return RefusalReports("here", started=100.0)
 
 
-def new(reports: RefusalReports, *refusals: Refusal) -> list[NewRefusal]:
+def new(reports: RefusalReports, *refusals: AttachRefusal) -> list[NewRefusal]:
     return reports.update(BrokerState(uuid=GPU, heartbeat=0.0, listening=True, refusals=list(refusals)), "a", PODS)
 
 
