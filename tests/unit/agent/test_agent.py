@@ -314,9 +314,9 @@ async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: Fa
 
 async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the_ticks(node: FakeNode) -> None:
     await node.serving()
-    await node.until(lambda: node.kube.objects[LEASES])
+    await node.until(lambda: node.kube.has(LEASES, "n"))
     assert node.state.not_working() is None
-    lease = node.kube.objects[LEASES]["n"]
+    lease = node.kube.live(LEASES, "n")
     assert lease["spec"]["holderIdentity"] == "agent"
     node.state.ticked_at -= 11
     assert node.state.not_working() == "the last tick was 11 s ago"

@@ -145,7 +145,7 @@ def state(gpu: GpuDir) -> BrokerState:
 
 async def test_a_client_gets_its_socket_to_the_server(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
-    assert [CREDENTIALS, ATTACH, b"\0\0\0\0"] in daemon.heard
+    await until(lambda: [CREDENTIALS, ATTACH, b"\0\0\0\0"] in daemon.heard)
     await until(lambda: state(gpu).attached == 1)
     assert [(one.pid, one.pod_uid, one.container) for one in state(gpu).arrivals] == [(os.getpid(), POD, "app")]
 

@@ -91,7 +91,7 @@ async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
     kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
     """With our label and any name, or with a finalizer of the tenant's: neither is waited for."""
-    await settle(reconciler)
+    await settle(kube, reconciler)
     labels = {"gpushare.dev/share": "a"}
     kube.put(CLAIM_TEMPLATES, {"metadata": {"name": "mine", "namespace": "ml", "labels": labels}})
     going = {"deletionTimestamp": "2026-03-01T00:00:00Z", "finalizers": ["tenant.example/kept"]}
@@ -106,8 +106,8 @@ async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
         kube.put(GPU_NODES, {**node, "status": node["status"] | observed})
         successor = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
         await relist(kube, successor)
-        await settle(successor)
+        await settle(kube, successor)
         await successor.cache.claims.close()
-    assert (GPU_SHARES.plural, "a") not in kube.objects
-    assert (CLAIM_TEMPLATES.plural, "mine") in kube.objects
+    assert not kube.has(GPU_SHARES, "a")
+    assert kube.has(CLAIM_TEMPLATES, "mine")
     assert "delete deviceclasses/a.gpushare.dev" in kube.writes

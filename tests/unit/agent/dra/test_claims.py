@@ -12,7 +12,7 @@ from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, ClaimPreparer
 from gpushare.agent.dra.prepared import PreparedClaims
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
-from gpushare.kube.client import NAMESPACES, RESOURCE_CLAIMS, Object
+from gpushare.kube.client import NAMESPACES, PODS, RESOURCE_CLAIMS, Object
 from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
 from tests.unit.fake_kube import FakeKube
 
@@ -50,6 +50,12 @@ class Node:
         return [self.gpu] if self.gpu else []
 
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
+        for known in self.kube.all(PODS):
+            self.kube.remove(PODS, known["metadata"]["name"])
+        for found in self.pods.values():
+            self.kube.put(PODS, found)
+        if self.unreachable:
+            self.kube.fail("get pods", TimeoutError("no answer"))
         return await self.preparer.prepare("ns", name, uid)
 
     def specs(self) -> list[str]:

@@ -93,6 +93,7 @@ async def test_an_agent_that_renews_its_lease_is_said_to_report_and_nothing_else
 async def test_renewals_lead_to_no_write_and_wake_no_round(fleet: Fleet) -> None:
     await fleet.turns(1, renewed=True)
     fleet.kube.requests.clear()
+    fleet.kube.writes.clear()
     fleet.changes = 0
     await fleet.turns(50, renewed=True)
     assert set(fleet.kube.requests) == {"list leases"}
@@ -116,6 +117,7 @@ async def test_of_a_silent_agent_every_condition_is_unknown_with_the_time_of_its
 async def test_silence_is_written_once(fleet: Fleet) -> None:
     await fleet.turns(4)
     fleet.kube.requests.clear()
+    fleet.kube.writes.clear()
     await fleet.turns(20)
     assert fleet.kube.writes == []
 
@@ -132,6 +134,7 @@ async def test_a_condition_that_says_true_again_while_the_agent_is_silent_is_cor
 ) -> None:
     await fleet.turns(4)
     fleet.kube.requests.clear()
+    fleet.kube.writes.clear()
     for _ in range(12):
         reporting = fleet.conditions()["AgentReporting"]
         node = fleet.kube.live(GPU_NODES, "n1")
@@ -144,6 +147,7 @@ async def test_a_condition_that_says_true_again_while_the_agent_is_silent_is_cor
 async def test_another_operator_says_nothing_before_it_has_watched_for_the_lease(fleet: Fleet) -> None:
     fleet.restart()
     fleet.kube.requests.clear()
+    fleet.kube.writes.clear()
     await fleet.turns(4)
     assert fleet.kube.writes == []
     await fleet.turns(1)
@@ -154,6 +158,7 @@ async def test_what_was_silent_stays_so_for_another_operator_until_a_renewal_is_
     await fleet.turns(4)
     fleet.restart()
     fleet.kube.requests.clear()
+    fleet.kube.writes.clear()
     await fleet.turns(10)
     assert fleet.kube.writes == []
     await fleet.turns(1, renewed=True)
