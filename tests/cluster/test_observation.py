@@ -126,13 +126,15 @@ def test_one_that_lingers_after_its_end_is_ended_once_also_by_an_agent_that_was_
         nobody_is_hurt(tenant, tenant.neighbours("patient", 1, prefix="late"))
 
 
-def test_a_container_with_too_many_processes_is_ended_as_a_whole(harness: Harness) -> None:
+def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) -> None:
     """One process ended alone may end its container, and cut off the kernels of the others: the neighbours' end."""
-    with harness.share("counted", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
-        names = tenant.neighbours("counted", 2)
-        start_offender(tenant, "crowd", "counted", mib=0, processes=3)
+    clients = {"perGpu": 8, "processes": 3, "threads": {"default": 25}, "memory": {"default": "8Gi"}}
+    share = harness.share("crowded", per_node=1, enforcement="Terminate", clients=clients)
+    with share, harness.namespace() as tenant:
+        names = tenant.neighbours("crowded", 2)
+        start_offender(tenant, "crowd", "crowded", mib=4_000, processes=3)
         finding = wait_finding(harness, "crowd")
-        assert (finding["reason"], finding["granted"], finding["observed"]) == ("TooManyProcesses", 1, 3)
+        assert (finding["reason"], finding["granted"]) == ("MemoryAboveGrant", GRANTED_MIB)
         wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)
         assert [error["code"] for error in tenant.events_of("crowd", "gpu-error")] == [810] * 3
         nobody_is_hurt(tenant, names)
