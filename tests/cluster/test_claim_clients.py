@@ -1,6 +1,5 @@
 """Clients of a share that is delivered by ResourceClaim: each gets what its claim says, whatever befalls the node."""
 
-import json
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -196,23 +195,6 @@ def test_the_slice_is_made_again_as_soon_as_somebody_deletes_it(harness: Harness
     holds_for(
         "the slice was written again", lambda: resource_slice(harness)["metadata"]["resourceVersion"] == version, 4
     )
-
-
-def test_an_agent_writes_slices_of_its_own_node_and_driver_alone(harness: Harness, share: Share) -> None:
-    account = "--as=system:serviceaccount:gpushare-system:gpushare-agent"
-    agent = harness.kubectl.acting_as(account, f"--as-user-extra=authentication.kubernetes.io/node-name={NODE}")
-    mine = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "mine"},
-        "spec": {"driver": "gpushare.dev", "nodeName": NODE, "devices": [],
-                 "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1}},
-    }  # fmt: skip
-    agent("create", "--dry-run=server", "-f", "-", stdin=json.dumps(mine))
-    for other in ({"nodeName": "elsewhere"}, {"driver": "gpu.example.com"}):
-        wrong = mine | {"spec": mine["spec"] | other}  # type: ignore[operator]
-        with pytest.raises(CommandError, match=r"may write ResourceSlices of driver gpushare\.dev and of that node"):
-            agent("create", "--dry-run=server", "-f", "-", stdin=json.dumps(wrong))
 
 
 def test_a_share_that_is_deleted_waits_for_its_claims_and_leaves_nothing(harness: Harness) -> None:
