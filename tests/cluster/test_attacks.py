@@ -116,7 +116,7 @@ import json, os, socket, time
 control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 control.connect(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
 control.recv(64)
-control.send(b"OUTBCRED\0")
+control.send(b"OUTBCRED\\0")
 control.send(bytes([2, 0, 0, 0]))
 message, (descriptor,), _, _ = socket.recv_fds(control, 64, 1)
 print(json.dumps({"event": "stalls"}), flush=True)
