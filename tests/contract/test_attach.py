@@ -1,17 +1,20 @@
 """The daemon's socket: commands over it, clients that stop in the midst of an attach, and the limits that bind them."""
 
 import socket
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 
 import pytest
 
 from gpushare.mps.attach_protocol import CLIENT_SOCKET, CREDENTIALS, FAREWELL, GREETING, Request, request_message
-from gpushare.mps.control import ControlError, ControlTimeoutError, NoDaemonError, RefusedError
+from gpushare.mps.control import ControlError, NoDaemonError, RefusedError
 from gpushare.mps.control_socket import ControlSocket
 from tests.contract.conftest import SECONDS
 
 SHORT = 1.5
 """Long enough for every answer that comes at all: they take a tenth of a millisecond."""
+PATIENCE = 3 * SECONDS
+"""Of a question to a daemon that answers no more."""
 THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
@@ -36,16 +39,21 @@ def client_socket(machine, answers=True):
     return socket.socket(fileno=descriptors[0])
 
 
-def answers(machine, control):
-    with suppress(ControlError):  # it hangs up on the next one after a command that nobody waited for any more
-        return control.server_status(machine.known_server) == "ACTIVE"
-    return False
+@pytest.fixture
+def asked(machine, server):
+    """The server is asked for its status, with patience: who hangs up before the answer can hang the daemon."""
+    patient = ControlSocket(machine.pipe / "control", PATIENCE)
+    with ThreadPoolExecutor() as threads:
+        yield lambda: threads.submit(patient.server_status, server)
+
+
+def is_answered(question: Future[str], seconds: float = SECONDS) -> bool:
+    return not wait_for([question], seconds).not_done and question.result() == "ACTIVE"
 
 
 @pytest.fixture
 def server(machine, control):
-    machine.known_server = machine.server()
-    return machine.known_server
+    return machine.server()
 
 
 def test_commands_over_the_socket_are_answered_as_by_the_program(machine, control, server):
@@ -76,50 +84,41 @@ def test_a_client_is_bound_to_the_servers_limits_of_the_moment_in_which_it_attac
     assert early("sync") == {}
 
 
-def test_a_client_that_is_silent_with_its_socket_stops_the_server_and_any_word_of_it_ends_that(
-    machine, control, server
-):
+def test_a_client_that_is_silent_with_its_socket_stops_the_server_and_any_word_of_it_ends_that(machine, asked):
     running = machine.client()
     with client_socket(machine) as silent:
-        assert not answers(machine, control)
+        question = asked()
+        assert not is_answered(question, SHORT)
         assert running("sync") == {}, "running clients go on"
         silent.send(CREDENTIALS)
-        silent.shutdown(socket.SHUT_RDWR)
-        machine.until(lambda: answers(machine, control))
+        assert is_answered(question)
     assert "error" not in machine.program()("create")
     assert running("sync") == {}
 
 
 @pytest.mark.parametrize("word", [b"\xff" * 512, b"x"], ids=["much", "little"])
-def test_a_client_that_sends_something_else_and_goes_is_forgotten(machine, control, server, word):
+def test_a_client_that_sends_something_else_and_goes_is_forgotten(machine, asked, word):
     with client_socket(machine) as strange:
         strange.send(word)
         strange.shutdown(socket.SHUT_RDWR)
-    machine.until(lambda: answers(machine, control))
+    assert is_answered(asked())
     assert "error" not in machine.program()("create")
 
 
-def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(machine, control, server):
+def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(machine, asked):
     """A client died with its socket, and somebody kept a copy."""
     gone = client_socket(machine)
     kept = gone.dup()
     gone.close()
-    assert not answers(machine, control)
+    question = asked()
+    assert not is_answered(question, SHORT)
     with kept:
         kept.send(CREDENTIALS)
-        kept.shutdown(socket.SHUT_RDWR)
-    machine.until(lambda: answers(machine, control))
+        assert is_answered(question)
+    assert is_answered(asked())
 
 
-def test_a_client_that_closes_its_socket_without_a_word_hangs_the_server_for_good(machine, control, server):
-    running = machine.client()
-    client_socket(machine).close()
-    assert not answers(machine, control)
-    assert not answers(machine, control)
-    assert running("sync") == {}, "running clients go on"
-
-
-def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machine, control, server):
+def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machine, asked):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
         daemon.settimeout(SECONDS)
         daemon.connect(str(machine.pipe / "control"))
@@ -127,9 +126,17 @@ def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machi
         daemon.send(CREDENTIALS)
         daemon.send(request_message(Request.ATTACH))
         _, descriptors, _, _ = socket.recv_fds(daemon, 64, 1)
-        with pytest.raises(ControlTimeoutError):
-            control.server_list()
-    with socket.socket(fileno=descriptors[0]) as passed:
-        passed.send(CREDENTIALS)
-        passed.shutdown(socket.SHUT_RDWR)
-    machine.until(lambda: answers(machine, control))
+        with socket.socket(fileno=descriptors[0]) as passed:
+            passed.send(CREDENTIALS)
+            question = asked()
+            assert not is_answered(question, SHORT)
+    assert is_answered(question)
+
+
+def test_a_client_that_closes_its_socket_without_a_word_hangs_the_server_for_good(machine, control, server):
+    running = machine.client()
+    client_socket(machine).close()
+    for _ in range(2):
+        with pytest.raises(ControlError):
+            control.server_status(server)
+    assert running("sync") == {}, "running clients go on"

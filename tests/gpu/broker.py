@@ -41,6 +41,7 @@ ATTACHES, LAUNCHES, RATES = 15, 24, 3
 """Repeats of each way, in turns."""
 CROWD = 48
 """What one GPU takes with this driver."""
+KILLS, KILLS_AT_A_TIME, MOST_HANGS = 240, 10, 6
 SIZES = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24)
 """Percent of the threads, of the clients of a crowd."""
 SIDE_BY_SIDE = (10, 20, 30, 40)
@@ -463,21 +464,50 @@ def stuck_peers(it: Stand) -> dict[str, Any]:
     return found
 
 
-def killed_at_start(it: Stand) -> dict[str, Any]:
-    """Processes that are killed at every moment of their start: whether the server goes on."""
-    it.grant(all=(100, CEILING_MIB, 60))
-    for number in range(40):
-        client = it.client()
-        time.sleep(0.02 + 0.005 * number)
-        os.kill(client.pid, signal.SIGKILL)
-        client.end()
-    time.sleep(10)
-    if not it.answers():
-        raise RuntimeError("the server answers no more")
-    client = it.client()
-    line = client.line()
-    client.end()
-    return {"killed": 40, "next_client": line["error"], "seconds": round(line["seconds"], 2)}
+def killed_at_start(way: str) -> dict[str, Any]:
+    """Processes that are killed at every moment of their start: how often the server answers no more after that.
+
+    In daemons of its own: one whose server hangs cannot be asked to end.
+    """
+    moments = [0.02 + 0.0008 * number for number in range(KILLS)]
+    found: dict[str, Any] = {"kills": 0, "hung_after_kill_at_seconds": [], "next_client": []}
+    while moments and len(found["hung_after_kill_at_seconds"]) < MOST_HANGS:
+        with suppress(ControlError), stand() as it:
+            environment = it.direct if way == "direct" else it.brokered
+            while moments:
+                killed, moments = moments[:KILLS_AT_A_TIME], moments[KILLS_AT_A_TIME:]
+                for moment in killed:
+                    client = it.client(environment=environment)
+                    time.sleep(moment)
+                    os.kill(client.pid, signal.SIGKILL)
+                    client.end()
+                found["kills"] += len(killed)
+                if not answers_within(it, 12):
+                    found["hung_after_kill_at_seconds"].append([round(killed[0], 4), round(killed[-1], 4)])
+                    found["refusals"] = it.refusals() if way == "broker" else {}
+                    kill_daemon(it)
+                    break
+            else:
+                client = it.client(environment=environment)
+                found["next_client"].append(client.line()["error"])
+                client.end()
+    return found
+
+
+def answers_within(it: Stand, seconds: float) -> bool:
+    """The server may be busy with the end of a client, and a broker with a silent one."""
+    end = time.monotonic() + seconds
+    while not it.answers():
+        if time.monotonic() > end:
+            return False
+    return True
+
+
+def kill_daemon(it: Stand) -> None:
+    """A daemon that waits for a hung server takes no command."""
+    for pid in (it.server, int((it.mps.pipe / f"{PROGRAM}.pid").read_text())):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def ends(it: Stand) -> dict[str, Any]:
@@ -547,7 +577,7 @@ def main() -> int:
     result: dict[str, Any] = {"environment": environment_block()}
     out = Path(sys.argv[1])
     measures = (attach_times, launches, crowd, side_by_side, variables, admission, command_attack, stuck_peers,
-                killed_at_start, ends, flood)  # fmt: skip
+                ends, flood)  # fmt: skip
     with stand() as it:
         for measure in measures:
             try:
@@ -556,13 +586,18 @@ def main() -> int:
                 result[measure.__name__] = {"failed": repr(error)[:500]}
             print(measure.__name__, json.dumps(result[measure.__name__]), file=sys.stderr, flush=True)
             out.write_text(json.dumps(result, indent=2) + "\n")
+    for way in ("direct", "broker"):
+        try:
+            result.setdefault("killed_at_start", {})[way] = killed_at_start(way)
+        except Exception as error:  # noqa: BLE001 - as above
+            result.setdefault("killed_at_start", {})[way] = {"failed": repr(error)[:500]}
+        print(f"killed_at_start, {way}", json.dumps(result["killed_at_start"][way]), file=sys.stderr, flush=True)
+        out.write_text(json.dumps(result, indent=2) + "\n")
     with suppress(ControlError), stand() as it:  # its daemon cannot be asked to end any more
-        daemon = int((it.mps.pipe / f"{PROGRAM}.pid").read_text())
         try:
             result["hung_server"] = hung_server(it)
         finally:
-            for pid in (it.server, daemon):
-                os.kill(pid, signal.SIGKILL)
+            kill_daemon(it)
     out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result["hung_server"]), file=sys.stderr)
     return 0

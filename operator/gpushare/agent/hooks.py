@@ -40,7 +40,7 @@ class SlotHooks:
         if view is None:
             raise LookupError(f"NVML does not show GPU {uuid} on node {state.node}")
         state.kubelet_due.set()
-        edits = state.devices.allocated(view, state.on_disk[uuid].client_directory)
+        edits = state.devices.allocated(view, state.on_disk[uuid].directory.attach)
         return slot_edits(state.shares.get(self._share), edits, view.info.memory_mib)
 
     def allocated(self, device_ids: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ class Tick:
         for uuid in self._gate.uuids() | passable:
             try:
                 if uuid in passable:
-                    pipe = state.on_disk[uuid].client_directory
+                    pipe = state.on_disk[uuid].directory.attach
                     self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe)))
                 else:
                     self._gate.close(uuid)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
-from gpushare.procfs import Owner
+from gpushare.procfs import Owner, owner_among
 
 NO_OWNER = Owner("", "")
 
@@ -42,13 +42,12 @@ Verdict = AttachAdmitted | AttachDenied | AttachUndecided
 def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
     """`grants`: of this GPU; None: not known. `owners`: the pods that the process' cgroup names, the outermost first.
 
-    The outermost pod that the agent knows counts: a cgroup further in can be made by whoever may write cgroups inside a
-    container.
+    The pods that hold a part decide which of several counts: see procfs.owner_among.
     """
     if not owners:
         return AttachDenied(RefusedAttach.NO_GRANT, "it belongs to no pod")
     pods = {pod.uid: pod for pod in grants.pods} if grants else {}
-    owner = next((owner for owner in owners if owner.pod_uid in pods), owners[0])
+    owner = owner_among(owners, pods) or owners[0]
     pod = pods.get(owner.pod_uid)
     if pod is None:
         why = "its pod holds no part of this GPU" if grants else "nothing is known yet of who holds a part of this GPU"

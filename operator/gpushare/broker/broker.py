@@ -37,7 +37,7 @@ from gpushare.broker.record import BrokerRecord
 from gpushare.broker.turns import NoTurnError, turn
 from gpushare.kube.changes import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
-from gpushare.mps.files import read_model
+from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.procfs import Owner
@@ -115,7 +115,7 @@ class Broker:
         self._inode = 0
         self._greeting = b""
         self._daemon = BrokeredDaemon(gpu.client_control)
-        self._granted: tuple[tuple[int, int], GpuGrants | None] | None = None
+        self._granted: tuple[FileVersion, GpuGrants | None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
         self._clients = AttachedClients(procfs.read_start_time, time.monotonic)
@@ -130,7 +130,6 @@ class Broker:
             self._stop_listening(remove=not wanted)
         if wanted and self._listener is None:
             await self._open()
-        self._clients.forget_ended()
         self._record.listening = self._listener is not None
         if wanted:
             self._record.write()
@@ -293,6 +292,7 @@ class Broker:
 
     def _check(self, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
+        self._clients.forget_ended()
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(_key(admitted))
         if penalty:
@@ -305,11 +305,9 @@ class Broker:
 
     def _grants(self) -> GpuGrants | None:
         """Read again when the file was replaced."""
-        try:
-            status = self.gpu.grants.stat()
-        except OSError:
+        version = file_version(self.gpu.grants)
+        if version is None:
             return None
-        version = status.st_ino, status.st_mtime_ns
         if self._granted is None or self._granted[0] != version:
             self._granted = version, read_model(self.gpu.grants, GpuGrants).value
         found = self._granted[1]

@@ -22,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bin-dir", type=Path, help="directory of nvidia-cuda-mps-control and nvidia-cuda-mps-server; default: PATH"
     )
-    parser.add_argument("--broker", action="store_true", help="clients attach through this pod's `gpushare mps-broker`")
     parser.add_argument("--simulation", action="store_true", help="serve simulated GPUs with simulated MPS daemons")
 
 
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     remark = raise_nofile()
     if remark:
         LOG.warning("%s", remark)
-    supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark, broker=args.broker)
+    supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.leave())
     supervisor.run()

@@ -105,7 +105,7 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
 
 def _supervisor(share: str, settings: OperatorSettings) -> Object:
     resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
-    command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR, "--broker"]
+    command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
     if settings.simulation:
         command.append("--simulation")
     container = _container(SUPERVISOR, command, resources, settings)

@@ -17,6 +17,8 @@ MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
 
 Model = TypeVar("Model", bound=BaseModel)
+FileVersion = tuple[int, int]
+"""(inode, time of the last change in ns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,15 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def file_version(path: Path) -> FileVersion | None:
+    """Another one after each replacement of the file; None: it is not there, or cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def read_model(path: Path, model: type[Model]) -> Read[Model]:

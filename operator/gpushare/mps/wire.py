@@ -55,7 +55,6 @@ class DaemonState(ApiModel):
         description="PIDs that keep the server from being replaced.",
     )
     stopped: bool = Field(default=False, description="The daemon has ended as requested; its sockets are gone.")
-    broker: bool = Field(default=False, description="Clients attach through the pod's attach broker (broker.json).")
 
     @property
     def ready(self) -> bool:

@@ -28,7 +28,7 @@ from gpushare.kube.events import Event
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuProcess
 from tests.unit.fake_kube import FakeKube
 
@@ -243,6 +243,12 @@ class FakeNode:
             in_force=None if wanted.stop else wanted.limits,
             stopped=wanted.stop,
         )
+        broker = read_model(directory.broker_state, BrokerState).value
+        if broker is None:
+            broker = BrokerState(uuid=wanted.uuid, heartbeat=0.0, listening=False)
+        news = {"heartbeat": state.heartbeat, "listening": not wanted.stop}
+        with contextlib.suppress(OSError):
+            write_model(directory.broker_state, broker.model_copy(update=news))
         with contextlib.suppress(OSError):
             write_model(directory.state, state)
 

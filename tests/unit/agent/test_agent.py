@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.lease import LEASES
-from gpushare.mps.layout import gpu_dir
+from gpushare.mps.layout import GpuDir, gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
 
@@ -206,15 +207,21 @@ async def test_a_release_that_died_midway_goes_on(node: FakeNode) -> None:
     assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
 
 
-async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_once_it_is_assigned_no_more(
-    node: FakeNode,
-) -> None:
+async def left_midway(node: FakeNode) -> GpuDir:
+    """The agent has died after it changed GPU-0's compute mode, and before the GPU was taken."""
     await node.until(lambda: node.status().get("gpus"))
     await node.stop()
     directory = gpu_dir(node.root, "GPU-0")
     daemon_files.prepare(directory)
     daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
     node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    return directory
+
+
+async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_once_it_is_assigned_no_more(
+    node: FakeNode,
+) -> None:
+    directory = await left_midway(node)
     node.kube.assign()
     node.start()
     await node.until(lambda: not directory.path.exists())
@@ -222,24 +229,14 @@ async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_onc
 
 
 async def test_a_gpu_whose_agent_died_before_it_was_taken_is_taken_while_it_is_assigned(node: FakeNode) -> None:
-    await node.until(lambda: node.status().get("gpus"))
-    await node.stop()
-    directory = gpu_dir(node.root, "GPU-0")
-    daemon_files.prepare(directory)
-    daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
-    node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    directory = await left_midway(node)
     node.start()
     await node.serving()
     assert daemon_files.original_mode(directory) is ComputeMode.PROHIBITED
 
 
 async def test_a_gpu_that_an_agent_left_midway_waits_for_what_the_api_server_says(node: FakeNode) -> None:
-    await node.until(lambda: node.status().get("gpus"))
-    await node.stop()
-    directory = gpu_dir(node.root, "GPU-0")
-    daemon_files.prepare(directory)
-    daemon_files.write_original_mode(directory, ComputeMode.PROHIBITED)
-    node.nvml.modes["GPU-0"] = ComputeMode.EXCLUSIVE_PROCESS
+    await left_midway(node)
     node.start()
     await node.ticks(3)
     assert node.state.assignments is None
@@ -264,7 +261,7 @@ async def test_a_cdi_spec_that_cannot_be_written_withdraws_its_gpu_and_no_other(
 async def test_a_gpu_directory_that_cannot_be_written_holds_up_no_other_gpu(node: FakeNode) -> None:
     await node.serving()
     directory = gpu_dir(node.root, "GPU-0")
-    directory.broker.rmdir()
+    shutil.rmtree(directory.broker)
     directory.attach.rmdir()
     directory.attach.touch()
     node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "a"})

@@ -233,7 +233,9 @@ async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_
         await report(kube, reconciler, **status)
         await reconciler.once()
     moves = [event["reason"] for event in kube.events if event["action"] == "Assign"]
-    assert moves[:3] == ["GpuAssigned", "GpuDraining", "GpuReleased"]
+    assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased"]
+    (draining,) = [event for event in kube.events if event["reason"] == "GpuDraining"]
+    assert draining["series"]["count"] == 2, "told again, of the same GPU"
     (assignment,) = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
     assert (assignment["uuid"], assignment["draining"]) == ("GPU-1", True)
 

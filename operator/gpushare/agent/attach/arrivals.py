@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import read_model
+from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import Arrival, BrokerState
 
@@ -18,24 +18,16 @@ MAX_KEPT = 512
 
 class BrokerFiles:
     def __init__(self) -> None:
-        self._versions: dict[Uuid, tuple[int, int]] = {}
+        self._versions: dict[Uuid, FileVersion] = {}
 
     def changed(self, directories: Iterable[GpuDir]) -> list[BrokerState]:
         """What was written since the last call; nothing of files that cannot be read."""
-        versions = {directory: version for directory in directories if (version := _version(directory)) is not None}
+        found = {directory: file_version(directory.broker_state) for directory in directories}
+        versions = {directory: version for directory, version in found.items() if version is not None}
         newer = [directory for directory, version in versions.items() if self._versions.get(directory.uuid) != version]
         self._versions = {directory.uuid: version for directory, version in versions.items()}
         states = [read_model(directory.broker_state, BrokerState).value for directory in newer]
         return [state for state in states if state is not None]
-
-
-def _version(directory: GpuDir) -> tuple[int, int] | None:
-    """Another one after each writing, since the file is replaced."""
-    try:
-        found = directory.broker_state.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,6 @@ class DaemonFiles:
     def server_pid(self) -> int | None:
         return self.state.server_pid if self.state else None
 
-    @property
-    def client_directory(self) -> Path:
-        """What a client container gets as its pipe directory. MPS pods of older releases have no broker."""
-        return self.directory.attach if self.state and self.state.broker else self.directory.client
-
 
 def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
     """Every GPU that has a readable daemon.json; an unreadable one is logged and left out."""

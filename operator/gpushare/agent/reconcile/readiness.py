@@ -129,15 +129,15 @@ def _linked(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness 
     return None if evidence.client_control else Readiness(DaemonReason.STARTING, "client/control is not there yet")
 
 
-def _attachable(evidence: ReadinessInput, state: DaemonState, __: GpuView) -> Readiness | None:
+def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness | None:
     """Without its broker a CUDA process finds nobody, and runs past MPS where the compute mode lets it (measured)."""
     broker = evidence.broker
-    if not state.broker or (broker and broker.listening and evidence.now - broker.heartbeat <= FRESH_SECONDS):
-        return None
     if broker is None:
         return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")
     if evidence.now - broker.heartbeat > FRESH_SECONDS:
         return Readiness(DaemonReason.BROKER_NOT_READY, "the attach broker writes no state any more")
+    if broker.listening:
+        return None
     return Readiness(DaemonReason.BROKER_NOT_READY, broker.problem or "the attach broker does not listen yet")
 
 

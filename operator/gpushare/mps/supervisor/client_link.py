@@ -1,8 +1,7 @@
 """client/control: the name by which the attach broker reaches a daemon, a hard link to the daemon's own socket.
 
-A daemon makes a new socket at each start, and the link is renewed then. The renewal is atomic, so the name exists at
-every moment. Containers that an agent before the broker started have it in their mount: a CUDA process that does not
-find it would silently run without MPS, and without limits.
+A daemon makes a new socket at each start, and the link is renewed then. The renewal is atomic: while
+the name is there, the broker takes no daemon that starts anew for one that has gone.
 """
 
 from gpushare.mps.files import write_text

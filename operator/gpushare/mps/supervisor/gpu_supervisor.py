@@ -43,7 +43,7 @@ class GpuSupervisor:
     """Supervises one GPU for `share`. `leaving`: set when all daemons have to end.
 
     `poll_seconds`: the longest time between two observations; `reread_seconds`: between two readings of the limits.
-    `broker`: an attach broker stands between the daemon and its clients.
+    `broker_uid`: whom the attach broker runs as, which stands between the daemon and its clients.
     """
 
     def __init__(
@@ -56,8 +56,6 @@ class GpuSupervisor:
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
-        *,
-        broker: bool = False,
         broker_uid: int = BROKER_UID,
     ) -> None:
         self._gpu = gpu
@@ -65,7 +63,6 @@ class GpuSupervisor:
         self._leaving = leaving
         self._wake = threading.Event()
         self._remark = remark
-        self._broker = broker
         self._poll_seconds = poll_seconds
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
@@ -118,7 +115,7 @@ class GpuSupervisor:
             self._terms = Terms(observed.server.pid, observed.desired)
         else:
             self._terms = f"{decision.reason.value}: {decision.message}"
-        if self._broker and not decision.stopped and not observed.other_share:
+        if not decision.stopped and not observed.other_share:
             self._turns.start()
 
     def _limits(self) -> Limits | None:
@@ -161,7 +158,6 @@ class GpuSupervisor:
             fault_since=kept.fault_since,
             faulted_clients=[pid for pid in kept.faulted if pid in (observed.clients or ())][:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
-            broker=self._broker,
         )
         if self._reported is None or (report.reason, report.message) != (self._reported.reason, self._reported.message):
             LOG.info("GPU %s: %s %s", self._gpu.uuid, report.reason.value, report.message)

@@ -26,7 +26,7 @@ class Supervisor:
     """`remark`: the message of every daemon that is ready.
 
     `poll_seconds`: the longest time between two observations of a GPU; `reread_seconds`: between two readings of its
-    limits. `broker`: clients reach the daemons through the pod's attach broker.
+    limits.
     """
 
     def __init__(
@@ -38,8 +38,6 @@ class Supervisor:
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
-        *,
-        broker: bool = False,
     ) -> None:
         self._share = share
         self._root = root
@@ -51,7 +49,6 @@ class Supervisor:
             remark=remark,
             poll_seconds=poll_seconds,
             reread_seconds=reread_seconds,
-            broker=broker,
         )
         self._leaving = threading.Event()
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}

@@ -75,7 +75,10 @@ async def test_a_refused_process_is_an_event_of_its_pod_and_counted(node: FakeNo
 
 async def test_a_pod_that_has_not_attached_is_no_suspect_of_a_fault(node: FakeNode) -> None:
     await node.serving()
-    write_broker(node)
+    node.kube.put(PODS, pod(2, with_status=False))
+    other = Arrival(pid=6, pod_uid=pod(2)["metadata"]["uid"], at=boot_clock())
+    write_broker(node, attached=1, arrivals=[other])
+    await node.until(lambda: node.state.gpu_health()[0].arrived)
     await node.read()
     node.kube.put(PODS, pod(1, with_status=False, name="pod", namespace="ns"))
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
@@ -84,8 +87,8 @@ async def test_a_pod_that_has_not_attached_is_no_suspect_of_a_fault(node: FakeNo
     [health] = node.state.gpu_health()
     assert health.clients == ()
     attached = Arrival(pid=7, pod_uid=TENANT["metadata"]["uid"], container="app", at=boot_clock())
-    write_broker(node, attached=1, arrivals=[attached])
-    await node.until(lambda: node.state.gpu_health()[0].arrived)
+    write_broker(node, attached=2, arrivals=[other, attached])
+    await node.until(lambda: len(node.state.gpu_health()[0].arrived) == 2)
     [health] = node.state.gpu_health()
     assert health.clients == ("ns/pod",)
     assert (health.arrived[0].pod, health.arrived[0].container, health.arrived[0].pid) == ("ns/pod", "app", 7)
