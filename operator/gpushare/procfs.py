@@ -8,7 +8,7 @@ that could end a line the kernel escapes the newline alone, so files are not rea
 """
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})
 """The 32 digits are a static pod's. systemd's slices cannot hold a `-`, so the kubelet writes `_`."""
 _POD = re.compile(rf"^(?:(?:[^/]*-)?kubepods(?:-besteffort|-burstable)?-)?pod{_UID}(?:\.slice)?$")
 _CONTAINER = re.compile(r"^(?:cri-containerd-|crio-|docker-)?(?P<id>[0-9a-f]{64})(?:\.scope)?$")
+MAX_ENVIRONMENT_BYTES = 4 * 1024 * 1024
+"""More than the kernel gives a program with the usual limit of its stack."""
 _START_TIME = 22
 """Field number in /proc/PID/stat (proc(5)), counted from 1."""
 
@@ -44,6 +46,23 @@ def read_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
         return owners_of(read_text(proc / str(pid) / "cgroup"))
     except OSError:
         return None
+
+
+def read_environment(pid: int, wanted: Collection[str], proc: Path = PROC) -> dict[str, str] | None:
+    """The variables with the `wanted` names that the process was started with; of a name that stands twice the first,
+    as getenv(3) has it. None: it has ended, or may not be read. Blocks while the process' memory is locked.
+    """
+    try:
+        with (proc / str(pid) / "environ").open("rb") as file:
+            content = file.read(MAX_ENVIRONMENT_BYTES)
+    except OSError:
+        return None
+    found: dict[str, str] = {}
+    for item in content.split(b"\0"):
+        name, separator, value = item.decode(errors="replace").partition("=")
+        if separator and name in wanted:
+            found.setdefault(name, value)
+    return found
 
 
 def read_text(file: Path) -> str:

@@ -138,6 +138,8 @@ def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) 
         wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)
         assert [error["code"] for error in tenant.events_of("crowd", "gpu-error")] == [810] * 3
         nobody_is_hurt(tenant, names)
+        told = [it["message"] for it in tenant.kubernetes_events("crowd") if it["reason"] == "LimitVariableChanged"]
+        assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT='garbage' where its grant is" in told[0], "as its children began"
 
 
 @contextmanager

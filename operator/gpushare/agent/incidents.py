@@ -1,26 +1,35 @@
-"""Records events about incidents: faults, now and while no agent ran, duplicate allocations, and refused attaches.
+"""Records events about incidents: faults, now and while no agent ran, duplicate allocations, attaches that were refused
+or made with other limits than granted.
 
 Guarantees: before this node's pods are known, the notes of an earlier agent are neither compared nor replaced.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.attach.arrivals import BrokerFiles
 from gpushare.agent.attach.refusals import RefusalReports
+from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports
 from gpushare.agent.kubelet.duplicates import DuplicateAllocations
 from gpushare.agent.state import AgentState
-from gpushare.api.gpunode import ShareName
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.kube.changes import LogOnChange
 from gpushare.kube.events import Event
 from gpushare.kube.pods import pods_by_cgroup_uid
-from gpushare.mps.wire import RefusedAttach
+from gpushare.mps.files import read_model
+from gpushare.mps.wire import Arrival, GpuGrants, RefusedAttach
 from gpushare.nvml.types import Xid
 
 LOG = logging.getLogger(__name__)
+ENVIRONMENT_SECONDS = 1.0
+MAX_ARRIVED = 64
+"""Readings of broker.json whose arrivals wait for a look at their environments."""
 
 
 class IncidentReporter:
@@ -44,6 +53,11 @@ class IncidentReporter:
         self._brokers = BrokerFiles()
         self._count_refused = count_refused
         self._refusals = RefusalReports(state.node, state.clock())
+        self._variables = VariableReports(state.clock())
+        self._arrived: deque[tuple[Uuid, Sequence[Arrival]]] = deque(maxlen=MAX_ARRIVED)
+        self._proc = proc
+        self._environments = BlockingCaller("environments of processes that attached", ENVIRONMENT_SECONDS)
+        self._problems = LogOnChange(LOG)
 
     def xid(self, xid: Xid) -> None:
         """Pods without a slot now are not suspects: asks for a reading of the kubelet."""
@@ -51,26 +65,47 @@ class IncidentReporter:
         self._state.kubelet_due.set()
 
     async def follow_attaches(self) -> None:
-        """Reads what the attach brokers have written: who attached, and who was refused."""
-        state = self._state
-        if state.pods.synced.is_set():
-            self._read_brokers()
-            state.follow_arrivals()
+        """Reads what the attach brokers have written: who attached and with what, and who was refused."""
+        self._read_brokers()
+        while self._arrived:
+            await self._look_at_variables(*self._arrived.popleft())
 
     def _read_brokers(self) -> None:
-        state, pods = self._state, pods_by_cgroup_uid(self._state.pods.objects.values())
+        state = self._state
+        if not state.pods.synced.is_set():
+            return
+        pods = pods_by_cgroup_uid(state.pods.objects.values())
         self._refusals.keep(state.on_disk)
+        self._variables.keep(state.on_disk)
         for broker in self._brokers.changed(item.directory for item in state.on_disk.values()):
             state.arrived(broker)
+            if arrivals := self._variables.new(broker):
+                self._arrived.append((broker.uuid, arrivals))
             for new in self._refusals.update(broker, state.on_disk[broker.uuid].wanted.share, pods):
                 if new.count:
                     self._count_refused(new.share, new.reason, new.count)
                 for event in new.events:
                     self._record(event)
+        state.follow_arrivals()
+
+    async def _look_at_variables(self, uuid: Uuid, arrivals: Sequence[Arrival]) -> None:
+        item = self._state.on_disk.get(uuid)
+        grants = read_model(item.directory.grants, GpuGrants).value if item is not None else None
+        if item is None or grants is None:
+            return
+        try:
+            environments = await self._environments.call(read_environments, arrivals, self._proc)
+            self._problems.clear("environments")
+        except HungError as error:
+            self._problems.log("limit variables are not looked at: %s", error, key="environments")
+            return
+        pods = pods_by_cgroup_uid(self._state.pods.objects.values())
+        for event in variable_events(arrivals, environments, grants, item.wanted.share, pods):
+            self._record(event)
 
     async def report(self) -> None:
         """Suspects of a fault are those that the latest broker.json leaves."""
-        await self.follow_attaches()
+        self._read_brokers()
         state = self._state
         found = self._faults.update(state.gpu_health(), state.clock())
         if state.kubelet.view is not None:

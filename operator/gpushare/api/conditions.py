@@ -112,6 +112,7 @@ class EventReason(StrEnum):
     NO_GRANT = "NoGrant"
     DUPLICATE_ALLOCATION = "DuplicateAllocation"
     ATTACH_REFUSED = "AttachRefused"
+    LIMIT_VARIABLE_CHANGED = "LimitVariableChanged"
     SERVER_HUNG = "ServerHung"
     CLAIM_PENDING = "ClaimPending"
     AGENT_SILENT = "AgentSilent"
