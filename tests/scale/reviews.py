@@ -118,6 +118,17 @@ CASES: dict[str, tuple[str, Callable[[], Body]]] = {
         "pods",
         lambda: {**pod([container()]), "metadata": {"annotations": {"gpushare.dev/memory": "9" * 2900 * 1024}}},
     ),
+    "pod: 20,000 unknown annotations of ours": (
+        "pods",
+        lambda: {
+            **pod([container()]),
+            "metadata": {"annotations": {f"gpushare.dev/{n}{'thread' * 18}": "1" for n in range(20_000)}},
+        },
+    ),
+    "pod: 256 containers, each with a variable that hides its GPU": (
+        "pods",
+        lambda: pod([container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]) for _ in range(256)]),
+    ),
     "pod: 40,000 volumes of our name": (
         "pods",
         lambda: pod([container()], volumes=[{"name": "gpushare-mps-log"}] * 40_000),

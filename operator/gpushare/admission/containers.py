@@ -18,6 +18,7 @@ class Container:
     index: int
     init: bool
     requests: dict[str, Any]
+    """Without those of zero, which ask for nothing; the same of `limits`."""
     limits: dict[str, Any]
     slots: dict[str, Any]
     """Slot resources and their quantities, from the limits; from the requests where a limit is missing."""
@@ -58,10 +59,25 @@ def containers(pod: dict[str, Any]) -> Iterator[Container]:
         yield _read(body, index, init=False)
 
 
+def pre_stop_seconds(grace_seconds: int) -> int | None:
+    """Seconds of the preStop sleep, in which the agent ends a container's GPU work in order.
+
+    It is within the grace period, as the API demands, and leaves the program some of that; None where both cannot be.
+    """
+    if grace_seconds >= 4:
+        return 2
+    return 1 if grace_seconds >= 2 else None
+
+
 def _read(body: dict[str, Any], index: int, *, init: bool) -> Container:
     resources = mapped(body, "resources")
-    requests, limits = mapped(resources, "requests"), mapped(resources, "limits")
+    requests, limits = _asked(resources, "requests"), _asked(resources, "limits")
     asked = {**requests, **limits}
     slots = {resource: asked[resource] for resource in sorted(asked) if resource.startswith(_SLOT_PREFIX)}
     claims = dict.fromkeys(str(item.get("name") or "") for item in listed(resources, "claims"))
     return Container(body, index, init, requests, limits, slots, tuple(claims))
+
+
+def _asked(resources: dict[str, Any], key: str) -> dict[str, Any]:
+    """The API server writes every zero as 0, whatever its unit was."""
+    return {name: quantity for name, quantity in mapped(resources, key).items() if str(quantity) != "0"}

@@ -21,6 +21,7 @@ FAMILIES = (CERTIFICATE,)
 REVIEW_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ENDPOINTS = (
     "mutate-pods", "validate-pods", "mutate-claims", "validate-claims", "validate-gpushares", "validate-departures",
+    "validate-owners",
 )  # fmt: skip
 RESULTS = ("admitted", "refused", "failed")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpushare.admission.claims import classes_of
-from gpushare.admission.containers import Container, containers
+from gpushare.admission.containers import Container, containers, pre_stop_seconds
 from gpushare.admission.refusals import (
     LOG_VOLUME,
     class_problems,
@@ -40,14 +40,13 @@ from gpushare.admission.review import (
     shown,
     some,
 )
-from gpushare.api.gpushare import GpuShare
-from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, parse_device_class, share_of_resource
+from gpushare.admission.warnings import pod_warnings
+from gpushare.api.names import parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
-from gpushare.kube.pods import has_ended
+from gpushare.kube.pods import grace_period_seconds, has_ended
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_DEFAULT_GRACE_SECONDS = 30
 _NVIDIA_CLASSES = ".nvidia.com"
 
 
@@ -84,13 +83,13 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
         expected = _expected_environment(container, annotations, data, problems)
         problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
         problems.add(Reason.MOUNT, mount_problems(container))
-        changes += _container_changes(container, expected or {}, _grace_seconds(spec))
+        changes += _container_changes(container, expected or {}, pre_stop_seconds(int(grace_period_seconds(pod))))
     if asking:
         problems.add(Reason.VOLUME, volume_problems(listed(spec, "volumes")))
         changes += _volume_changes(spec)
     if problems:
         return problems.denied()
-    return Admitted(tuple(changes), (*_warnings(asking, data), *_idle_annotations(asking, annotations)))
+    return Admitted(tuple(changes), pod_warnings(pod, asking, data))
 
 
 def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
@@ -124,21 +123,6 @@ def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], sil
     )
 
 
-def pre_stop_seconds(grace_seconds: int) -> int | None:
-    """Seconds of the preStop sleep, in which the agent ends the container's GPU work in order.
-
-    It is within the grace period, as the API demands, and leaves the program some of that; None where both cannot be.
-    """
-    if grace_seconds >= 4:
-        return 2
-    return 1 if grace_seconds >= 2 else None
-
-
-def _grace_seconds(spec: Mapping[str, Any]) -> int:
-    grace = spec.get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_SECONDS if grace is None else int(grace)
-
-
 def _expected_environment(
     container: Container, annotations: Mapping[str, str], data: AdmissionData, problems: Problems
 ) -> dict[str, str] | None:
@@ -160,15 +144,14 @@ def _expected_environment(
     return environment
 
 
-def _container_changes(container: Container, expected: Mapping[str, str], grace_seconds: int) -> Iterator[Change]:
+def _container_changes(container: Container, expected: Mapping[str, str], pre_stop: int | None) -> Iterator[Change]:
     yield from _environment_changes(container, expected)
     mounts = listed(container.body, "volumeMounts")
     if not any(is_log_mount(mount) for mount in mounts):
         yield _append(container.path, container.field, "volumeMounts", mounts, log_mount())
-    seconds = pre_stop_seconds(grace_seconds)
     lifecycle = mapped(container.body, "lifecycle")
-    if seconds is not None and not lifecycle.get("preStop"):
-        hook = {"sleep": {"seconds": seconds}}
+    if pre_stop is not None and not lifecycle.get("preStop"):
+        hook = {"sleep": {"seconds": pre_stop}}
         field = f"{container.field}.lifecycle.preStop"
         if lifecycle:
             yield Change(f"{container.path}/lifecycle/preStop", hook, field)
@@ -196,26 +179,6 @@ def _volume_changes(spec: Mapping[str, Any]) -> Iterator[Change]:
 def _append(path: str, field: str, key: str, present: list[Any], item: dict[str, Any]) -> Change:
     named = f"{field}.{key}[{item['name']}]"
     return Change(f"{path}/{key}/-", item, named) if present else Change(f"{path}/{key}", [item], named)
-
-
-def _warnings(asking: list[Container], data: AdmissionData) -> Iterator[str]:
-    names = {share_of_resource(resource) or "" for container in asking for resource in container.slots}
-    for name in sorted(names):
-        if _is_memory_overcommitted(data.shares[name]):
-            yield f'GpuShare "{name}" over-commits GPU memory: an allocation within the grant may fail'
-
-
-def _idle_annotations(asking: list[Container], annotations: Mapping[str, str]) -> Iterator[str]:
-    """Annotations that nothing reads, since every container has a claim."""
-    if asking and not any(container.slots for container in asking):
-        for name in (ANNOTATION_THREADS, ANNOTATION_MEMORY):
-            if name in annotations:
-                yield f"metadata.annotations[{name}]: has no effect on claims: write it as the claim's capacity"
-
-
-def _is_memory_overcommitted(share: GpuShare) -> bool:
-    granted = share.spec.clients.per_gpu * share.memory_default_mib
-    return share.spec.clients.memory.overcommit and granted > share.status.gpu_memory_mib > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,6 +319,35 @@ async def test_a_tenants_values_are_never_logged(webhook: Webhook, caplog: pytes
     assert SECRET not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [({"name": "a"}, '"shop/a"'), ({"generateName": "web-5d8-"}, '"shop/web-5d8-*"'), ({}, '"shop/*"')],
+)
+async def test_a_refusal_is_logged_by_the_objects_name_and_its_reasons(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture, metadata: dict[str, str], named: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    annotations = {"gpushare.dev/threads": "all"}
+    variable = {"name": "GPUSHARE_X", "value": SECRET}
+    spec = {"containers": [{**POD["spec"]["containers"][0], "env": [variable]}]}
+    await webhook.post("/mutate-pods", review({"metadata": {**metadata, "annotations": annotations}, "spec": spec}))
+    assert f"refused Pod {named}: Annotation, Environment" in caplog.messages
+
+
+async def test_who_applies_a_deployment_is_warned_and_never_refused_however_large_it_is(webhook: Webhook) -> None:
+    template = json.loads(json.dumps(POD).replace("inference", "inferense"))
+    deployment = review({"spec": {"template": template}}, kind="Deployment")
+    response = await webhook.post("/validate-owners", deployment)
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith("pods of this Deployment will be refused: spec.containers[0].resources.limits[")
+    async with (
+        webhook.client(limits=ReviewLimits(body_bytes=100)) as http,
+        http.post("/validate-owners", json=deployment) as answer,
+    ):
+        assert (await answer.json())["response"] == {"uid": "u-1", "allowed": True}
+
+
 CLIENT = {**POD, "metadata": {"name": "client"}}
 UNGUARDED = {"type": "DeparturesGuarded", "status": "False", "message": "node n1"}
 

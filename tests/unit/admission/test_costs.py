@@ -46,6 +46,8 @@ def test_the_worst_that_was_thought_of_is_cheap(name: str) -> None:
     assert costs(f"validate-{kind}", body) < SECONDS
     if kind != "gpushares":
         assert costs(f"mutate-{kind}", body) < SECONDS
+    if kind == "pods":
+        assert costs("validate-owners", review({"spec": {"template": make()}})) < SECONDS
 
 
 ANY = st.sampled_from(["", "a", "1", "1e9", "GPUSHARE_A", SLOT, CLASS, "/run/gpushare/mps", "é", "\n"])
@@ -63,7 +65,7 @@ PODS = st.builds(
     },
     st.lists(CONTAINERS, min_size=1, max_size=3),
     st.lists(ENTRIES, max_size=2),
-    st.dictionaries(st.sampled_from(["gpushare.dev/threads", "gpushare.dev/memory", "a"]), ANY),
+    st.dictionaries(st.sampled_from(["gpushare.dev/threads", "gpushare.dev/memory", "gpushare.dev/mem", "a"]), ANY),
 )
 CHOICES = st.fixed_dictionaries(
     {"deviceClassName": st.sampled_from([CLASS, f"a.{CLASS}", "other"])},
@@ -119,7 +121,10 @@ def swollen(value: Any, depth: int, times: int) -> Any:
 @given(OBJECTS, st.integers(1, 7), st.sampled_from([5, 60, 300, 3000, 30_000]))
 def test_whatever_grows_the_review_stays_cheap(found: tuple[str, Any], depth: int, times: int) -> None:
     endpoint, body = found
-    assert costs(f"validate-{endpoint}", review(swollen(body, depth, times))) < SECONDS
+    larger = swollen(body, depth, times)
+    assert costs(f"validate-{endpoint}", review(larger)) < SECONDS
+    if endpoint == "pods":
+        assert costs("validate-owners", review({"spec": {"template": larger}})) < SECONDS
 
 
 def exactly(**fields: Any) -> dict[str, Any]:

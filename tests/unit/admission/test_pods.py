@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.pods import admit_pod, check_pod, delete_pod, pre_stop_seconds
+from gpushare.admission.containers import pre_stop_seconds
+from gpushare.admission.pods import admit_pod, check_pod, delete_pod
 from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
 
@@ -162,6 +163,12 @@ def test_a_pod_without_slots_is_left_alone() -> None:
     assert admit_pod(pod(container({"cpu": "1"})), data()) == Admitted()
 
 
+@pytest.mark.parametrize("resource", ["gpushare.dev/inference", "gpushare.dev/unknown", "internal.gpushare.dev/mps"])
+def test_a_quantity_of_zero_asks_for_nothing(resource: str) -> None:
+    assert admit_pod(pod(container({resource: "0"})), data()) == Admitted()
+    assert environment(admitted(pod(container({**SLOT, resource: "0", "nvidia.com/gpu": 0} | SLOT)))) == ENVIRONMENT
+
+
 def test_a_mirror_of_a_static_pod_is_left_alone() -> None:
     mirror = pod(container({"gpushare.dev/unknown": "7"}), annotations={"kubernetes.io/config.mirror": "hash"})
     assert admit_pod(mirror, data()) == Admitted()
@@ -170,13 +177,6 @@ def test_a_mirror_of_a_static_pod_is_left_alone() -> None:
 def test_our_own_daemons_ask_for_the_internal_resource() -> None:
     daemon = pod(container({"internal.gpushare.dev/mps": "1"}))
     assert admit_pod(daemon, data(namespace="gpushare-system")) == Admitted()
-
-
-def test_an_overcommitted_share_warns() -> None:
-    limited = share(memory={"default": "32Gi", "overcommit": True})
-    answer = admit_pod(pod(), data(limited))
-    assert isinstance(answer, Admitted)
-    assert answer.warnings == ('GpuShare "inference" over-commits GPU memory: an allocation within the grant may fail',)
 
 
 # What is refused
@@ -201,11 +201,6 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         "a second slot",
         pod(container({"gpushare.dev/inference": "2"})),
         f'{LIMITS}[gpushare.dev/inference]: "2" slots: a container takes exactly one; write 1, or use more containers',
-    ),
-    (
-        "no slot",
-        pod(container({"gpushare.dev/inference": 0})),
-        f'{LIMITS}[gpushare.dev/inference]: "0" slots: a container takes exactly one; write 1, or use more containers',
     ),
     (
         "a request without a limit",

@@ -303,11 +303,11 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
         for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 8
+    assert len(hooks) == 9
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
         assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"
-        if hook["name"] in ("pods.gpushare.dev", "claim-pods.gpushare.dev", "departures.gpushare.dev"):
+        if hook["name"].partition(".")[0] in ("pods", "claim-pods", "departures", "owners"):
             (selector,) = hook["namespaceSelector"]["matchExpressions"]
             assert (selector["operator"], selector["values"]) == ("NotIn", ["kube-system", NAMESPACE])
 
@@ -320,6 +320,7 @@ def test_the_failure_policy_is_chosen_per_hook() -> None:
         "claims.gpushare.dev": "Fail",
         "shares.gpushare.dev": "Ignore",
         "departures.gpushare.dev": "Ignore",
+        "owners.gpushare.dev": "Ignore",
     }
 
 
@@ -332,6 +333,14 @@ def test_an_outage_never_holds_up_a_deletion_and_neither_kubelets_nor_controller
             assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 2)
             conditions = " ".join(condition["expression"] for condition in hook["matchConditions"])
             assert "'system:nodes', 'system:serviceaccounts:kube-system'" in conditions
+
+
+@every_variant
+def test_an_outage_never_holds_up_who_deploys_and_controllers_do_not_ask(variant: str) -> None:
+    (configuration,) = of_kind(variant, "ValidatingWebhookConfiguration")
+    (hook,) = [hook for hook in configuration["webhooks"] if hook["name"] == "owners.gpushare.dev"]
+    assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 2)
+    assert "'system:serviceaccounts:kube-system'" in hook["matchConditions"][0]["expression"]
 
 
 @every_variant
@@ -366,16 +375,16 @@ def test_simulation_is_switched_on_in_every_part_or_in_none(variant: str) -> Non
 
 
 @every_variant
-def test_every_policy_is_bound_and_fails_closed_but_the_one_that_only_warns(variant: str) -> None:
+def test_every_policy_is_bound_and_fails_closed_but_those_that_only_warn(variant: str) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
     bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
     assert {binding["policyName"] for binding in bindings} == policies.keys()
-    warns = {"gpushare-annotations"}
+    warns = {"gpushare-annotations", "gpushare-ephemeral-containers"}
     for binding in bindings:
         name = binding["policyName"]
         assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
         assert policies[name]["failurePolicy"] == ("Ignore" if name in warns else "Fail")
-    assert len(policies) == {"least": 0, "everything": 16}.get(variant, 17)
+    assert len(policies) == {"least": 0, "everything": 17}.get(variant, 18)
 
 
 def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
@@ -386,7 +395,7 @@ def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
             (rule, hook["failurePolicy"]) for hook in configuration["webhooks"] for rule in hook["rules"]
         ):
             warns = rule["operations"] == ["DELETE"] and policy == "Ignore"
-            assert warns or rule["resources"] == ["gpushares"] or rule["operations"] == ["CREATE"]
+            assert warns or "pods" not in rule["resources"] or rule["operations"] == ["CREATE"]
 
 
 def test_the_webhook_asks_for_client_certificates_where_an_authority_is_set() -> None:

@@ -1,8 +1,8 @@
 """AdmissionReview v1 over HTTP: reads a review, gathers its data, answers. The rules are in pods, claims and shares.
 
 Guarantees: time, memory and the size of the answer are bounded, whatever is sent: what is too large is refused before
-it is read; a review has no side effect, so a dry run needs no care; no content of a pod is logged. Where we fail, the
-answer is 5xx, and the webhook's failurePolicy decides.
+it is read; a review has no side effect, so a dry run needs no care; of an object only its name is logged, and of a
+refusal its reasons. Where we fail, the answer is 5xx, and the webhook's failurePolicy decides.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from typing import Any
 from aiohttp import web
 
 from gpushare.admission.metrics import AdmissionMeters
-from gpushare.admission.review import Admitted, Answer, Denied, shown
+from gpushare.admission.review import Admitted, Answer, Denied, mapped, quoted, shown
 from gpushare.admission.serving import text
-from gpushare.admission.serving.decisions import NEVER_REFUSES, Decide, Reviews
+from gpushare.admission.serving.decisions import NEVER_REFUSE, Decide, Reviews
 from gpushare.admission.serving.room import Room
 from gpushare.admission.sources import Sources
 from gpushare.http.server import BodyTooLargeError, read_body
@@ -44,7 +44,8 @@ class ReviewLimits:
 def create_app(
     sources: Sources, own_namespace: str, meters: AdmissionMeters, limits: ReviewLimits | None = None
 ) -> web.Application:
-    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares, /validate-departures.
+    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares, /validate-departures,
+    /validate-owners.
 
     `own_namespace`: where gpushare runs.
     """
@@ -79,9 +80,16 @@ async def judged(body: bytes, decide: Decide) -> tuple[bytes | None, Answer | No
         return None, None
     answer = await decide(request)
     if isinstance(answer, Denied):
-        kind, namespace = shown(request["kind"]["kind"]), shown(request.get("namespace") or "")
-        LOG.info("refused a %s in namespace %r", kind, namespace)
+        LOG.info("refused %s: %s", _named(request), ", ".join(sorted(answer.reasons)))
     return json.dumps(review_response(request["uid"], answer)).encode(), answer
+
+
+def _named(request: dict[str, Any]) -> str:
+    """Such as `Pod "ml/train-0"`; of one that has no name yet, what its name will begin with."""
+    metadata = mapped(request["object"], "metadata")
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+    place = f"{request.get('namespace')}/" if request.get("namespace") else ""
+    return f"{shown(request['kind']['kind'])} {quoted(f'{place}{name}')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,7 @@ class _Endpoint:
         uid = text.uid_of(beginning)
         if uid is None:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what), None
-        if self.name == NEVER_REFUSES:
+        if self.name in NEVER_REFUSE:
             return web.json_response(review_response(uid, Admitted())), None
         answer = text.too_large(what)
         LOG.info("refused at /%s: %s", self.name, what)

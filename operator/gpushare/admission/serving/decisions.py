@@ -9,6 +9,7 @@ from typing import Any
 
 from gpushare.admission.bounds import claim_too_large, pod_too_large, too_many_shares
 from gpushare.admission.claims import admit_claim, check_claim, claim_spec, shares_claimed, shares_of
+from gpushare.admission.owners import pod_of, warn_owner
 from gpushare.admission.pods import admit_pod, check_pod, delete_pod, mirrors, shares_asked_for
 from gpushare.admission.review import AdmissionData, Admitted, Answer, listed, mapped
 from gpushare.admission.shares import delete_share, validate_share
@@ -16,8 +17,9 @@ from gpushare.admission.sources import Sources
 
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
 """From a review's request."""
-NEVER_REFUSES = "validate-departures"
-"""An endpoint that only warns: also of what is too large to be read."""
+_DEPARTURES, _OWNERS = "validate-departures", "validate-owners"
+NEVER_REFUSE = (_DEPARTURES, _OWNERS)
+"""Endpoints that only warn: what is too large to be read is admitted."""
 Rules = Callable[[dict[str, Any], AdmissionData], Answer]
 """From the object and its data."""
 
@@ -36,7 +38,8 @@ class Reviews:
         yield "mutate-claims", lambda request: self._claim(request, admit_claim)
         yield "validate-claims", lambda request: self._claim(request, check_claim)
         yield "validate-gpushares", self._share
-        yield NEVER_REFUSES, self._departure
+        yield _DEPARTURES, self._departure
+        yield _OWNERS, self._owner
 
     async def _share(self, request: dict[str, Any]) -> Answer:
         if request["operation"] not in ("CREATE", "UPDATE"):
@@ -47,6 +50,16 @@ class Reviews:
         pod = request["object"]
         if request["operation"] != "CREATE" or mirrors(pod):
             return Admitted()
+        return await self._judged(request, pod, rules)
+
+    async def _owner(self, request: dict[str, Any]) -> Answer:
+        """Of whatever makes pods from a template; never refused."""
+        if request["operation"] not in ("CREATE", "UPDATE"):
+            return Admitted()
+        answer = await self._judged(request, pod_of(request["object"]), admit_pod)
+        return warn_owner(request["kind"]["kind"], answer)
+
+    async def _judged(self, request: dict[str, Any], pod: dict[str, Any], rules: Rules) -> Answer:
         if refused := pod_too_large(pod):
             return refused
         shares = shares_asked_for(pod)

@@ -1,0 +1,26 @@
+"""Owners: Deployments, Jobs and whatever else makes pods from a template. Who applies one is told at once what their
+pods will be told; a controller hears it later, and keeps it in an event.
+
+Guarantees: an owner is never refused and never changed; what is said of its pods is what admission says to them.
+"""
+
+from typing import Any
+
+from gpushare.admission.review import Admitted, Answer, mapped, shown
+from gpushare.admission.warnings import MOST_WARNINGS
+
+
+def pod_of(owner: dict[str, Any]) -> dict[str, Any]:
+    """The pod that the owner's template makes, without a name; of a CronJob, the one of its Jobs."""
+    spec = mapped(owner, "spec")
+    maker = mapped(mapped(spec, "jobTemplate"), "spec") or spec
+    template = mapped(maker, "template")
+    return {"metadata": mapped(template, "metadata"), "spec": mapped(template, "spec")}
+
+
+def warn_owner(kind: str, answer: Answer) -> Admitted:
+    """`kind`: of the owner. `answer`: to its pods."""
+    if isinstance(answer, Admitted):
+        return Admitted(warnings=answer.warnings)
+    refused = f"pods of this {shown(kind)} will be refused"
+    return Admitted(warnings=tuple(f"{refused}: {problem}" for problem in answer.problems[:MOST_WARNINGS]))
