@@ -50,3 +50,12 @@ def test_a_process_without_mps_that_is_killed_in_mid_kernel_leaves_the_clients_a
         for client in clients:
             client("launch 1")
             assert "error" not in client("sync")
+
+
+def test_nvml_shows_the_gpu_as_busy_while_a_kernel_of_one_client_runs_on_a_tenth_of_its_sms(machine):
+    client = machine.client(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="10")
+    machine.until(lambda: machine.nvml.utilization(machine.gpu.uuid) == 0)
+    client("launch 3000")
+    machine.until(lambda: machine.nvml.utilization(machine.gpu.uuid) >= 90)
+    client("sync")
+    machine.until(lambda: machine.nvml.utilization(machine.gpu.uuid) == 0)

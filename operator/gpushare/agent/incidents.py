@@ -1,5 +1,5 @@
-"""Records events about incidents: faults, now and while no agent ran, duplicate allocations, attaches that were refused
-or made with other limits than granted.
+"""Records what happens on the node as events: containers that got a part of a GPU, faults, now and while no agent ran,
+duplicate allocations, attaches that were refused or made with other limits than granted.
 
 Guarantees: before this node's pods are known, the notes of an earlier agent are neither compared nor replaced.
 """
@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
@@ -18,6 +19,7 @@ from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports
 from gpushare.agent.kubelet.duplicates import DuplicateAllocations
 from gpushare.agent.state import AgentState
+from gpushare.agent.usage.placement import Placements
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.changes import LogOnChange
 from gpushare.kube.events import Event
@@ -49,6 +51,7 @@ class IncidentReporter:
         self._wall = wall
         self._faults = FaultReports(state.node)
         self._duplicates = DuplicateAllocations()
+        self._placements = Placements(datetime.fromtimestamp(wall(), UTC))
         self._handover = Handover(state.settings.root, proc)
         self._brokers = BrokerFiles()
         self._count_refused = count_refused
@@ -110,6 +113,7 @@ class IncidentReporter:
         found = self._faults.update(state.gpu_health(), state.clock())
         if state.kubelet.view is not None:
             found += self._duplicates.look(state.kubelet.view, state.pods.objects.values())
+        found += self._placements.look(state.parts, state.pods_by_uid(), state.shares, state.claimed_grants())
         for event in found:
             self._record(event)
 

@@ -131,7 +131,7 @@ class StatusReporter:
         state.reported = state.informed and state.pods.synced.is_set() and given.kubelet is not None
 
     def _facts(self, given: DecisionInput) -> NodeFacts:
-        state = self._state
+        state, now = self._state, datetime.now(UTC)
         return NodeFacts(
             generation=state.generation,
             agent_version=version("gpushare"),
@@ -146,9 +146,10 @@ class StatusReporter:
             assignments=state.assignments or (),
             pods=list(state.pods.objects.values()),
             findings=state.usage.findings(),
+            unused=None if state.unused is None else state.unused.published(now),
             nvml_error=state.inventory.error,
             kubelet_error=state.kubelet.error,
-            now=format_timestamp(datetime.now(UTC)),
+            now=format_timestamp(now),
         )
 
     def _gpu_facts(self, decision: GpuDecision) -> GpuFacts:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -32,6 +33,7 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
+from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
@@ -90,6 +92,10 @@ class AgentState:
         self.inventory = Inventory(nvml, clock, proc)
         self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
+        self.parts: tuple[RunningPart, ...] = ()
+        """Running containers with a part of a GPU, at the last observation."""
+        self.unused: UnusedParts | None = None
+        """None until the GPUs were observed once."""
         self.plugins = DevicePlugins(plugins)
         self.claims = PreparedClaims(settings.cdi_dir)
         self.on_disk: dict[Uuid, DaemonFiles] = {}
@@ -127,17 +133,27 @@ class AgentState:
             self.tick_due.set()
 
     async def observe(self) -> None:
-        """Reads who uses the GPUs; findings follow. Not before the first decision, and not without pods and shares."""
+        """Reads who uses the GPUs; findings, and who uses none, follow. Not before the first decision, and not without
+        pods and shares.
+        """
         if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
             return
+        places, claimed = self._places()
         sources = UsageSources(
             self.inventory.views,
             {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
             self.pods.objects.values(),
             self.shares,
-            *self._places(),
+            places,
+            claimed,
         )
         await self.usage.observe(sources, self.published_findings)
+        now = datetime.now(UTC)
+        if self.unused is None:
+            node = self.gpu_node()
+            self.unused = UnusedParts(node.status.unused if node is not None else (), now)
+        self.parts = tuple(running_parts(self.pods.objects.values(), places))
+        self.unused.update(self.observed, self.parts, now)
 
     def arrived(self, broker: BrokerState) -> None:
         """An attach broker has written its state."""
@@ -266,6 +282,10 @@ class AgentState:
         listed = self.kubelet.view.held if self.kubelet.view else {}
         return united(listed, self.plugins.pending()).get((share, uuid), frozenset())
 
+    def claimed_grants(self) -> dict[ContainerName, Grant]:
+        """What the prepared claims of this node's containers grant."""
+        return self._places()[1]
+
     def holding(self, view: KubeletView | None) -> dict[ShareGpu, frozenset[str]]:
         """The pods that hold a part of a GPU, as namespace/name."""
         return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
@@ -338,6 +358,7 @@ class AgentState:
             states={uuid: item.state for uuid, item in self.on_disk.items()},
             observed=self.observed,
             findings=self.usage.findings() or (),
+            unused={item.part: _seconds_since(item.since) for item in self.unused.found} if self.unused else {},
             nvml_error=self.inventory.error,
             kubelet_error=self.kubelet.error,
             kubelet_read_at=view.started if view else None,
@@ -389,3 +410,8 @@ class AgentState:
         except ValidationError as error:
             LOG.warning("GpuShare %s is ignored: %s", key[1], error)
             return version, None
+
+
+def _seconds_since(moment: datetime) -> float:
+    """Not below 0, however clocks are set."""
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())

@@ -94,6 +94,7 @@ class EventReason(StrEnum):
     GPU_ASSIGNED = "GpuAssigned"
     GPU_DRAINING = "GpuDraining"
     GPU_RELEASED = "GpuReleased"
+    GPU_PART_GRANTED = "GpuPartGranted"
     CLIENT_TERMINATED = "ClientTerminated"
     CLIENT_FAULTED = "ClientFaulted"
     UNGUARDED_DEPARTURE = "UnguardedDeparture"

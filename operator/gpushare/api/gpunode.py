@@ -17,6 +17,7 @@ MAX_GPUS = 32
 MAX_PODS = 8
 """Pods that are listed for each GPU and share: enough to know whom to ask, and few enough for the API server."""
 MAX_FINDINGS = 64
+MAX_UNUSED = 64
 
 
 class Assignment(ApiModel):
@@ -163,6 +164,25 @@ class Finding(ApiModel):
     )
 
 
+class UnusedPart(ApiModel):
+    """A running container that holds a part of a GPU and has had no client on it for ten minutes or longer."""
+
+    uuid: Uuid
+    share: ShareName
+    namespace: str = Field(max_length=63)
+    pod: str = Field(max_length=253)
+    container: str = Field(max_length=63)
+    held_since: str | None = Field(
+        default=None,
+        description="When the container started; absent where its pod's status does not say.",
+        json_schema_extra={"format": "date-time"},
+    )
+    unused_since: str = Field(
+        description="When its last client was seen; when it started, where it had none.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
 class GpuNodeStatus(ApiModel):
     observed_generation: int = Field(default=0, ge=0)
     simulated: bool = Field(default=False, description="True: these GPUs are a simulation, not hardware.")
@@ -192,6 +212,11 @@ class GpuNodeStatus(ApiModel):
         default_factory=list,
         max_length=MAX_FINDINGS,
         description="Confirmed violations of grants; the oldest ones where there are more.",
+    )
+    unused: list[UnusedPart] = Field(
+        default_factory=list,
+        max_length=MAX_UNUSED,
+        description="Containers that hold a part of a GPU without a client; those unused longest where there are more.",
     )
     conditions: list[Condition] = Field(
         default_factory=list,

@@ -78,6 +78,10 @@ class PynvmlNvml:
         compute = _processes(self._newest("nvmlDeviceGetComputeRunningProcesses", handle))
         return GpuProcesses(clients, tuple(process for process in compute if process.pid not in known))
 
+    def utilization(self, uuid: str) -> int | None:
+        rates = self._ask_or(None, self._lib.nvmlDeviceGetUtilizationRates, self._handle(uuid))
+        return None if rates is None else int(rates.gpu)
+
     def wait_for_xids(self, seconds: float) -> list[Xid]:
         lib = self._lib
         if self._events is None:

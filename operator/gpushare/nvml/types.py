@@ -90,6 +90,12 @@ class Nvml(Protocol):
 
     def processes(self, uuid: str) -> GpuProcesses: ...
 
+    def utilization(self, uuid: str) -> int | None:
+        """Percent of the last sample period (at most a second) in which one kernel or more ran on the GPU, whatever
+        part of its SMs they took. None: the GPU reports none, as in MIG mode.
+        """
+        ...
+
     def wait_for_xids(self, seconds: float) -> list[Xid]:
         """Critical Xids of any GPU, as soon as there is one; empty after `seconds`. Waits without a lock.
 

@@ -100,6 +100,9 @@ class SimulatedNvml:
             compute=tuple(GpuProcess(pid, mib) for pid, mib in answer["compute"]),
         )
 
+    def utilization(self, uuid: str) -> int | None:
+        return int(self._driver.ask("utilization", uuid=uuid)["percent"])
+
     def wait_for_xids(self, seconds: float) -> list[Xid]:
         """Polls, since the driver sends nothing unasked."""
         end = time.monotonic() + seconds

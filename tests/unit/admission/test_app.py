@@ -334,16 +334,20 @@ async def test_a_refusal_is_logged_by_the_objects_name_and_its_reasons(
     assert f"refused Pod {named}: Annotation, Environment" in caplog.messages
 
 
-async def test_who_applies_a_deployment_is_warned_and_never_refused_however_large_it_is(webhook: Webhook) -> None:
-    template = json.loads(json.dumps(POD).replace("inference", "inferense"))
-    deployment = review({"spec": {"template": template}}, kind="Deployment")
-    response = await webhook.post("/validate-owners", deployment)
+DEPLOYMENT = {"spec": {"template": json.loads(json.dumps(POD).replace("inference", "inferense"))}}
+
+
+async def test_who_applies_a_deployment_is_warned(webhook: Webhook) -> None:
+    response = await webhook.post("/validate-owners", review(DEPLOYMENT, kind="Deployment"))
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning.startswith("pods of this Deployment will be refused: spec.containers[0].resources.limits[")
+
+
+async def test_a_deployment_that_is_too_large_to_be_read_is_not_refused(webhook: Webhook) -> None:
     async with (
         webhook.client(limits=ReviewLimits(body_bytes=100)) as http,
-        http.post("/validate-owners", json=deployment) as answer,
+        http.post("/validate-owners", json=review(DEPLOYMENT, kind="Deployment")) as answer,
     ):
         assert (await answer.json())["response"] == {"uid": "u-1", "allowed": True}
 

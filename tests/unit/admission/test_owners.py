@@ -39,7 +39,10 @@ async def test_an_owner_is_told_the_very_sentence_that_its_pods_will_get(kind: s
 
 async def test_an_owner_is_told_what_its_pods_are_warned_of_since_its_controller_reads_no_warnings() -> None:
     made = template(annotations={"gpushare.dev/thread": "20"})
-    answer, of_pod = await reviewed("validate-owners", "Job", owner("Job", made)), await reviewed("mutate-pods", "", made)
+    answer, of_pod = (
+        await reviewed("validate-owners", "Job", owner("Job", made)),
+        await reviewed("mutate-pods", "", made),
+    )
     assert isinstance(of_pod, Admitted)
     assert of_pod.changes
     assert answer == Admitted(warnings=of_pod.warnings)

@@ -57,6 +57,10 @@ class FakeNvml:
         clients = tuple(self.clients.get(uuid, ()))
         return GpuProcesses(clients, (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
 
+    def utilization(self, uuid: str) -> int | None:
+        self._ask(uuid)
+        return 40
+
     def wait_for_xids(self, seconds: float) -> list[Xid]:
         threading.Event().wait(seconds)
         return []

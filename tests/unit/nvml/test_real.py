@@ -47,11 +47,22 @@ def library(**changes: object) -> Any:
         ),
         "nvmlDeviceGetPciInfo": lambda _: SimpleNamespace(busId="00000000:00:06.0"),
         "nvmlDeviceGetMigMode": lambda _: [0, 0],
+        "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=37, memory=12),
         "nvmlDeviceGetComputeMode": lambda _: pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda _: processes[1:],
         "nvmlDeviceGetComputeRunningProcesses_v3": lambda _: processes,
     }
     return SimpleNamespace(**{**constants, **calls, **changes})
+
+
+@pytest.mark.parametrize(
+    ("call", "percent"),
+    [({}, 37), ({"nvmlDeviceGetUtilizationRates": failing(pynvml.NVML_ERROR_NOT_SUPPORTED)}, None)],
+)
+def test_utilization_is_that_of_kernels_and_unknown_where_the_gpu_has_none(
+    call: dict[str, Any], percent: int | None
+) -> None:
+    assert PynvmlNvml(library(**call)).utilization(UUID) == percent
 
 
 def test_a_gpu_is_described_in_our_units(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class GpuView:
     seen_at: float
     lost: bool = False
     commands: Mapping[int, str] = field(default_factory=dict)
+    utilization: int | None = None
+    """Percent; None: the GPU reports none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class Inventory:
     def _read_now(self, info: GpuInfo) -> GpuView:
         seen_at = self._clock()
         processes = self._nvml.processes(info.uuid)
-        return GpuView(info, self._nvml.compute_mode(info.uuid), processes, seen_at)
+        mode, utilization = self._nvml.compute_mode(info.uuid), self._nvml.utilization(info.uuid)
+        return GpuView(info, mode, processes, seen_at, utilization=utilization)
 
     def _command(self, pid: int) -> str:
         """The program's file name, from its command line: /proc/PID/comm is cut at 15 characters and can be set."""

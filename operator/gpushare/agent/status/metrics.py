@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import offered_slots
+from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading
 from gpushare.api.gpunode import Finding, Uuid
 from gpushare.api.quantity import MIB
@@ -33,6 +34,11 @@ GPU_INFO = Family(
 GPU_MEMORY = Family("gpushare_gpu_memory_bytes", "Memory of the GPU.", GPU)
 GPU_LOST = Family("gpushare_gpu_lost", "1 if NVML no longer reaches the GPU, else 0.", GPU)
 GPU_AGE = Family("gpushare_gpu_reading_age_seconds", "Seconds since NVML last showed the GPU and its processes.", GPU)
+GPU_UTILIZATION = Family(
+    "gpushare_gpu_utilization_ratio",
+    "Part of NVML's last sample period, at most a second, in which a kernel ran on the GPU, however few SMs it took.",
+    GPU,
+)
 CLIENT_CEILING = Family("gpushare_mps_clients_limit", "MPS client processes that the driver takes on the GPU.", GPU)
 SLOTS = Family("gpushare_slots", "Slots that the share has on the GPU by its spec (perGpu).", SHARED)
 OFFERED = Family(
@@ -99,14 +105,19 @@ PROCESSES = Family("gpushare_container_processes", "Processes of the container o
 PROCESSES_GRANTED = Family(
     "gpushare_container_processes_granted", "Processes on the GPU granted to the container.", CONTAINER
 )
+UNUSED = Family(
+    "gpushare_container_unused_seconds",
+    "Time since which the container has held a part of the GPU without a client on it; no series while it has one.",
+    CONTAINER,
+)
 NVML_UP = Family("gpushare_nvml_up", "1 if NVML answered the last time, else 0.")
 KUBELET_UP = Family("gpushare_kubelet_up", "1 if the kubelet's last list of held slots came and was plausible, else 0.")
 KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the last plausible reading of the kubelet.")
 
 FAMILIES = (
-    GPU_INFO, GPU_MEMORY, GPU_LOST, GPU_AGE, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS, BYPASSING, READY,
-    REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
-    OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    GPU_INFO, GPU_MEMORY, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS, BYPASSING,
+    READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
+    OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -123,12 +134,14 @@ class NodeSnapshot:
     """Of the GPUs taken; None: the supervisor has written none."""
     observed: Mapping[Uuid, Reading]
     findings: Sequence[Finding]
+    unused: Mapping[RunningPart, float]
+    """Seconds without a client."""
     nvml_error: str
     kubelet_error: str
     kubelet_read_at: float | None
 
 
-WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, (), "waiting for the NVIDIA driver", "", None)
+WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
 
 
 def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
@@ -144,6 +157,8 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _observed(reading, snapshot.now)
     for found, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
         yield FINDINGS.of(count, *found)
+    for part, seconds in snapshot.unused.items():
+        yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
 
 
 def _gpu(view: GpuView, snapshot: NodeSnapshot) -> Iterator[Sample]:
@@ -152,6 +167,8 @@ def _gpu(view: GpuView, snapshot: NodeSnapshot) -> Iterator[Sample]:
     yield GPU_MEMORY.of(info.memory_mib * MIB, info.uuid)
     yield GPU_LOST.of(view.lost, info.uuid)
     yield GPU_AGE.of(snapshot.now - view.seen_at, info.uuid)
+    if view.utilization is not None and not view.lost:
+        yield GPU_UTILIZATION.of(view.utilization / 100, info.uuid)
     if snapshot.client_ceiling is not None:
         yield CLIENT_CEILING.of(snapshot.client_ceiling, info.uuid)
 

@@ -28,6 +28,7 @@ from gpushare.api.gpunode import (
     GpuNodeStatus,
     Holder,
     ShareName,
+    UnusedPart,
     Uuid,
 )
 from gpushare.api.meta import Condition
@@ -76,6 +77,8 @@ class NodeFacts:
     pods: Iterable[Pod] = ()
     findings: Sequence[Finding] | None = None
     """None while nothing was judged yet: the findings in the API stay."""
+    unused: Sequence[UnusedPart] | None = None
+    """None: as for findings."""
     nvml_error: str = ""
     kubelet_error: str = ""
     now: str = ""
@@ -102,6 +105,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         holders=before.holders if facts.held is None else _holders(facts.held, facts.holding),
         foreign_holders=foreign_holders(facts.pods),
         findings=before.findings if facts.findings is None else list(facts.findings),
+        unused=before.unused if facts.unused is None else list(facts.unused),
         conditions=_conditions(facts, before),
     )
 

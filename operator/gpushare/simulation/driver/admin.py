@@ -13,7 +13,7 @@ from gpushare.simulation.wire import Message
 
 
 class AdminConnection(Connection):
-    """NVML: info, gpus, compute_mode, set_compute_mode, processes.
+    """NVML: info, gpus, compute_mode, set_compute_mode, processes, utilization.
 
     Tests: lose, recover (a GPU falls off the bus, and is back after a reset), wedge, unwedge (NVML gets no answer about
     a GPU), add_process, remove_process (a process without MPS), kernels (running ones), xids, set_delays.
@@ -33,6 +33,7 @@ class AdminConnection(Connection):
             "compute_mode": lambda gpu, _: {"mode": gpu.mode.value},
             "set_compute_mode": self._set_compute_mode,
             "processes": lambda gpu, _: processes(gpu),
+            "utilization": lambda gpu, _: {"percent": gpu.utilization(time.monotonic())},
             "kernels": lambda gpu, _: kernels(gpu),
             "lose": self._lose,
             "recover": self._recover,

@@ -101,7 +101,7 @@ class DeviceConnection(Connection):
         context, self.context = self.context, None
         if context is None:
             return
-        self.gpu.close(context)
+        self.gpu.close(context, time.monotonic())
         self.device.owners.pop(context.id, None)
         if self.server is not None:
             self.server.admitted.pop(self.ticket, None)

@@ -3,12 +3,16 @@
 Not simulated: contention. A kernel takes as long as its own SMs need, whatever the neighbours do.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpushare.simulation import limits
 from gpushare.simulation.cuda_errors import LAUNCH_FAILURE, MPS_SERVER_NOT_READY, OUT_OF_MEMORY, UNAVAILABLE
 from gpushare.simulation.driver.failure_outcome import FailureCause, FailureOutcome, outcome_of
+
+SAMPLE_SECONDS = 1.0
+"""Over which utilisation is counted; NVML's own period is between a sixth of a second and one, by product."""
 
 
 class DriverComputeMode(StrEnum):
@@ -80,6 +84,9 @@ class SimulatedGpu:
     lost: bool = False
     contexts: dict[int, Context] = field(default_factory=dict)
     _last_id: int = 0
+    _busy: deque[tuple[float, float]] = field(default_factory=deque)
+    """When kernels ran, from and until, in monotonic seconds: what is older than SAMPLE_SECONDS is forgotten."""
+    _counted_until: float = 0.0
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -163,11 +170,13 @@ class SimulatedGpu:
 
     def launch(self, context: Context, milliseconds: float, now: float) -> None:
         """Queue a kernel that takes `milliseconds` on the whole GPU, and proportionally longer on fewer SMs."""
+        self._count_busy(now)
         start = max(now, context.busy_until)
         context.busy_until = start + milliseconds / 1000 * self.sms / context.sms
 
     def fail(self, cause: FailureCause, culprit: Context, now: float) -> FailureOutcome:
         """Apply `cause` to all contexts on this GPU; returns the outcome."""
+        self._count_busy(now)
         server = culprit if culprit.kind is Kind.SERVER else self.contexts.get(culprit.server or 0)
         clients = [] if server is None else self.clients(server.id)
         neighbours = [client.id for client in clients if client.id != culprit.id and not client.error]
@@ -180,8 +189,26 @@ class SimulatedGpu:
             server.poisoned |= outcome.poisoned
         return outcome
 
-    def close(self, context: Context) -> None:
+    def utilization(self, now: float) -> int:
+        """Percent of the last SAMPLE_SECONDS in which a kernel ran, on however few SMs, as NVML counts it."""
+        self._count_busy(now)
+        begin = now - SAMPLE_SECONDS
+        return round(100 / SAMPLE_SECONDS * sum(end - max(start, begin) for start, end in self._busy))
+
+    def _count_busy(self, now: float) -> None:
+        """Call it before a kernel is queued or cut off: from the last call on the GPU was busy without a gap until the
+        last kernel had ended.
+        """
+        end = min(now, max((context.busy_until for context in self.contexts.values()), default=0.0))
+        if end > self._counted_until:
+            self._busy.append((self._counted_until, end))
+        while self._busy and self._busy[0][1] <= now - SAMPLE_SECONDS:
+            self._busy.popleft()
+        self._counted_until = now
+
+    def close(self, context: Context, now: float) -> None:
         """The context's process has ended or has closed it."""
+        self._count_busy(now)
         self.contexts.pop(context.id, None)
         server = self.contexts.get(context.server or 0)
         if server is not None and server.faulted and not server.stuck and not self.clients(server.id):

@@ -17,6 +17,7 @@ from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading, Usage
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, Finding, Limits
@@ -30,7 +31,7 @@ LIMITS = Limits(threads=50, memory_mib=16384)
 STATE = DaemonState(uuid=UUID, share="a", heartbeat=1.0, reason=DaemonReason.READY, in_force=LIMITS, restarts=2)
 STATE = STATE.model_copy(update={"faults": 3, "faulted_clients": [7, 8], "servers_lost": 4, "contexts": 5})
 INFO = GpuInfo(UUID, 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
-VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0)
+VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0, utilization=40)
 FOUND = Finding(
     uuid=UUID,
     share="a",
@@ -58,6 +59,7 @@ def snapshot(*usages: Usage, **fields: Any) -> NodeSnapshot:
         decisions={UUID: decision()},
         states={UUID: STATE},
         observed={UUID: Reading(UUID, "a", 97.0, 143155, usages)},
+        unused={},
         findings=[FOUND, FOUND.model_copy(update={"pod": "pod-2"})],
         nvml_error="",
         kubelet_error="",
@@ -88,6 +90,7 @@ def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) 
         ("gpu_info", {"uuid": UUID, "index": "0", "product": "NVIDIA H200", "simulated": "false"}, 1),
         ("gpu_memory_bytes", {"uuid": UUID}, 143155 << 20),
         ("gpu_reading_age_seconds", {"uuid": UUID}, 2),
+        ("gpu_utilization_ratio", {"uuid": UUID}, 0.4),
         ("mps_clients_limit", {"uuid": UUID}, 48),
         ("slots", HERE, 8),
         ("slots_offered", HERE, 8),
@@ -145,6 +148,12 @@ def test_what_ends_takes_its_series_with_it() -> None:
 def test_before_the_driver_is_loaded_nvml_and_kubelet_are_down() -> None:
     exported = series(WITHOUT_DRIVER)
     assert (value(exported, "nvml_up"), value(exported, "kubelet_up"), len(exported)) == (0, 0, 2)
+
+
+def test_a_part_without_a_client_has_its_time_and_one_with_a_client_no_series() -> None:
+    part = RunningPart("a", UUID, "uid", ("team", "pod-9", "app"), None)
+    assert value(series(snapshot(unused={part: 90.0})), "container_unused_seconds", APP | {"pod": "pod-9"}) == 90
+    assert value(series(snapshot()), "container_unused_seconds", APP) is None
 
 
 def test_a_process_of_the_host_counts_and_is_in_no_container() -> None:

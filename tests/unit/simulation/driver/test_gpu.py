@@ -40,7 +40,7 @@ def test_a_server_that_let_go_cannot_take_back_an_exclusive_gpu_from_a_non_mps_p
     client = gpu.open_client(11, server, 25, None)
     gpu.fail(FailureCause.ILLEGAL_ADDRESS, client, now=0)
     assert refusal(gpu.open_compute, 12) == 46
-    gpu.close(client)
+    gpu.close(client, 0.0)
     gpu.open_compute(12)
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
@@ -51,7 +51,7 @@ def test_a_failed_context_keeps_its_memory_until_its_process_ends_and_then_the_s
     before = gpu.free()
     gpu.fail(FailureCause.ILLEGAL_ADDRESS, client, now=0)
     assert gpu.free() == before
-    gpu.close(client)
+    gpu.close(client, 0.0)
     assert gpu.free() == gpu.memory_mib << 20
 
 
@@ -80,3 +80,40 @@ def test_memory_is_bounded_by_the_gpu_without_a_limit(gpu):
     assert refusal(gpu.open_compute, 12) == 2
     del client.allocations[handle]
     gpu.open_compute(12)
+
+
+def test_a_gpu_is_as_busy_as_kernels_ran_on_it_in_the_last_second_however_few_sms_they_took(gpu):
+    client = gpu.open_client(11, gpu.open_server(10), 100, None)
+    assert gpu.utilization(now=99.0) == 0
+    gpu.launch(client, 250, now=100.0)
+    assert gpu.utilization(now=100.1) == 10
+    assert gpu.utilization(now=100.5) == 25
+    assert gpu.utilization(now=101.1) == 15
+    assert gpu.utilization(now=101.3) == 0
+
+
+def test_kernels_of_two_clients_at_the_same_time_count_once_and_gaps_not_at_all(gpu):
+    server = gpu.open_server(10)
+    one, other = gpu.open_client(11, server, 100, None), gpu.open_client(12, server, 100, None)
+    gpu.launch(one, 200, now=100.0)
+    gpu.launch(other, 200, now=100.1)
+    gpu.launch(one, 100, now=100.6)
+    assert gpu.utilization(now=101.0) == 40
+
+
+@pytest.mark.parametrize("end", ["fail", "close"])
+def test_a_kernel_that_is_cut_off_was_busy_until_then(gpu, end):
+    client = gpu.open_client(11, gpu.open_server(10), 100, None)
+    gpu.launch(client, 60_000, now=100.0)
+    if end == "fail":
+        gpu.fail(FailureCause.TERMINATED, client, now=100.3)
+    else:
+        gpu.close(client, 100.3)
+    assert gpu.utilization(now=100.9) == 30
+
+
+def test_a_gpu_that_is_busy_all_day_is_busy(gpu):
+    client = gpu.open_client(11, gpu.open_server(10), 100, None)
+    for tenth in range(10_000):
+        gpu.launch(client, 100, now=100.0 + tenth / 10)
+    assert gpu.utilization(now=1100.0) == 100
