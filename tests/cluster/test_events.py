@@ -15,10 +15,10 @@ def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind_with_a_series
     with harness.share("flaps", per_node=1) as share:
         for _ in range(2):
             share.apply(per_node=1, gpus={"products": ["NVIDIA Nothing"], "perNode": 1})
-            wait_until("no GPU", lambda: share.condition().get("reason") == "NoMatchingNodes", 30, share.condition)
+            wait_until("no GPU", lambda: share.condition().get("reason") == "ProductMismatch", 30, share.condition)
             share.apply(per_node=1)
             share.wait_ready()
-        for reason, times in (("Ready", 3), ("NoMatchingNodes", 2)):
+        for reason, times in (("Ready", 3), ("ProductMismatch", 2)):
             found = wait_until(reason, lambda r=reason, n=times: counted(harness, share, r, n), 10)  # type: ignore[misc]
             assert len(found) == 1, f"{reason} was told {len(found)} times"
 

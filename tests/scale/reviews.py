@@ -248,7 +248,7 @@ _SOURCES = MemorySources()
 
 
 def measured(kind: str, body: bytes, rounds: int) -> dict[str, Any]:
-    endpoints = [f"validate-{kind}"] if kind == "gpushares" else [f"mutate-{kind}", f"validate-{kind}"]
+    endpoints = [f"mutate-{kind}", f"validate-{kind}"]
     found: dict[str, Any] = {"bytes": len(body), "values": text.values(body)}
     for endpoint in endpoints:
         spent = []

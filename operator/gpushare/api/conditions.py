@@ -22,6 +22,7 @@ class ShareReason(StrEnum):
     READY = "Ready"
     ASSIGNED = "Assigned"
     NO_MATCHING_NODES = "NoMatchingNodes"
+    PRODUCT_MISMATCH = "ProductMismatch"
     GPUS_UNAVAILABLE = "GpusUnavailable"
     SOME_GPUS_UNAVAILABLE = "SomeGpusUnavailable"
     DAEMONS_READY = "DaemonsReady"

@@ -165,7 +165,7 @@ class Finding(ApiModel):
 
 
 class UnusedPart(ApiModel):
-    """A running container that holds a part of a GPU and has had no client on it for ten minutes or longer."""
+    """A running container that holds a part of a GPU and has had no client on it for two minutes or longer."""
 
     uuid: Uuid
     share: ShareName

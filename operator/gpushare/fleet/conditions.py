@@ -62,7 +62,8 @@ def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(ConditionType.GPUS_ASSIGNED, True, reason, message)
     if summary.matching == 0:
         message = "; ".join([_nothing_matches(summary), *leaving])
-        return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.NO_MATCHING_NODES, message)
+        reason = ShareReason.PRODUCT_MISMATCH if summary.no_product else ShareReason.NO_MATCHING_NODES
+        return _verdict(ConditionType.GPUS_ASSIGNED, False, reason, message)
     message = "; ".join([f"none of {_count(summary.matching, 'matching GPU')} can be taken", *leaving, *problems])
     return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.GPUS_UNAVAILABLE, message)
 

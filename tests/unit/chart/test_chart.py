@@ -46,6 +46,11 @@ VARIANTS = {
         "metrics.prometheusRule.enabled=true",
         "metrics.prometheusRule.runbooks=https://wiki.example/gpushare/",
         "metrics.dashboard.enabled=true",
+        "tenants.subjects[0].kind=Group",
+        "tenants.subjects[0].name=ml",
+        "tenants.subjects[1].kind=ServiceAccount",
+        "tenants.subjects[1].name=ci",
+        "tenants.subjects[1].namespace=ml",
     ),
     "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
     "lean": ("agent.gpuAccess=RuntimeClass",),
@@ -143,6 +148,8 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("mps.resources.memory=16GB", "memory"),
         ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
         ("metrics.port=80", "port"),
+        ("tenants.subjects[0].kind=ServiceAccount,tenants.subjects[0].name=ci", "namespace"),
+        ("tenants.subjects[0].kind=Team,tenants.subjects[0].name=ml", "kind"),
     ],
 )
 def test_a_mistaken_value_is_refused_by_name(value: str, word: str) -> None:
@@ -271,6 +278,20 @@ def test_no_role_is_wide(variant: str) -> None:
             assert not (role["kind"] == "ClusterRole" and "secrets" in rule["resources"])
 
 
+@every_variant
+def test_viewers_and_tenants_may_read_shares_and_nothing_else(variant: str) -> None:
+    role = named(variant, "ClusterRole", "gpushare-view")
+    assert role["rules"] == [
+        {"apiGroups": ["gpushare.dev"], "resources": ["gpushares"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    bound = [it for it in of_kind(variant, "ClusterRoleBinding") if it["metadata"]["name"] == "gpushare-tenants"]
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ml"}
+    account = {"apiGroup": "", "kind": "ServiceAccount", "name": "ci", "namespace": "ml"}
+    assert [it["subjects"] for it in bound] == ([[group, account]] if variant == "everything" else [])
+    assert all(it["roleRef"]["name"] == "gpushare-view" for it in bound)
+
+
 def test_only_the_operator_reads_the_authoritys_key() -> None:
     readers = {
         (role["metadata"]["name"], *rule["verbs"])
@@ -303,7 +324,7 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
         for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 9
+    assert len(hooks) == 10
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
         assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"

@@ -223,7 +223,7 @@ def test_a_product_that_no_gpu_is_is_told_with_the_nearest_that_there_are(make: 
     decided = make.plan(share, make.node(gpus=[make.gpu(0, product="NVIDIA L4"), make.gpu(1), make.gpu(2)]))
     words = 'names "NVIDIA H20O", but the GPUs of the selected nodes are 2 "NVIDIA H200", 1 "NVIDIA L4"'
     ready, counts = make.told(decided)["Ready"], decided.reports["a"].counts
-    assert (ready.reason, ready.message) == ("NoMatchingNodes", f"spec.gpus.products {words}")
+    assert (ready.reason, ready.message) == ("ProductMismatch", f"spec.gpus.products {words}")
     (group,) = counts.unavailable
     assert (group.reason, group.count, group.message) == ("ProductMismatch", 3, ready.message)
 

@@ -18,7 +18,7 @@ from gpushare.api.timestamps import format_timestamp, parse_timestamp
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, is_running
 
-PUBLISHED_AFTER = timedelta(minutes=10)
+PUBLISHED_AFTER = timedelta(minutes=2)
 """Without a client for so long, a container is listed in the API."""
 
 

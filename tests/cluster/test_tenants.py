@@ -1,0 +1,175 @@
+"""What a tenant hears at once, and may see with rights in a namespace alone: warnings, the GPU, and unused parts."""
+
+import copy
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from localcluster.kubectl import CommandError, Object
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.test_metrics import Scraped
+
+REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Any:
+    with harness.share("tenants", per_node=1, per_gpu=4) as share:
+        yield share
+
+
+@pytest.fixture(scope="module")
+def tenant(harness: Harness, share: Share) -> Any:
+    with harness.namespace() as tenant:
+        yield tenant
+
+
+def warned(tenant: Tenant, *arguments: str, body: Object | None = None) -> str:
+    """What kubectl prints beside its answer."""
+    done = subprocess.run(
+        ["kubectl", f"--namespace={tenant.name}", *arguments],
+        env=dict(tenant.harness.stack.environment),
+        input=json.dumps(body) if body else None,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def owner(tenant: Tenant, kind: str, share: str, **metadata: Any) -> Object:
+    pod = tenant.pod("p", share, "limits")
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels, **metadata}, "spec": pod["spec"]}
+    made: Object = {"metadata": {"name": "web"}, "kind": kind, "apiVersion": "apps/v1"}
+    if kind == "CronJob":
+        spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}
+        return {**made, "apiVersion": "batch/v1", "spec": spec}
+    if kind == "Job":
+        return {**made, "apiVersion": "batch/v1", "spec": {"template": {"spec": pod["spec"]}}}
+    pod["spec"]["restartPolicy"] = "Always"
+    service = {"serviceName": "web"} if kind == "StatefulSet" else {}
+    return {**made, "spec": {"selector": {"matchLabels": labels}, "template": template, **service}}
+
+
+DRY = ("create", "--dry-run=server", "-f", "-")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"])
+def test_who_applies_an_owner_is_warned_of_what_its_pods_will_get_and_not_where_they_are_right(
+    tenant: Tenant, kind: str
+) -> None:
+    told = warned(tenant, *DRY, body=owner(tenant, kind, "tenantz"))
+    assert f'Warning: pods of this {kind} {REFUSED} "tenantz"; did you mean "tenants"?' in told
+    assert warned(tenant, *DRY, body=owner(tenant, kind, "tenants")) == ""
+
+
+def test_a_new_template_is_warned_about_and_a_new_number_of_replicas_is_not(tenant: Tenant) -> None:
+    wrong = owner(tenant, "Deployment", "tenantz")
+    wrong["spec"]["replicas"] = 0
+    assert REFUSED in warned(tenant, "apply", "-f", "-", body=wrong)
+    try:
+        assert "refused" not in warned(tenant, "scale", "deployment", "web", "--replicas=1", "--dry-run=server")
+        again = copy.deepcopy(wrong)
+        again["spec"]["template"]["metadata"]["annotations"] = {"gpushare.dev/thread": "20"}
+        assert REFUSED in warned(tenant, "apply", "--dry-run=server", "-f", "-", body=again)
+    finally:
+        tenant.kubectl.delete("deployment", "web")
+
+
+def test_a_pod_with_what_has_no_effect_or_endangers_its_neighbours_is_admitted_with_a_warning(tenant: Tenant) -> None:
+    hidden = [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]
+    pod = tenant.pod("p", "tenants", "limits", annotations={"gpushare.dev/mem": "4Gi"}, grace=0, env=hidden)
+    pod["spec"]["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["true"]}}}
+    told = warned(tenant, *DRY, body=pod)
+    for part in ('did you mean "gpushare.dev/memory"?', "terminationGracePeriodSeconds", "preStop", "(error 100)"):
+        assert part in told, told
+
+
+def test_a_slot_of_zero_is_as_good_as_none(tenant: Tenant) -> None:
+    pod = tenant.pod("p", "nowhere", "limits")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"gpushare.dev/nowhere": "0"}
+    assert warned(tenant, *DRY, body=pod) == ""
+
+
+def test_who_debugs_a_client_by_an_ephemeral_container_is_told_that_it_has_no_gpu(tenant: Tenant) -> None:
+    tenant.start(tenant.pod("debugged", "tenants", "limits", "--hold", "3600"))
+    try:
+        tenant.wait_event("debugged", "limits")
+        image = tenant.harness.stack.workload_image
+        profile = ("--profile=restricted", f"--image={image}", "--image-pull-policy=IfNotPresent")
+        told = warned(tenant, "debug", "debugged", *profile, "--", "gpushare-workload", "list")
+        assert "an ephemeral container no resources" in told
+    finally:
+        tenant.delete_pods("debugged")
+
+
+def test_a_pods_event_names_its_gpu_its_grant_and_how_many_are_beside_it(tenant: Tenant) -> None:
+    names = tenant.neighbours("tenants", 2)
+    try:
+        for name in names:
+            event = wait_until("the event", lambda name=name: granted(tenant, name))[0]
+            assert "got 25% of the SMs, 8Gi of memory and 1 process on GPU GPU-" in event["message"]
+            assert "pod" not in event["message"]
+        assert any("1 other container" in granted(tenant, name)[0]["message"] for name in names)
+    finally:
+        tenant.delete_pods(*names)
+
+
+def granted(tenant: Tenant, name: str) -> list[Object]:
+    return [event for event in tenant.kubernetes_events(name) if event["reason"] == "GpuPartGranted"]
+
+
+def test_who_may_view_the_cluster_may_read_shares_and_who_may_view_a_namespace_reads_no_names_of_others(
+    harness: Harness, tenant: Tenant
+) -> None:
+    harness.kubectl("create", "clusterrolebinding", "viewers", "--clusterrole=view", "--group=viewers")
+    tenant.kubectl("create", "rolebinding", "viewers", "--clusterrole=view", "--user=inside")
+    try:
+        everywhere = tenant.kubectl.acting_as("--as=somebody", "--as-group=viewers")
+        wait_until("the role is aggregated", lambda: "tenants" in everywhere("get", "gpushares", "-o", "name"))
+        inside = tenant.kubectl.acting_as("--as=inside")
+        assert inside("get", "pods,events") is not None
+        for who, verb, resource in ((inside, "list", "gpunodes"), (everywhere, "list", "gpunodes")):
+            assert may(who, verb, resource) is False
+        assert [may(everywhere, verb, "gpushares") for verb in ("get", "patch", "delete")] == [True, False, False]
+    finally:
+        harness.kubectl.delete("clusterrolebinding", "viewers")
+
+
+def may(who: Any, verb: str, resource: str) -> bool:
+    try:
+        return str(who("auth", "can-i", verb, resource)).strip() == "yes"
+    except CommandError:  # kubectl says no by its exit status
+        return False
+
+
+@pytest.mark.takes(180)
+def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness: Harness, tenant: Tenant) -> None:
+    sleeper = tenant.pod("sleeper", "tenants", "limits", command=["sleep", "3600"])
+    tenant.start(sleeper)
+    (busy,) = tenant.neighbours("tenants", 1)
+    try:
+        wait_until("it is without a client", lambda: unused(harness, tenant, "sleeper") > 0, 60)
+        agent = Scraped(harness, "agent")
+        assert agent.values("gpushare_container_unused_seconds", namespace=tenant.name, pod=busy) == []
+        wait_until("kernels run", lambda: max(Scraped(harness, "agent").values("gpushare_gpu_utilization_ratio")) > 0)
+
+        def listed() -> list[Object]:
+            return harness.gpu_node()["status"].get("unused", [])
+
+        found = wait_until("its GpuNode says so", listed, 180)
+        assert [(it["namespace"], it["pod"], it["container"]) for it in found] == [(tenant.name, "sleeper", "app")]
+        assert found[0]["heldSince"] == found[0]["unusedSince"]
+        tenant.delete_pods("sleeper")
+        wait_until("it is forgotten", lambda: not listed(), 60)
+    finally:
+        tenant.delete_pods("sleeper", busy)
+
+
+def unused(harness: Harness, tenant: Tenant, pod: str) -> float:
+    return Scraped(harness, "agent").value("gpushare_container_unused_seconds", namespace=tenant.name, pod=pod)
