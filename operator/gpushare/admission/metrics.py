@@ -20,8 +20,8 @@ FAMILIES = (CERTIFICATE,)
 
 REVIEW_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ENDPOINTS = (
-    "mutate-pods", "validate-pods", "mutate-claims", "validate-claims", "mutate-gpushares", "validate-gpushares",
-    "validate-departures", "validate-owners",
+    "mutate-pods", "validate-pods", "mutate-claims", "validate-claims", "validate-gpushares", "validate-departures",
+    "validate-owners",
 )  # fmt: skip
 RESULTS = ("admitted", "refused", "failed")
 
@@ -65,7 +65,7 @@ class AdmissionMeters:
             for result in RESULTS:
                 self._reviews.labels(endpoint, result)
             for reason in Reason:
-                if (reason is Reason.SHARE_SPEC) == endpoint.endswith("-gpushares"):
+                if (reason is Reason.SHARE_SPEC) == (endpoint == "validate-gpushares"):
                     self._refusals.labels(endpoint, reason.value)
 
     def reviewed(self, endpoint: str, answer: Answer | None, seconds: float) -> None:

@@ -1,5 +1,5 @@
-"""Owners: Deployments, Jobs and whatever else makes pods from a template. Who applies one is told at once what their
-pods will be told; a controller hears it later, and keeps it in an event.
+"""Owners: Deployments, Jobs and whatever else makes pods from a template. Who applies one hears at once what admission
+will answer to its pods. Later only its controller hears that, and puts it into an event.
 
 Guarantees: an owner is never refused and never changed; what is said of its pods is what admission says to them.
 """

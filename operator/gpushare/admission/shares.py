@@ -4,8 +4,6 @@ Bounds and relations that the schema states (512Mi, default and max, selector op
 Two shares that select the same GPUs are no error: the older one gets them, and the other's status says so.
 """
 
-import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,17 +20,6 @@ from gpushare.grant.model import context_need_mib
 _CEILING_BEFORE_590 = 48
 _LARGEST_GPU_MIB = 288 * 1024
 """More than any GPU has today (Blackwell Ultra: 288 GB)."""
-_LARGEST_TEXT = 64 * 1024
-"""Of a spec whose types are looked at, in characters; what is larger is left to the schema."""
-_TYPES = {
-    "int_type": "a whole number, without quotes",
-    "string_type": "text, in quotes",
-    "bool_type": "true or false, without quotes",
-    "list_type": "a list",
-    "dict_type": "names with values",
-    "model_type": "fields with values",
-}
-"""What is to be written, by pydantic's error; all other errors are the schema's to report."""
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
@@ -59,22 +46,6 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
         return problems.denied()
     status = mapped(new, "status")
     return Admitted(warnings=tuple(_warnings(share, status.get("gpuMemoryMib") or _LARGEST_GPU_MIB)))
-
-
-def check_types(new: dict[str, Any]) -> Answer:
-    """Decides on a GpuShare before the API server holds it against the schema, whose words for a wrong type name types
-    of JSON: a number in quotes, or a list where one value stands, is the commonest mistake in YAML.
-    """
-    problems = Problems()
-    text = _json({"metadata": {"name": ""}, "spec": new.get("spec")})
-    if len(text) > _LARGEST_TEXT:
-        return Admitted()
-    try:
-        GpuShare.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        found = map(dict, error.errors(include_url=False))
-        problems.add(Reason.SHARE_SPEC, (_type_sentence(item) for item in found if item["type"] in _TYPES))
-    return problems.denied() if problems else Admitted()
 
 
 def delete_share(share: dict[str, Any]) -> Admitted:
@@ -178,21 +149,6 @@ def _warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
             f"spec.clients.perGpu: {share.contexts_per_gpu} contexts on a GPU need driver 590 or newer;"
             " GPUs of older drivers are not taken"
         )
-
-
-def _json(value: Any) -> str:
-    """The text of `value`; of a large one no more than tells that it is."""
-    text = io.StringIO()
-    for chunk in json.JSONEncoder().iterencode(value):
-        text.write(chunk)
-        if text.tell() > _LARGEST_TEXT:
-            break
-    return text.getvalue()
-
-
-def _type_sentence(error: dict[str, Any]) -> str:
-    field = ".".join(shown(part) for part in error["loc"])
-    return f"{field}: {quoted(error.get('input'))} is of the wrong type; write {_TYPES[error['type']]}"
 
 
 def _sentence(error: dict[str, Any]) -> str:

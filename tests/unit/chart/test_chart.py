@@ -324,7 +324,7 @@ def test_pod_webhooks_touch_only_pods_that_ask_for_a_share(variant: str) -> None
         for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         for hook in item["webhooks"]
     ]
-    assert len(hooks) == 10
+    assert len(hooks) == 9
     for hook in hooks:
         assert (hook["sideEffects"], hook["matchConditions"][0]["expression"] != "") == ("None", True)
         assert "caBundle" not in hook["clientConfig"], "it is the operator's to make, or cert-manager's"

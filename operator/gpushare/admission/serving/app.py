@@ -44,8 +44,8 @@ class ReviewLimits:
 def create_app(
     sources: Sources, own_namespace: str, meters: AdmissionMeters, limits: ReviewLimits | None = None
 ) -> web.Application:
-    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /{mutate,validate}-gpushares,
-    /validate-departures, /validate-owners.
+    """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares, /validate-departures,
+    /validate-owners.
 
     `own_namespace`: where gpushare runs.
     """

@@ -12,7 +12,7 @@ from gpushare.admission.claims import admit_claim, check_claim, claim_spec, shar
 from gpushare.admission.owners import pod_of, warn_owner
 from gpushare.admission.pods import admit_pod, check_pod, delete_pod, mirrors, shares_asked_for
 from gpushare.admission.review import AdmissionData, Admitted, Answer, listed, mapped
-from gpushare.admission.shares import check_types, delete_share, validate_share
+from gpushare.admission.shares import delete_share, validate_share
 from gpushare.admission.sources import Sources
 
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
@@ -37,14 +37,9 @@ class Reviews:
         yield "validate-pods", lambda request: self._pod(request, check_pod)
         yield "mutate-claims", lambda request: self._claim(request, admit_claim)
         yield "validate-claims", lambda request: self._claim(request, check_claim)
-        yield "mutate-gpushares", self._share_types
         yield "validate-gpushares", self._share
         yield _DEPARTURES, self._departure
         yield _OWNERS, self._owner
-
-    async def _share_types(self, request: dict[str, Any]) -> Answer:
-        """Changes nothing: only what mutates is asked before the schema."""
-        return check_types(request["object"]) if request["operation"] in ("CREATE", "UPDATE") else Admitted()
 
     async def _share(self, request: dict[str, Any]) -> Answer:
         if request["operation"] not in ("CREATE", "UPDATE"):
