@@ -151,13 +151,13 @@ def may(who: Any, verb: str, resource: str) -> bool:
 @pytest.mark.takes(180)
 def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness: Harness, tenant: Tenant) -> None:
     sleeper = tenant.pod("sleeper", "tenants", "limits", command=["sleep", "3600"])
-    tenant.start(sleeper)
-    (busy,) = tenant.neighbours("tenants", 1)
+    kernels = ("depart", "--role", "victim", "--kernel-ms", "1000", "--on-sigterm", "finish")
+    tenant.start(sleeper, tenant.pod("busy", "tenants", *kernels))
     try:
         wait_until("it is without a client", lambda: unused(harness, tenant, "sleeper") > 0, 60)
+        wait_until("kernels run", lambda: max(Scraped(harness, "agent").values("gpushare_gpu_utilization_ratio")) > 0.5)
         agent = Scraped(harness, "agent")
-        assert agent.values("gpushare_container_unused_seconds", namespace=tenant.name, pod=busy) == []
-        wait_until("kernels run", lambda: max(Scraped(harness, "agent").values("gpushare_gpu_utilization_ratio")) > 0)
+        assert agent.values("gpushare_container_unused_seconds", namespace=tenant.name, pod="busy") == []
 
         def listed() -> list[Object]:
             return harness.gpu_node()["status"].get("unused", [])
@@ -168,7 +168,7 @@ def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness:
         tenant.delete_pods("sleeper")
         wait_until("it is forgotten", lambda: not listed(), 60)
     finally:
-        tenant.delete_pods("sleeper", busy)
+        tenant.delete_pods("sleeper", "busy")
 
 
 def unused(harness: Harness, tenant: Tenant, pod: str) -> float:
