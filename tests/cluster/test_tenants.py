@@ -115,6 +115,10 @@ def test_a_pods_event_names_its_gpu_its_grant_and_how_many_are_beside_it(tenant:
             event = wait_until("the event", lambda name=name: granted(tenant, name))[0]
             assert "got 25% of the SMs, 8Gi of memory and 1 process on GPU GPU-" in event["message"]
             assert "pod" not in event["message"]
+            (status,) = tenant.kubectl.get("pod", name)["status"]["containerStatuses"]
+            (resource,) = status["allocatedResourcesStatus"]
+            uuid = resource["resources"][0]["resourceID"].partition("::")[0]
+            assert (resource["name"], f"on GPU {uuid}, " in event["message"]) == ("gpushare.dev/tenants", True)
         assert any("1 other container" in granted(tenant, name)[0]["message"] for name in names)
     finally:
         tenant.delete_pods(*names)
