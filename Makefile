@@ -65,16 +65,16 @@ cluster-down: ## end the cluster NAME (test)
 	@$(LOCAL) down --name $(NAME)
 
 .PHONY: images
-images: ## build the operator and workload images
-	@$(LOCAL) images
+images: ## build the images; REGISTRY=HOST/PATH pushes them and prints how to install, CUPY=cupy-cuda12x is for real GPUs
+	@$(LOCAL) images $(if $(REGISTRY),--push $(REGISTRY)) $(if $(CUPY),--cupy $(CUPY)) $(if $(PLAIN_HTTP),--plain-http)
 
 .PHONY: image-size
 image-size: venv ## measure the images by layer and package, into docs/results/image-size.json
 	@$(BIN)/python -m release.image_size $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: release
-release: venv ## images, chart, bills of materials and checksums in dist/; PREVIEW=1 from a changed tree
-	@$(BIN)/python -m release $(if $(PREVIEW),--preview)
+release: venv ## images, chart, bills of materials and checksums in dist/, for REGISTRY=HOST/PATH; PREVIEW=1 from a changed tree
+	@$(BIN)/python -m release $(if $(PREVIEW),--preview) $(if $(REGISTRY),--registry $(REGISTRY))
 
 .PHONY: demo
 demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBECONFIG uses yours

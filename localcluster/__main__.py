@@ -13,7 +13,7 @@ from localcluster.cluster import cluster, processes
 from localcluster.cluster.components import FIRST, THEN
 from localcluster.errors import LocalClusterError
 from localcluster.estimate import estimate
-from localcluster.images import buildah
+from localcluster.images import buildah, names, publish
 from localcluster.packages import ensure_packages
 from localcluster.paths import cache_root
 from localcluster.programs.build import build
@@ -64,6 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     shell.add_argument("command", nargs=argparse.REMAINDER)
     build_images = add("images", _images, "build the repository's images, print their names and archives as JSON")
     build_images.add_argument("--load", metavar="NAME", help="also load them into this cluster")
+    build_images.add_argument(
+        "--push", metavar="REGISTRY", help="push them there instead, and print how to install them: HOST[:PORT][/PATH]"
+    )
+    build_images.add_argument("--plain-http", action="store_true", help="with --push: the registry has no TLS")
+    build_images.add_argument(
+        "--cupy", choices=buildah.CUPY_LOCKS, default="", help="for real GPUs: build the workload image with CuPy"
+    )
     return parser
 
 
@@ -124,11 +131,17 @@ def _shell(arguments: argparse.Namespace) -> None:
 
 
 def _images(arguments: argparse.Namespace) -> None:
+    if arguments.push:
+        names.checked_registry(arguments.push)
     doctor.require()
     ensure_packages(cache_root())
-    built = buildah.build_images(cache_root())
+    built = buildah.build_images(cache_root(), cupy=arguments.cupy)
+    if arguments.push:
+        pushed = publish.publish(built, arguments.push, cache_root(), plain_http=arguments.plain_http)
+        print("\n".join(publish.next_steps(pushed, arguments.cupy)))
+        return
     if arguments.load:
-        cluster.load_images(cluster.running(arguments.load), [Path(image.archive) for image in built.values()])
+        cluster.load_built(cluster.running(arguments.load), built)
     print(json.dumps({target: asdict(image) for target, image in built.items()}))
 
 

@@ -4,12 +4,13 @@ The demo and the cluster tests share this, so that the demo shows the tested ins
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from localcluster.cluster import cluster
 from localcluster.doctor import require
+from localcluster.errors import LocalClusterError
 from localcluster.images import buildah
 from localcluster.kubectl import Kubectl, run
 from localcluster.packages import ensure_packages
@@ -47,7 +48,7 @@ def embedded(name: str) -> Stack:
     layout = cluster.up(name, programs)
     say("building the images from the Dockerfile")
     built = buildah.build_images(cache_root())
-    cluster.load_images(layout, [Path(image.archive) for image in built.values()])
+    cluster.load_built(layout, built)
     return Stack(
         cluster.environment(layout),
         built["operator"].image,
@@ -58,20 +59,31 @@ def embedded(name: str) -> Stack:
 
 
 def own(environment: Mapping[str, str] = os.environ) -> Stack:
-    """The user's cluster, images from OPERATOR_IMAGE and WORKLOAD_IMAGE.
+    """The user's cluster, images from OPERATOR_IMAGE and WORKLOAD_IMAGE. Raises LocalClusterError without them.
 
     GPUs are simulated if no node has an NVIDIA GPU, by its label or its capacity.
     """
+    operator, workload = (_image(environment, name) for name in ("OPERATOR_IMAGE", "WORKLOAD_IMAGE"))
     kubectl = Kubectl(environment)
     nodes = kubectl.items("nodes")
     real = any(_has_gpu(node) for node in nodes)
     return Stack(
         environment,
-        environment.get("OPERATOR_IMAGE", "gpushare/operator:0.1.0"),
-        environment.get("WORKLOAD_IMAGE", "gpushare/workload:0.1.0"),
+        operator,
+        workload,
         simulated=not real,
         embedded=None,
     )
+
+
+def _image(environment: Mapping[str, str], name: str) -> str:
+    image = environment.get(name, "")
+    if not re.fullmatch(r"[^@:]+(:[0-9]+/[^@:]+)?:[^@:/]+", image):
+        raise LocalClusterError(
+            f"KUBECONFIG is set and {name} is {image!r}: give the image with its tag, as the cluster can pull it; "
+            "`make images REGISTRY=…` builds and pushes it. Without KUBECONFIG the demo starts a cluster of its own"
+        )
+    return image
 
 
 def _has_gpu(node: dict[str, dict[str, dict[str, str]]]) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from localcluster.doctor import require
 from localcluster.errors import LocalClusterError
+from localcluster.images import names
 from localcluster.images.buildah import build_images
 from localcluster.packages import ensure_packages
 from localcluster.paths import REPOSITORY, cache_root
@@ -55,9 +56,13 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make release", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="default: dist")
     parser.add_argument("--preview", action="store_true", help="accept uncommitted changes; the version says so")
+    parser.add_argument(
+        "--registry", default=names.PLACEHOLDER, help=f"where the images will be pushed; default: {names.PLACEHOLDER}"
+    )
     arguments = parser.parse_args(argv)
     try:
-        directory = release(read_source(REPOSITORY, arguments.preview), arguments.output)
+        registry = names.checked_registry(arguments.registry)
+        directory = release(read_source(REPOSITORY, arguments.preview), arguments.output, registry)
     except (ReleaseError, changelog.NoSectionError, LocalClusterError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -93,7 +98,7 @@ def check_chart(chart: str, version: str) -> None:
             raise ReleaseError(f"Chart.yaml says {field}: {value}, pyproject.toml says {version}: make them equal")
 
 
-def release(source: Source, output: Path) -> Path:
+def release(source: Source, output: Path, registry: str) -> Path:
     """Builds dist/VERSION and returns it. Raises LocalClusterError where a build fails."""
     require()
     ensure_packages(cache_root())
@@ -103,7 +108,7 @@ def release(source: Source, output: Path) -> Path:
         aside = Path(scratch) / source.version
         aside.mkdir()
         digests = {target: _image(target, Path(image.archive), source, aside) for target, image in built.items()}
-        _chart(digests[CHARTED_IMAGE], source, aside, Path(scratch))
+        _chart(registry, digests[CHARTED_IMAGE], source, aside, Path(scratch))
         (aside / "NOTES.md").write_text(source.notes)
         (aside / "images.json").write_text(
             json.dumps({"version": source.version, "commit": source.commit, "images": digests}, indent=1) + "\n"
@@ -124,12 +129,17 @@ def checksums(directory: Path) -> str:
     return "".join(lines)
 
 
-def with_digest(values: str, digest: str) -> str:
-    """The chart's values.yaml with the digest of the image. Raises ReleaseError where there is no place for it."""
-    changed, count = re.subn(r'^(  digest:) ""$', rf"\1 {digest}", values, flags=re.MULTILINE)
-    if count != 1:
-        raise ReleaseError(f'values.yaml has {count} lines `  digest: ""`: one is expected, below image')
-    return changed
+def with_image(values: str, registry: str, digest: str) -> str:
+    """The chart's values.yaml with registry and digest of the image. Raises ReleaseError where it has no such lines."""
+    placeholder, published = (names.repository(it, CHARTED_IMAGE) for it in (names.PLACEHOLDER, registry))
+    for line, new in (
+        ('  digest: ""', f"  digest: {digest}"),
+        (f"  repository: {placeholder}", f"  repository: {published}"),
+    ):
+        values, count = re.subn(rf"^{re.escape(line)}$", new, values, flags=re.MULTILINE)
+        if count != 1:
+            raise ReleaseError(f"values.yaml has {count} lines `{line}`: one is expected, below image")
+    return values
 
 
 def _image(target: str, archive: Path, source: Source, directory: Path) -> str:
@@ -143,13 +153,13 @@ def _image(target: str, archive: Path, source: Source, directory: Path) -> str:
     return image.digest
 
 
-def _chart(digest: str, source: Source, directory: Path, scratch: Path) -> None:
-    """Packages the chart with the digest of its image."""
+def _chart(registry: str, digest: str, source: Source, directory: Path, scratch: Path) -> None:
+    """Packages the chart with registry and digest of its image."""
     helm = build_component(HELM, cache_root()) / "helm"
     copy = scratch / "gpushare"
     shutil.copytree(CHART, copy)
     values = copy / "values.yaml"
-    values.write_text(with_digest(values.read_text(), digest))
+    values.write_text(with_image(values.read_text(), registry, digest))
     for path in copy.rglob("*"):
         os.utime(path, (source.moment, source.moment))
     versions = ["--version", source.version, "--app-version", source.version]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from localcluster.cluster import apiserver, cgroups, config, pki, processes
 from localcluster.cluster.layout import Layout, load, save
 from localcluster.cluster.network import Network, choose
 from localcluster.errors import LocalClusterError
+from localcluster.images.buildah import Image
+from localcluster.images.names import placeholder
 from localcluster.paths import REPOSITORY, cache_root, state_dir, state_root
 from localcluster.programs.build import Binaries
 from localcluster.progress import say, tail
@@ -130,16 +133,23 @@ def _ip(*arguments: str) -> None:
 def load_images(layout: Layout, archives: list[Path]) -> None:
     """Imports OCI archives into containerd, under the names in the archives."""
     for archive in archives:
-        ctr = [f"{layout.programs.runtime}/ctr", "--address", f"{layout.containerd_socket}", "--namespace", "k8s.io"]
-        result = subprocess.run(
-            [*ctr, "images", "import", str(archive)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-        )
-        if result.returncode != 0:
-            raise LocalClusterError(f"loading {archive} failed: {result.stderr.strip() or result.stdout.strip()}")
+        _ctr(layout, "images", "import", str(archive))
+
+
+def load_built(layout: Layout, built: Mapping[str, Image]) -> None:
+    """Imports the repository's images, by target, also under the names that examples and chart use."""
+    for target, image in built.items():
+        load_images(layout, [Path(image.archive)])
+        _ctr(layout, "images", "tag", "--force", image.image, placeholder(target))
+
+
+def _ctr(layout: Layout, *arguments: str) -> None:
+    argv = [f"{layout.programs.runtime}/ctr", *arguments]
+    env = dict(os.environ) | _settings(layout)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, env=env)
+    if result.returncode != 0:
+        said = result.stderr.strip() or result.stdout.strip()
+        raise LocalClusterError(f"ctr {' '.join(arguments)} failed: {said}")
 
 
 def down(name: str) -> None:
@@ -229,7 +239,12 @@ def exports(layout: Layout) -> str:
 
 
 def _settings(layout: Layout) -> dict[str, str]:
-    return {"KUBECONFIG": str(layout.kubeconfig), "KUBECACHEDIR": str(layout.state / "kubecache")}
+    return {
+        "KUBECONFIG": str(layout.kubeconfig),
+        "KUBECACHEDIR": str(layout.state / "kubecache"),
+        "CONTAINERD_ADDRESS": str(layout.containerd_socket),
+        "CONTAINERD_NAMESPACE": "k8s.io",
+    }
 
 
 def _program_path(layout: Layout) -> str:

@@ -26,6 +26,12 @@ def main() -> int:
     began, out, stack = time.monotonic(), console(), None
     try:
         stack = own() if os.environ.get("KUBECONFIG") else embedded(CLUSTER)
+        if stack.embedded is None:
+            out.print(
+                f"the demo takes about 2 min. It installs the chart in namespace {NAMESPACE}, which stays, and makes "
+                f"GpuShare {SHARE} and 8 pods in namespace {DEMO_NAMESPACE}, which go",
+                highlight=False,
+            )
         demo = Demo(stack, out)
         try:
             demo.run()

@@ -22,6 +22,8 @@ from localcluster.paths import REPOSITORY
 from localcluster.progress import run_long
 
 TARGETS = ("operator", "workload")
+CUPY_LOCKS = ("cupy-cuda12x", "cupy-cuda13x")
+"""What the workload image may have for real GPUs, by the CUDA version of the nodes' driver."""
 _KEPT_SETS = 3
 # Several clones and clusters share the cache: an image that one of them is loading is not old.
 _IDLE_S = 900.0
@@ -37,10 +39,11 @@ class Image:
     archive: str
 
 
-def build_images(cache: Path, context: Path = REPOSITORY) -> dict[str, Image]:
+def build_images(cache: Path, context: Path = REPOSITORY, cupy: str = "") -> dict[str, Image]:
     """The images by target of the Dockerfile in `context`, built if need be.
 
-    Raises LocalClusterError if there is no Dockerfile or the build fails.
+    `cupy`: one of CUPY_LOCKS, for the workload image; empty: without CuPy, for simulated GPUs. Raises LocalClusterError
+    if there is no Dockerfile or the build fails.
     """
     dockerfile = context / "Dockerfile"
     if not dockerfile.exists():
@@ -48,9 +51,9 @@ def build_images(cache: Path, context: Path = REPOSITORY) -> dict[str, Image]:
     base = base_archive(cache)
     inputs = ["Dockerfile", *copied_sources(dockerfile.read_text())]
     inputs += [name for name in (".dockerignore", ".containerignore") if (context / name).exists()]
-    tag = key_of(contents(context, inputs), base.parent.name)
+    tag = key_of(contents(context, inputs), base.parent.name, *([cupy] if cupy else []))
     directory = cache / f"images-{tag}"
-    build_once(directory, lambda aside: _Buildah(cache).build(context, base, tag, aside))
+    build_once(directory, lambda aside: Buildah(cache).build(context, base, tag, aside, cupy))
     os.utime(directory)
     _forget_old(cache)
     return {target: Image(_name(target, tag), str(directory / f"{target}.tar")) for target in TARGETS}
@@ -80,7 +83,7 @@ def _name(target: str, tag: str) -> str:
     return f"localhost/gpushare-{target}:{tag}"
 
 
-class _Buildah:
+class Buildah:
     """buildah, with its whole storage in our cache."""
 
     def __init__(self, cache: Path) -> None:
@@ -91,14 +94,14 @@ class _Buildah:
         self.env = dict(os.environ, BUILDAH_ISOLATION="chroot", XDG_RUNTIME_DIR=str(self.root / "run"))
         self.log = cache / "logs" / "images.log"
 
-    def build(self, context: Path, base: Path, tag: str, directory: Path) -> None:
+    def build(self, context: Path, base: Path, tag: str, directory: Path, cupy: str) -> None:
         """Leaves `<target>.tar` in the directory for each target."""
         with locked(self.cache / "buildah.lock"), tempfile.TemporaryDirectory(dir=self.cache) as scratch:
             base_image = self._import(base)
             volumes = pipconf.volumes(Path(scratch))
             for target in TARGETS:
                 name = _name(target, tag)
-                arguments = ["--build-arg", f"BASE={base_image}", "--build-arg", "CUPY="]
+                arguments = ["--build-arg", f"BASE={base_image}", "--build-arg", f"CUPY={cupy}"]
                 build = ["build", "--layers", "--target", target, *arguments, *volumes, "--tag", name, str(context)]
                 self._run(f"image {target}", build)
                 self._run(f"archive of image {target}", ["push", name, f"oci-archive:{directory}/{target}.tar:{name}"])
@@ -111,6 +114,17 @@ class _Buildah:
         self._run("base image: unpacking", ["add", container, str(base), "/"])
         self._run("base image: commit", ["commit", "--rm", container, name])
         return name
+
+    def push(self, archive: Path, reference: str, *, plain_http: bool) -> str:
+        """Pushes the image of an OCI archive to a registry as `reference`, and returns its digest there."""
+        with locked(self.cache / "buildah.lock"), tempfile.TemporaryDirectory(dir=self.cache) as scratch:
+            name, digest = self._output("pull", "--quiet", f"oci-archive:{archive}"), Path(scratch) / "digest"
+            insecure = ["--tls-verify=false"] if plain_http else []
+            push = ["push", "--format=oci", f"--digestfile={digest}", *insecure, name, f"docker://{reference}"]
+            # Its own XDG_RUNTIME_DIR is the user's: that is where a login is kept.
+            argv = ["buildah", *self.options, *push]
+            run_long(f"push of {reference}", argv, self.log, limit_s=1800, env=dict(os.environ))
+            return digest.read_text().strip()
 
     def forget(self, tags: Sequence[str]) -> None:
         """Removes these images, and unnamed layers once the storage has grown large."""
@@ -137,7 +151,7 @@ class _Buildah:
 def _forget_old(cache: Path) -> None:
     entries = [path for path in cache.glob("images-*") if path.is_dir() and not path.name.endswith(".tmp")]
     if removed := keep_newest(entries, _KEPT_SETS, _IDLE_S):
-        _Buildah(cache).forget([path.name.removeprefix("images-") for path in removed])
+        Buildah(cache).forget([path.name.removeprefix("images-") for path in removed])
 
 
 def _used_bytes(directory: Path) -> int:

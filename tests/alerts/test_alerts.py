@@ -34,6 +34,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         CHART,
         "--namespace=gpushare-system",
         "--set=metrics.prometheusRule.enabled=true",
+        "--set=metrics.prometheusRule.runbooks=https://wiki.example/runbooks",
     ]
     rendered = run(*argv, "--show-only=templates/metrics/prometheusrule.yaml")
     (rule,) = [found for found in yaml.safe_load_all(rendered) if found]

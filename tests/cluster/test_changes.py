@@ -33,9 +33,9 @@ def uid(harness: Harness, share: Share) -> str:
 
 def change_cpu_limit(harness: Harness, share: Share) -> str:
     """Installs with another CPU limit for MPS pods than the share's has, whatever an earlier test set. Returns it."""
-    old = (mps_pod(harness, share) or {})["spec"]["containers"][0]["resources"]["limits"]["cpu"]
-    new = "210m" if old == "200m" else "200m"
-    install(harness.stack, f"--set=mps.resources.cpu={new}")
+    old = (mps_pod(harness, share) or {})["spec"]["containers"][0]["resources"]["limits"].get("cpu")
+    new = "3" if old == "2" else "2"
+    install(harness.stack, f"--set=mps.resources.cpuLimit={new}")
     return new
 
 

@@ -1,16 +1,18 @@
 """Installing in either order, upgrading with clients running, uninstalling: as an administrator does it."""
 
 import json
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from localcluster.cluster import cluster
 from localcluster.kubectl import CommandError
 from localcluster.paths import REPOSITORY
-from localcluster.stack import NAMESPACE, RELEASE, embedded, install
+from localcluster.stack import CHART, NAMESPACE, RELEASE, embedded, install, prepare_namespace
 from tests.cluster import conftest
-from tests.cluster.harness import Harness, Share, is_ready, wait_until
+from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
 pytestmark = pytest.mark.takes(90)
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
@@ -39,11 +41,12 @@ def installed(fresh: Harness) -> Harness:
 @pytest.fixture
 def bare(fresh: Harness) -> Harness:
     """Neither the chart nor the definitions, whatever an earlier test left."""
-    if fresh.kubectl.find("crd", DEFINITIONS[0]):
-        install(fresh.stack)
+    if fresh.kubectl.find("crd", DEFINITIONS[0]) and fresh.kubectl.items("gpushares"):
+        install(fresh.stack)  # after a failure: without an operator they would stay for ever
         remove_shares(fresh)
+    if RELEASE in fresh.stack.helm("list", "--short", "--namespace", NAMESPACE).split():
         uninstall(fresh)
-        fresh.kubectl.delete("crd", *DEFINITIONS)
+    fresh.kubectl.delete("crd", *DEFINITIONS)
     return fresh
 
 
@@ -82,6 +85,9 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, e
         tenant.go_on(names)
         assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.running()} == before
         assert mps_uids(fresh) == daemons, "an upgrade must not replace an MPS pod"
+        notes = fresh.stack.helm("get", "notes", RELEASE, "--namespace", NAMESPACE)
+        assert "is upgraded in namespace" in notes
+        assert "kind: GpuShare" not in notes, "no first steps for one who has taken them"
 
 
 def mps_uids(harness: Harness) -> set[str]:
@@ -101,22 +107,79 @@ def uninstall(harness: Harness, *options: str) -> None:
 
 def test_an_uninstallation_while_there_is_a_share_is_refused_and_changes_nothing(fresh: Harness, early: Share) -> None:
     with fresh.namespace() as tenant:
+        install(fresh.stack, "--set=operator.logLevel=WARNING")
         (name,) = tenant.neighbours("early", 1)
-        daemons, revision = mps_uids(fresh), deployed_revision(fresh)
-        with pytest.raises(CommandError, match=r"1 GpuShare \(early\) would be left"):
+        daemons = mps_uids(fresh)
+        with pytest.raises(CommandError, match="GpuShare early would be left") as refused:
             uninstall(fresh)
         checks = tenant.checks(name)
         wait_until("the client goes on", lambda: tenant.checks(name) > checks)
         assert mps_uids(fresh) == daemons
         assert is_ready(fresh.kubectl.get("gpushare", "early"))
-        fresh.stack.helm("rollback", RELEASE, revision, "--namespace", NAMESPACE)
-        assert deployed_revision(fresh), "the release is in use again"
+        advice = re.search(r"To keep gpushare instead: helm (rollback \S+ \d+ --namespace \S+)", refused.value.text)
+        assert advice, refused.value.text
+        fresh.stack.helm(*advice[1].split())
+        assert values(fresh)["operator"] == {"logLevel": "WARNING"}, "of the release in use, not of the one before"
+        assert status(fresh) == "deployed"
+        tenant.go_on([name])
 
 
-def deployed_revision(harness: Harness) -> str:
-    """The release's revision in use, as `helm rollback` takes it; empty where none is."""
-    history = json.loads(harness.stack.helm("history", RELEASE, "--namespace", NAMESPACE, "-o", "json"))
-    return next((str(it["revision"]) for it in history if it["status"] == "deployed"), "")
+def status(harness: Harness) -> str:
+    found: str = json.loads(harness.stack.helm("status", RELEASE, "--namespace", NAMESPACE, "-o", "json"))["info"][
+        "status"
+    ]
+    return found
+
+
+def values(harness: Harness) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        harness.stack.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "-o", "json")
+    )
+    return found
+
+
+def test_an_installation_that_never_came_up_is_uninstalled_at_once(bare: Harness) -> None:
+    prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
+    unknown = ("--set=image.repository=registry.example.com/nobody/operator", "--set=simulation.enabled=true")
+    bare.stack.helm("install", RELEASE, str(CHART), "--namespace", NAMESPACE, *unknown)
+    bare.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--timeout=30s", seconds=40)
+    assert not bare.system.items(
+        "deployments,daemonsets,secrets,configmaps", "--selector=app.kubernetes.io/name=gpushare"
+    )
+
+
+def test_an_uninstallation_leaves_what_is_documented_and_without_the_definitions_nothing(bare: Harness) -> None:
+    prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
+    new = {("ConfigMap", NAMESPACE, "kube-root-ca.crt"), ("ServiceAccount", NAMESPACE, "default")}
+    wait_until("nothing of an earlier test", lambda: {it for it in objects(bare) if it[1] == NAMESPACE} == new, 60)
+    before = objects(bare)
+    install(bare.stack)
+    bare.stack.helm("test", RELEASE, "--namespace", NAMESPACE)
+    with bare.share("brief", per_node=1) as share:
+        share.wait_capacity(8)
+    uninstall(bare)
+    documented = {
+        *((("CustomResourceDefinition", "", name)) for name in DEFINITIONS),
+        ("GpuNode", "", NODE),
+        ("Lease", NAMESPACE, NODE),
+    }
+    # Other controllers remove what belonged to what was deleted: pods, EndpointSlices, revisions, the resource slices.
+    wait_until("only that is left", lambda: objects(bare) - before == documented, 60, lambda: objects(bare) - before)
+    bare.kubectl.delete("crd", *DEFINITIONS)
+    wait_until("nothing is left", lambda: objects(bare) == before, 60, lambda: objects(bare) ^ before)
+
+
+def objects(harness: Harness) -> set[tuple[str, str, str]]:
+    """(kind, namespace, name) of all that the API server has.
+
+    Without events, which it removes by itself, and APIServices, of which each definition has one.
+    """
+    kinds = harness.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    listed = ",".join(kind for kind in kinds if not kind.startswith(("events", "apiservices")))
+    return {
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        for item in harness.kubectl.items(listed, "--all-namespaces")
+    }
 
 
 def test_uninstalled_after_its_shares_the_node_is_as_before_and_the_definitions_stay(

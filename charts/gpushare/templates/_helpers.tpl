@@ -97,3 +97,37 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 - {name: metrics, containerPort: {{ .Values.metrics.port }}}
 {{- end }}
 {{- end }}
+
+{{/* Argument: a part's values. Labels and annotations of its pods that the administrator adds. */}}
+{{- define "gpushare.podLabels" -}}
+{{- with .podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.podAnnotations" -}}
+{{- with .podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Argument: a part's values. Further entries of a list `env`. */}}
+{{- define "gpushare.extraEnv" -}}
+{{- with .extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/*
+"true" where the object is this release's, or does not exist: Helm refuses to install over one of another hand.
+Argument: (dict "root" $ "apiVersion" VERSION "kind" KIND "namespace" NAMESPACE "name" NAME).
+*/}}
+{{- define "gpushare.isOurs" -}}
+{{- $live := lookup .apiVersion .kind .namespace .name }}
+{{- $annotations := $live.metadata | default dict | dig "annotations" dict }}
+{{- $name := dig "meta.helm.sh/release-name" "" $annotations }}
+{{- $namespace := dig "meta.helm.sh/release-namespace" "" $annotations }}
+{{- if or (not $live) (and (eq $name .root.Release.Name) (eq $namespace .root.Release.Namespace)) -}}
+true
+{{- end }}
+{{- end }}

@@ -50,8 +50,8 @@ _SHARE_COLUMNS = [
     _column("Threads", ".status.threads"),
     _column("Memory", ".status.memory"),
     _column("Ready", _condition("Ready", "status")),
+    _column("Reason", _condition("Ready", "reason")),
     _AGE,
-    _column("Reason", _condition("Ready", "reason"), wide=True),
     _column("Nodes", ".status.nodes", "integer", wide=True),
     _column("Delivery", ".spec.delivery", wide=True),
 ]

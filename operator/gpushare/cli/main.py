@@ -19,7 +19,11 @@ COMMANDS = {
     "mps-broker": ("gpushare.cli.mps_broker", "attach client containers of a share to its MPS daemons on a node"),
     "mps-supervisor": ("gpushare.cli.mps_supervisor", "run an MPS daemon for each GPU of a share on a node"),
     "simulated-driver": ("gpushare.cli.simulated_driver", "simulate GPUs and their driver"),
-    "uninstall": ("gpushare.cli.uninstall", "check whether gpushare can be uninstalled, and prepare for it"),
+    "uninstall": (
+        "gpushare.cli.uninstall",
+        "delete all GpuShares and wait for their clients, before gpushare is uninstalled",
+    ),
+    "smoke-test": ("gpushare.cli.smoke_test", "check that webhook, operator and agents work together"),
     "crds": ("gpushare.cli.crds", "write the CustomResourceDefinitions as YAML"),
 }
 """Command: (module with `add_arguments(parser)` and `run(args) -> int`, one line of help)."""

@@ -1,4 +1,7 @@
-"""`gpushare uninstall`: checks whether gpushare can be uninstalled. The chart runs it before `helm uninstall`."""
+"""`gpushare uninstall`: deletes all GpuShares and waits until their clients have ended, before `helm uninstall`.
+
+The chart runs it where its value uninstall.shares is Delete.
+"""
 
 import argparse
 import asyncio
@@ -9,9 +12,6 @@ LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--delete-shares", action="store_true", help="delete all GpuShares, and wait until their clients have ended"
-    )
     parser.add_argument(
         "--timeout", type=int, default=240, help="seconds to wait for GpuShares and MPS daemons to end; default: 240"
     )
@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _main(args: argparse.Namespace) -> str | None:
-    from gpushare.controller.uninstall import prepare
+    from gpushare.controller.uninstall import delete_shares
     from gpushare.kube.client import connect
 
     kube = await connect(f"gpushare-uninstall/{version('gpushare')}")
     try:
-        return await prepare(kube, delete=args.delete_shares, seconds=args.timeout)
+        return await delete_shares(kube, seconds=args.timeout)
     finally:
         await kube.close()

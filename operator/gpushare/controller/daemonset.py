@@ -23,8 +23,10 @@ from gpushare.mps.wire import BROKER_UID
 TMP_SIZE = "64Mi"
 SUPERVISOR, BROKER = "mps", "broker"
 """The containers of an MPS pod."""
-BROKER_RESOURCES = {"cpu": "100m", "memory": "64Mi"}
-"""An attach costs it a millisecond. Limits equal to requests keep the pod in the class Guaranteed."""
+BROKER_REQUESTS = {"cpu": "100m", "memory": "64Mi"}
+BROKER_LIMITS = {"cpu": "500m", "memory": "64Mi"}
+"""Tenants reach the broker, so what they can make it spend is limited. An attach costs it a millisecond; the limit is
+above the request for the broker's start, which every client waits for."""
 MPS_LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "mps"}
 MPS_SELECTOR = ",".join(f"{key}={value}" for key, value in MPS_LABELS.items())
 STUCK = (
@@ -104,11 +106,17 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
 
 
 def _supervisor(share: str, settings: OperatorSettings) -> Object:
-    resources = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
+    """It starts the daemons of all its GPUs at the same time, so a CPU limit would delay them by their number. To be
+    killed last it needs none: the kubelet grants that to every pod of system-node-critical.
+    """
+    requests = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
+    limits = {"memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
+    if settings.mps_cpu_limit:
+        limits["cpu"] = settings.mps_cpu_limit
     command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
     if settings.simulation:
         command.append("--simulation")
-    container = _container(SUPERVISOR, command, resources, settings)
+    container = _container(SUPERVISOR, command, requests, limits, settings)
     container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - a private tmpfs
     return container
 
@@ -116,18 +124,18 @@ def _supervisor(share: str, settings: OperatorSettings) -> Object:
 def _broker(share: str, settings: OperatorSettings) -> Object:
     """All that client containers reach: a process without a user's, a capability's or a device's power."""
     command = ["gpushare", "mps-broker", "--share", share, "--root", names.RUN_DIR]
-    container = _container(BROKER, command, BROKER_RESOURCES, settings)
+    container = _container(BROKER, command, BROKER_REQUESTS, BROKER_LIMITS, settings)
     container["securityContext"] |= {"runAsUser": BROKER_UID, "runAsGroup": BROKER_UID, "runAsNonRoot": True}
     return container
 
 
-def _container(name: str, command: list[str], resources: Object, settings: OperatorSettings) -> Object:
+def _container(name: str, command: list[str], requests: Object, limits: Object, settings: OperatorSettings) -> Object:
     return {
         "name": name,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "command": command,
-        "resources": {"requests": resources, "limits": resources},
+        "resources": {"requests": requests, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

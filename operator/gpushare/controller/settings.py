@@ -16,7 +16,8 @@ class OperatorSettings:
     """`pod_ip`: where the liveness endpoint listens, IPv4 or IPv6.
 
     `drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients. `driver_root`:
-    where nodes have the driver; it reaches MPS pods through the agent, and another one needs new pods.
+    where nodes have the driver; it reaches MPS pods through the agent, and another one needs new pods. `mps_cpu`: the
+    MPS pods' request; `mps_cpu_limit`: empty for none.
     """
 
     namespace: str
@@ -26,6 +27,7 @@ class OperatorSettings:
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     mps_cpu: str = "250m"
+    mps_cpu_limit: str = ""
     mps_memory: str = "1Gi"
     mps_service_account: str = "gpushare-mps"
     drain_seconds: int = 3600
@@ -42,6 +44,7 @@ OPTIONAL = {
     "pod_ip": "GPUSHARE_POD_IP",
     "image_pull_policy": "GPUSHARE_IMAGE_PULL_POLICY",
     "mps_cpu": "GPUSHARE_MPS_CPU",
+    "mps_cpu_limit": "GPUSHARE_MPS_CPU_LIMIT",
     "mps_memory": "GPUSHARE_MPS_MEMORY",
     "driver_root": "GPUSHARE_DRIVER_ROOT",
     "mps_service_account": "GPUSHARE_MPS_SERVICE_ACCOUNT",

@@ -1,9 +1,9 @@
-"""The check before gpushare is uninstalled: nothing may be left that only gpushare itself can undo.
+"""Deletes the GpuShares before gpushare is uninstalled: nothing may be left that only gpushare itself can undo.
 
 A GpuShare that is left behind keeps its finalizer for ever, its GPUs their compute mode and its MPS pods their GPUs. So
-the uninstallation is refused while there are shares; or, if its owner chose that, they are deleted, and their clients
-are waited for, within a time limit. Clients are never ended: a share goes when the last container that holds a slot
-has ended, or by its own maxWait.
+their clients are waited for, within a time limit. Clients are never ended: a share goes when the last container that
+holds a slot has ended, or by its own maxWait. Where the chart's owner did not choose deletion, this does not run, and
+a policy of the chart refuses the uninstallation while there are shares.
 """
 
 import asyncio
@@ -30,18 +30,14 @@ class Leftover:
         return bool(self.shares or self.nodes)
 
 
-async def prepare(
+async def delete_shares(
     kube: Kube,
     *,
-    delete: bool,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
     poll_seconds: float = POLL_SECONDS,
 ) -> str | None:
-    """None: nothing is left and gpushare may go; else why not, and what to do.
-
-    `delete`: delete the shares and wait `seconds` for them; False: wait only for what goes already. KubeError.
-    """
+    """None: no share and no daemon is left; else what it still waits for after `seconds`. KubeError."""
     end = clock() + seconds
     deleted: set[str] = set()
     while True:
@@ -50,8 +46,6 @@ async def prepare(
             if not left:
                 return None
             staying = {name for name, share in left.shares.items() if not share["metadata"].get("deletionTimestamp")}
-            if staying and not delete:
-                return _refusal(sorted(staying))
             for name in sorted(staying - deleted):
                 LOG.info("deleting GpuShare %s", name)
                 await kube.delete(GPU_SHARES, name)
@@ -82,14 +76,6 @@ async def _items(kube: Kube, resource: Resource) -> list[Object]:
             return []
         raise
     return items
-
-
-def _refusal(shares: list[str]) -> str:
-    return (
-        f"not uninstalled: {len(shares)} GpuShare{'' if len(shares) == 1 else 's'} ({_listed(shares)}) would be left "
-        "with nobody to give GPUs back. Nothing was changed. Delete them first (kubectl delete gpushares --all), which "
-        "waits for their clients, and uninstall again. To keep gpushare, `helm rollback` makes the release whole again"
-    )
 
 
 def _waits(left: Leftover) -> str:

@@ -142,4 +142,4 @@ def test_a_user_sees_the_columns_that_matter() -> None:
     (share,) = [item for item in DEFINITIONS.values() if item["spec"]["names"]["kind"] == "GpuShare"]
     columns = share["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"].upper() for column in columns if not column.get("priority")]
-    assert shown == ["GPUS", "SLOTS", "USED", "THREADS", "MEMORY", "READY", "AGE"]
+    assert shown == ["GPUS", "SLOTS", "USED", "THREADS", "MEMORY", "READY", "REASON", "AGE"]

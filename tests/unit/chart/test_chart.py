@@ -1,8 +1,10 @@
 """What the chart renders: least rights, nothing of the node beyond a short list, the same settings everywhere."""
 
+import base64
 import copy
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -111,6 +113,7 @@ def named(variant: str, kind: str, name: str) -> Object:
 
 
 def workloads(variant: str) -> Iterator[tuple[str, Object]]:
+    """Name and pod spec of everything that runs, hooks included."""
     for item in of_kind(variant, "Deployment", "DaemonSet", "Job"):
         yield item["metadata"]["name"], item["spec"]["template"]["spec"]
 
@@ -146,10 +149,18 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("driverDirectories={../etc}", "driverDirectories"),
         ("driverDirectories={/usr}", "driverDirectories"),
         ("mps.resources.memory=16GB", "memory"),
+        ("mps.resources.cpuLimit=lots", "cpuLimit"),
+        ("mps.resources.cpuLimit=200m", "mps.resources.cpuLimit is 200m"),
         ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
         ("metrics.port=80", "port"),
         ("tenants.subjects[0].kind=ServiceAccount,tenants.subjects[0].name=ci", "namespace"),
         ("tenants.subjects[0].kind=Team,tenants.subjects[0].name=ml", "kind"),
+        ("metrics.port=8081", "metrics.port is 8081, which is the port of the webhook's probes"),
+        ("metrics.port=8443", "metrics.port is 8443, which is the port of the webhook"),
+        ("metrics.prometheusRule.runbooks=docs/runbooks", "runbooks"),
+        ("operator.podLabels.app\\.kubernetes\\.io/name=x", 'operator.podLabels has "app.kubernetes.io/name"'),
+        ("agent.extraEnv[0].name=NODE_NAME", 'agent.extraEnv has "NODE_NAME"'),
+        ("webhook.extraEnv[0].name=1X", "extraEnv"),
     ],
 )
 def test_a_mistaken_value_is_refused_by_name(value: str, word: str) -> None:
@@ -171,6 +182,18 @@ def test_every_value_is_in_the_schema_and_explained() -> None:
         at = lines.index(next(line for line in lines if line.startswith(f"{key}:")))
         block = [lines[at - 1], *lines[at + 1 : at + 4]]
         assert any(line.lstrip().startswith("#") for line in block), f"{key} is not explained"
+
+
+def test_the_charts_readme_names_values_that_exist() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows = re.findall(r"^\| (`.*?) \|", (CHART / "README.md").read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([a-zA-Z.]+)`", row)]
+    assert len(named) > 15
+    for name in named:
+        found = values["metrics"] if name.startswith(".") else values
+        for key in name.strip(".").split("."):
+            assert key in found, name
+            found = found[key]
 
 
 @every_variant
@@ -263,7 +286,8 @@ def test_compute_modes_are_managed_unless_the_administrator_keeps_them() -> None
 @every_variant
 def test_only_parts_that_talk_to_the_api_have_a_token(variant: str) -> None:
     tokens = {name for name, pod in workloads(variant) if pod["automountServiceAccountToken"]}
-    assert tokens == {"gpushare-operator", "gpushare-webhook", "gpushare-agent", "gpushare-uninstall"}
+    talking = {"gpushare-operator", "gpushare-webhook", "gpushare-agent", "gpushare-test"}
+    assert tokens == talking | ({"gpushare-uninstall"} if variant == "everything" else set())
     assert all(not account["automountServiceAccountToken"] for account in of_kind(variant, "ServiceAccount"))
 
 
@@ -374,8 +398,8 @@ def test_an_outage_never_holds_up_pods_whose_claims_may_be_another_drivers(varia
 @every_variant
 def test_all_parts_run_the_image_that_the_policy_pins(variant: str) -> None:
     images = {container["image"] for _, container in containers(variant)}
-    pinned = f"gpushare/operator:v9@sha256:{'0' * 64}"
-    assert images == {pinned if variant == "everything" else "gpushare/operator:0.1.0"}
+    pinned = f"registry.example.com/gpushare/operator:v9@sha256:{'0' * 64}"
+    assert images == {pinned if variant == "everything" else "registry.example.com/gpushare/operator:0.1.0"}
     (image,) = images
     (operator,) = [container for name, container in containers(variant) if name == "gpushare-operator"]
     environment = {entry["name"]: entry.get("value") for entry in operator["env"]}
@@ -389,7 +413,7 @@ def test_all_parts_run_the_image_that_the_policy_pins(variant: str) -> None:
 @every_variant
 def test_simulation_is_switched_on_in_every_part_or_in_none(variant: str) -> None:
     simulated = variant == "simulated"
-    arguments = {name: container["args"] for name, container in containers(variant)}
+    arguments = {name: container.get("args", ()) for name, container in containers(variant)}
     assert ("gpushare-simulated-driver" in arguments) is simulated
     for name in ("gpushare-operator", "gpushare-agent"):
         assert ("--simulation" in arguments[name]) is simulated
@@ -400,12 +424,12 @@ def test_every_policy_is_bound_and_fails_closed_but_those_that_only_warn(variant
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
     bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
     assert {binding["policyName"] for binding in bindings} == policies.keys()
-    warns = {"gpushare-annotations", "gpushare-ephemeral-containers"}
+    warns, last = {"gpushare-annotations", "gpushare-ephemeral-containers"}, {"gpushare-uninstall"}
     for binding in bindings:
         name = binding["policyName"]
         assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
-        assert policies[name]["failurePolicy"] == ("Ignore" if name in warns else "Fail")
-    assert len(policies) == {"least": 0, "everything": 17}.get(variant, 18)
+        assert policies[name]["failurePolicy"] == ("Ignore" if name in warns | last else "Fail")
+    assert len(policies) == {"least": 1, "everything": 17}.get(variant, 19)
 
 
 def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
@@ -445,15 +469,44 @@ def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> 
     assert classes == set(scope["values"])
 
 
-@pytest.mark.parametrize(("variant", "deletes"), [("default", False), ("everything", True)])
-def test_before_an_uninstallation_shares_are_deleted_only_where_that_was_chosen(variant: str, deletes: bool) -> None:
-    job = named(variant, "Job", "gpushare-uninstall")
+def test_before_an_uninstallation_a_job_deletes_shares_only_where_that_was_chosen() -> None:
+    job = named("everything", "Job", "gpushare-uninstall")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert ("--delete-shares" in container["args"]) is deletes
-    (shares, nodes) = named(variant, "ClusterRole", "gpushare-uninstall")["rules"]
-    assert shares["verbs"] == (["list", "delete"] if deletes else ["list"])
-    assert nodes["verbs"] == ["list"]
+    (shares, nodes) = named("everything", "ClusterRole", "gpushare-uninstall")["rules"]
+    assert (shares["verbs"], nodes["verbs"]) == (["list", "delete"], ["list"])
+    assert "gpushare-uninstall" not in {item["metadata"]["name"] for item in of_kind("everything", "ConfigMap")}
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "everything"])
+def test_else_an_uninstallation_needs_no_pod_and_is_refused_by_policies(variant: str) -> None:
+    """An image that cannot be pulled must not keep anybody from uninstalling."""
+    hooks = [item for item in rendered(variant) if "pre-delete" in annotations(item).get("helm.sh/hook", "")]
+    assert [(item["kind"], item["metadata"]["name"]) for item in hooks] == [("ConfigMap", "gpushare-uninstall")]
+    assert "uninstall" not in {
+        role["metadata"]["name"].removeprefix("gpushare-") for role in of_kind(variant, "ClusterRole")
+    }
+    policy = named(variant, "ValidatingAdmissionPolicy", "gpushare-uninstall")["spec"]
+    assert policy["paramKind"]["kind"] == "GpuShare"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["resourceNames"]) == (["configmaps"], ["gpushare-uninstall"])
+    (validation,) = policy["validations"]
+    assert f"helm rollback gpushare 1 --namespace {NAMESPACE}'" in validation["messageExpression"]
+
+
+def annotations(item: Object) -> dict[str, str]:
+    found: dict[str, str] = item["metadata"].get("annotations") or {}
+    return found
+
+
+@every_variant
+def test_what_the_operator_writes_is_of_the_release_so_that_an_uninstallation_removes_it(variant: str) -> None:
+    environment = {entry["name"]: entry.get("value") for entry in dict(containers(variant))["gpushare-operator"]["env"]}
+    secrets = {environment["GPUSHARE_WEBHOOK_SECRET"], environment["GPUSHARE_AUTHORITY_SECRET"]}
+    ours = set() if variant == "everything" else secrets  # cert-manager makes its own
+    assert {item["metadata"]["name"] for item in of_kind(variant, "Secret")} == ours
+    assert [item["metadata"]["name"] for item in of_kind(variant, "Lease")] == ["gpushare-operator"]
+    for item in of_kind(variant, "Secret", "Lease"):
+        assert not {"data", "stringData", "spec"} & item.keys(), "an upgrade would take away what the operator wrote"
 
 
 def test_an_agent_never_overlaps_with_its_successor() -> None:
@@ -465,7 +518,7 @@ def test_replicas_are_spread_and_kept_through_a_drain() -> None:
     assert {item["metadata"]["name"] for item in of_kind("default", "PodDisruptionBudget")} == {"gpushare-webhook"}
     assert len(of_kind("everything", "PodDisruptionBudget")) == 2
     for name, pod in workloads("everything"):
-        if name not in HOST_PATHS and name != "gpushare-uninstall":
+        if name not in HOST_PATHS and name not in ("gpushare-uninstall", "gpushare-test"):
             (spread,) = pod["topologySpreadConstraints"]
             assert spread["topologyKey"] == "kubernetes.io/hostname"
 
@@ -484,9 +537,9 @@ def test_operator_webhook_and_agent_serve_metrics_on_a_port_of_their_own(variant
     port = {"least": None, "everything": 9500}.get(variant, 9408)
     for name, container in containers(variant):
         ports = {it["name"]: it["containerPort"] for it in container.get("ports", [])}
-        served = None if name in ("gpushare-simulated-driver", "gpushare-uninstall") else port
+        served = None if name in ("gpushare-simulated-driver", "gpushare-uninstall", "gpushare-test") else port
         assert ports.get("metrics") == served, name
-        assert (f"--metrics-port={served}" in container["args"]) is (served is not None), name
+        assert (f"--metrics-port={served}" in container.get("args", ())) is (served is not None), name
         assert len(set(ports.values())) == len(ports), name
 
 
@@ -530,6 +583,43 @@ def test_alerts_keep_prometheus_own_templates_and_point_to_where_the_runbooks_ar
     assert "{{ $labels.pod }}" in down["annotations"]["description"]
 
 
+def test_alerts_link_to_the_charts_home_or_to_nothing() -> None:
+    """A relative link leads nowhere from a pager, and a host that nobody owns is worse."""
+    shown = "--show-only=templates/metrics/prometheusrule.yaml"
+    rule = yaml.safe_load(helm("template", "g", str(CHART), "--set=metrics.prometheusRule.enabled=true", shown).stdout)
+    for alert in (alert for group in rule["spec"]["groups"] for alert in group["rules"]):
+        assert alert["annotations"].keys() == {"summary", "description"}
+
+
+def test_an_administrators_labels_annotations_and_variables_are_added_to_those_of_the_chart() -> None:
+    values = {"podLabels": {"team": "ml"}, "podAnnotations": {"note": "x"}, "extraEnv": [{"name": "X", "value": "1"}]}
+    text = helm(
+        "template", "g", str(CHART), *(f"--set-json={part}={json.dumps(values)}" for part in ADJUSTED)
+    ).stdout  # fmt: skip
+    found = {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]
+        for item in yaml.safe_load_all(text)
+        if item and item["kind"] in ("Deployment", "DaemonSet")
+    }
+    assert found.keys() == set(ADJUSTED)
+    for part, template in found.items():
+        labels = template["metadata"]["labels"]
+        assert (labels["team"], labels["app.kubernetes.io/component"]) == ("ml", part)
+        assert template["metadata"]["annotations"] == {"note": "x"}
+        (container,) = template["spec"]["containers"]
+        assert container["env"][-1] == {"name": "X", "value": "1"}
+
+
+ADJUSTED = ("operator", "webhook", "agent")
+
+
+def test_the_icon_is_the_file_beside_it() -> None:
+    icon = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"]
+    assert (
+        base64.b64decode(icon.removeprefix("data:image/svg+xml;base64,")) == (CHART / "icon.svg").read_bytes().strip()
+    )
+
+
 def test_the_dashboard_is_what_grafanas_sidecar_collects() -> None:
     board = named("everything", "ConfigMap", "gpushare-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -538,7 +628,8 @@ def test_the_dashboard_is_what_grafanas_sidecar_collects() -> None:
 
 @pytest.mark.parametrize("variant", ["default", "simulated", "least"])
 def test_nothing_asks_for_the_prometheus_operator_unless_it_is_wanted(variant: str) -> None:
-    assert not of_kind(variant, "PodMonitor", "PrometheusRule", "ConfigMap")
+    assert not of_kind(variant, "PodMonitor", "PrometheusRule")
+    assert "gpushare-dashboard" not in {item["metadata"]["name"] for item in of_kind(variant, "ConfigMap")}
 
 
 @every_variant

@@ -20,20 +20,23 @@ def mps_pod() -> Object:
 
 
 def test_the_page_on_security_has_the_privileges_of_every_container() -> None:
-    real, lean, simulated = (dict(workloads(variant)) for variant in ("default", "lean", "simulated"))
+    real, lean, simulated, leaving = (
+        dict(workloads(variant)) for variant in ("default", "lean", "simulated", "everything")
+    )
     pods = {
         "operator": real["gpushare-operator"],
         "webhook": real["gpushare-webhook"],
         "agent": real["gpushare-agent"],
         "agent, `gpuAccess: RuntimeClass`": lean["gpushare-agent"],
         "MPS pod": mps_pod(),
-        "uninstall": real["gpushare-uninstall"],
+        "uninstall, with `uninstall.shares: Delete`": leaving["gpushare-uninstall"],
+        "`helm test`": real["gpushare-test"],
         "simulated driver": simulated["gpushare-simulated-driver"],
     }
-    assert {f"gpushare-{name}" for name in ("operator", "webhook", "agent", "uninstall", "simulated-driver")} == {
-        *real,
-        *simulated,
-    }, "a workload of the chart is not in the table"
+    shown = ("operator", "webhook", "agent", "uninstall", "test", "simulated-driver")
+    assert {f"gpushare-{name}" for name in shown} == {*real, *simulated, *leaving}, (
+        "a workload of the chart is not in the table"
+    )
     rendered = "\n".join(table(pods))
     page = (REPOSITORY / "docs" / "security.md").read_text()
     assert rendered in page, f"docs/security.md should have\n{rendered}"

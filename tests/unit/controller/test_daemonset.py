@@ -74,10 +74,21 @@ def test_no_container_has_a_privilege_and_the_broker_is_nobody(pod: dict[str, An
 def test_nothing_but_its_end_ends_it(pod: dict[str, Any], settings: OperatorSettings) -> None:
     for part in pod["containers"]:
         assert "livenessProbe" not in part
-        assert part["resources"]["requests"] == part["resources"]["limits"], "Guaranteed"
+        assert part["resources"]["requests"]["memory"] == part["resources"]["limits"]["memory"]
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["terminationGracePeriodSeconds"] == settings.drain_seconds
+
+
+@pytest.mark.parametrize("limit", [None, "4"])
+def test_its_daemons_start_without_a_cpu_limit_unless_one_was_set(
+    settings: OperatorSettings, limit: str | None
+) -> None:
+    rendered = daemon_set(share(), replace(settings, mps_cpu="300m", mps_cpu_limit=limit or ""))
+    supervisor, broker = rendered["spec"]["template"]["spec"]["containers"]
+    assert supervisor["resources"]["requests"]["cpu"] == "300m"
+    assert supervisor["resources"]["limits"].get("cpu") == limit
+    assert broker["resources"]["limits"]["cpu"], "what tenants reach is limited always"
 
 
 def test_it_runs_where_its_share_has_gpus(pod: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Uninstalling: refused while a share would be left behind, or after its clients have gone."""
+"""Before gpushare is uninstalled, its shares are deleted and their clients waited for."""
 
 import asyncio
 from typing import Any
@@ -34,52 +34,44 @@ async def let_go(kube: FakeKube) -> None:
     kube.put(GPU_NODES, {"metadata": {"name": "n1"}, "status": {}})
 
 
-async def prepare(kube: Any, *, delete: bool = False, seconds: float = 0.2) -> str | None:
+async def delete_shares(kube: Any, *, seconds: float = 0.2) -> str | None:
     async with asyncio.timeout(5):
-        return await uninstall.prepare(kube, delete=delete, seconds=seconds, poll_seconds=0.001)
+        return await uninstall.delete_shares(kube, seconds=seconds, poll_seconds=0.001)
 
 
 async def test_without_shares_gpushare_may_go() -> None:
-    assert await prepare(cluster()) is None
+    assert await delete_shares(cluster()) is None
 
 
 async def test_without_its_definitions_gpushare_may_go() -> None:
     kube = FakeKube()
     kube.fail("list", KubeError(404, "NotFound", "the server could not find the requested resource"))
-    assert await prepare(kube) is None
-
-
-async def test_with_shares_it_is_refused_by_name_and_nothing_is_changed() -> None:
-    kube = cluster("b", "a")
-    why = await prepare(kube)
-    assert why is not None
-    assert "2 GpuShares (a, b)" in why
-    assert "kubectl delete gpushares --all" in why
-    assert kube.writes == []
+    assert await delete_shares(kube) is None
 
 
 async def test_a_share_that_is_going_already_is_waited_for() -> None:
     kube = cluster("a")
     await kube.delete(GPU_SHARES, "a")
-    result, _ = await asyncio.gather(prepare(kube, seconds=30), let_go(kube))
+    result, _ = await asyncio.gather(delete_shares(kube, seconds=30), let_go(kube))
     assert result is None
+    assert kube.writes == ["delete gpushares/a"], "it is not deleted a second time"
 
 
-async def test_where_it_was_chosen_shares_are_deleted_once_and_waited_for() -> None:
+async def test_shares_are_deleted_once_and_waited_for() -> None:
     kube = cluster("a", "b")
-    result, _ = await asyncio.gather(prepare(kube, delete=True, seconds=30), let_go(kube))
+    result, _ = await asyncio.gather(delete_shares(kube, seconds=30), let_go(kube))
     assert result is None
     assert kube.writes == ["delete gpushares/a", "delete gpushares/b"]
 
 
 async def test_clients_that_do_not_end_are_told_after_the_time_is_over() -> None:
-    why = await prepare(cluster("a"), delete=True, seconds=0.02)
+    why = await delete_shares(cluster("a"), seconds=0.02)
     assert why is not None
     assert "GpuShare a: 1 slot is held; waiting for pod ml/x to end" in why
 
 
 async def test_daemons_without_a_share_are_told_with_their_node() -> None:
-    why = await prepare(cluster(daemons=True), seconds=0.02)
+    why = await delete_shares(cluster(daemons=True), seconds=0.02)
     assert why is not None
     assert "MPS daemons still run on n1" in why
 
@@ -92,5 +84,5 @@ async def test_an_api_server_that_is_away_for_a_moment_is_asked_again() -> None:
         await kube.until(lambda: len(kube.requests) > 1)
         kube.heal()
 
-    result, _ = await asyncio.gather(prepare(kube, seconds=30), come_back())
+    result, _ = await asyncio.gather(delete_shares(kube, seconds=30), come_back())
     assert result is None

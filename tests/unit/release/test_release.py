@@ -5,9 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from localcluster.paths import REPOSITORY
-from release.__main__ import ReleaseError, check_chart, checksums, read_source, with_digest
+from release.__main__ import ReleaseError, check_chart, checksums, read_source, with_image
 from release.changelog import NoSectionError, notes
 from release.image_size import by_package, source_of
 from release.oci import File
@@ -80,11 +81,12 @@ def test_a_chart_of_another_version_is_refused() -> None:
         check_chart('version: 0.2.0\nappVersion: "0.1.0"\n', "0.2.0")
 
 
-def test_the_chart_of_this_repository_can_carry_a_digest() -> None:
+def test_the_chart_of_this_repository_can_carry_registry_and_digest() -> None:
     values = (REPOSITORY / "charts" / "gpushare" / "values.yaml").read_text()
-    assert f"\n  digest: {DIGEST}\n" in with_digest(values, DIGEST)
+    image = yaml.safe_load(with_image(values, "reg.example/team", DIGEST))["image"]
+    assert (image["repository"], image["digest"]) == ("reg.example/team/gpushare/operator", DIGEST)
     with pytest.raises(ReleaseError, match="0 lines"):
-        with_digest("image:\n  tag: x\n", DIGEST)
+        with_image("image:\n  tag: x\n", "reg.example/team", DIGEST)
 
 
 def test_checksums_are_what_sha256sum_checks(tmp_path: Path) -> None:

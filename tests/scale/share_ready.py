@@ -1,0 +1,71 @@
+"""How long a share takes to become Ready, by GPUs and CPU limit: `python -m tests.scale.share_ready [--output FILE]`.
+
+A cluster of its own with simulated GPUs on one node. Each round makes a share over all of them, and measures from the
+request that creates it to the first reading of Ready (one each 0.2 s). A simulated MPS daemon takes more CPU for its
+commands than NVIDIA's, which is a native program, and none to initialize a GPU.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster.cluster import cluster
+from localcluster.stack import embedded, install
+from tests.cluster.harness import Harness, is_ready, wait_until
+
+CLUSTER = "ready"
+LONGEST = 180.0
+MPS_PODS = "--selector=app.kubernetes.io/component=mps"
+
+
+def seconds_to_ready(harness: Harness, gpus: int) -> float:
+    began = time.monotonic()
+    with harness.share("ready", ready=False) as share:
+        while time.monotonic() - began < LONGEST:
+            found = share.get()
+            if is_ready(found) and found["status"].get("gpus", {}).get("ready") == gpus:
+                return time.monotonic() - began
+            time.sleep(0.2)
+        raise TimeoutError(f"not Ready within {LONGEST:.0f} s: {share.condition()}")
+
+
+def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, object]:
+    install(harness.stack, f"--set=simulation.gpus={gpus}", f"--set-string=mps.resources.cpuLimit={limit}")
+    times = []
+    for _ in range(rounds):
+        wait_until("the agent reports the GPUs", lambda: len(harness.gpu_node()["status"]["gpus"]) == gpus)
+        wait_until("the last MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
+        times.append(round(seconds_to_ready(harness, gpus), 1))
+    found: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
+    return found | {"median": statistics.median(times), "load": round(os.getloadavg()[0], 1)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, action="append", help="default: 1 and 8")
+    parser.add_argument("--limit", action="append", help="of an MPS pod's CPU; default: 250m and none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    args = parser.parse_args(argv)
+    found = []
+    try:
+        harness = Harness(embedded(CLUSTER))
+        for gpus in args.gpus or [1, 8]:
+            for limit in args.limit or ["250m", ""]:
+                found.append(measure(harness, gpus, limit, args.rounds))
+                print(json.dumps(found[-1]), flush=True)
+    finally:
+        cluster.down(CLUSTER)
+    if args.output:
+        what = "python -m tests.scale.share_ready; seconds to Ready with simulated GPUs, see its documentation"
+        result = {"what": what, "cores": os.cpu_count(), "measured": found}
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
