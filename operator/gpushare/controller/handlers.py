@@ -99,9 +99,10 @@ def operator_of(memo: kopf.Memo) -> Operator:
 
 async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) -> None:
     """Runs kopf until SIGTERM or SIGINT; raises what ended the operator otherwise, LeaseLostError among it."""
-    kube = await connect(f"gpushare-operator/{version('gpushare')}")
+    agent = f"gpushare-operator/{version('gpushare')}"
+    kube = await connect(agent)
     try:
-        operator = Operator(kube, settings)
+        operator = Operator(kube, settings, lambda: connect(agent))
         async with exposed(metrics_port, operator.exported):
             await kopf.operator(
                 registry=registry,

@@ -6,7 +6,7 @@ out, since what we write is server-side apply and what we read goes into our own
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -136,6 +136,11 @@ class Kube:
     def __init__(self, api: client.ApiClient, watches: client.ApiClient) -> None:
         self._api = api
         self._watches = watches
+        self._may_write: Callable[[], None] = _anything
+
+    def guard_writes(self, check: Callable[[], None]) -> None:
+        """From now on `check` is called before each request that may change something; what it raises ends that."""
+        self._may_write = check
 
     async def close(self) -> None:
         await self._api.close()
@@ -306,6 +311,8 @@ class Kube:
         accept: str = "application/json",
         api: client.ApiClient | None = None,
     ) -> Any:
+        if method != "GET":
+            self._may_write()
         api = api or self._api
         headers = {"Accept": accept, "Content-Type": content or "application/json"}
         request = await api.param_serialize(
@@ -345,6 +352,10 @@ async def _lines(raw: Any) -> AsyncIterator[bytes]:
         rest += last
         if len(rest) > MAX_OBJECT_BYTES:
             raise TooLargeError(f"a watch event has more than {MAX_OBJECT_BYTES} bytes")
+
+
+def _anything() -> None:
+    """Of a part without a Lease: every write may be sent."""
 
 
 def _dry(dry_run: bool) -> dict[str, str]:

@@ -106,7 +106,8 @@ class Elector:
         self._observed: Record | None = None
         self._observed_at = 0.0
         """When `_observed` was first seen: its holder renewed it no later than that."""
-        self._renewed_at = 0.0
+        self._renewed_at: float | None = None
+        """When the last request that renewed it was begun; None while it is not ours."""
         self._problems = LogOnChange(LOG)
 
     def __str__(self) -> str:
@@ -128,12 +129,17 @@ class Elector:
             if await self._attempt(min(left, self._timing.attempt_seconds)) == "taken":
                 raise LeaseLostError(f"{self} was taken by {self._observed.holder if self._observed else 'nobody'}")
 
+    def check(self) -> None:
+        """Raises LeaseLostError unless the Lease was renewed within `renew_seconds`. May be called from any thread."""
+        if self._renewed_at is None or self._seconds_left() <= 0:
+            raise LeaseLostError(f"{self} is not held: nothing may be written")
+
     async def release(self) -> None:
         """Best effort: without it the next replica waits for the Lease to expire."""
         if not self._version or self._observed is None or self._observed.holder != self._identity:
             return
         body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": None}}
-        self._version = ""
+        self._version, self._renewed_at = "", None
         try:
             async with asyncio.timeout(self._timing.attempt_seconds):
                 await self._patch(body)
@@ -141,6 +147,8 @@ class Elector:
             LOG.warning("%s not given back: %s", self, error or type(error).__name__)
 
     def _seconds_left(self) -> float:
+        if self._renewed_at is None:
+            return 0.0
         return self._renewed_at + self._timing.renew_seconds - self._monotonic()
 
     async def _attempt(self, seconds: float) -> Outcome:
@@ -154,8 +162,7 @@ class Elector:
                 self._problems.log("%s can be neither read nor written: %s", self, error or type(error).__name__)
             return "failed"
         self._problems.clear()
-        if held:
-            self._renewed_at = began
+        self._renewed_at = began if held else None
         return "held" if held else "taken"
 
     async def _acquire_or_renew(self) -> bool:
