@@ -294,7 +294,7 @@ def snapshot_of_cache(count: int) -> Callable[[], object]:
 
 def heartbeat_ages(count: int) -> Callable[[], object]:
     ages, known = HeartbeatAges(), [f"node-{n:05}" for n in range(count)]
-    seen = {name: Renewal("agent", NOW_TEXT, 1) for name in known}
+    seen = {name: Renewal(1, NOW_TEXT, "agent") for name in known}
     return lambda: ages.observe(known, seen, time.monotonic())
 
 

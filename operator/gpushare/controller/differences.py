@@ -151,7 +151,8 @@ def _assignments(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
             continue
         body = {"spec": {"assignments": [_assignment(item) for item in desired]}}
         notes = tuple(_moves(node, before or {}, after))
-        yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
+        shares = frozenset(item.share for item in desired)
+        yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, shares=shares, notes=notes)
 
 
 def _assignment(item: Assignment) -> Object:

@@ -55,8 +55,8 @@ async def test_a_replica_that_waits_is_healthy(memo: kopf.Memo) -> None:
 
 
 async def test_a_round_that_hangs_is_a_permanent_error_which_kopf_answers_with_500() -> None:
-    stuck = SimpleNamespace(reconciler=SimpleNamespace(round_seconds=lambda: handlers.STUCK_SECONDS + 1))
-    with pytest.raises(kopf.PermanentError, match="the present round has taken 301 s"):
+    stuck = SimpleNamespace(reconciler=SimpleNamespace(stalled_seconds=lambda: handlers.STUCK_SECONDS + 1))
+    with pytest.raises(kopf.PermanentError, match="nothing has moved for 301 s"):
         await handlers.reconcile(memo=kopf.Memo(operator=cast(Operator, stuck)))
 
 
