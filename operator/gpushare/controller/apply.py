@@ -96,7 +96,7 @@ class Applier:
         for write in writes:
             if self._waits(write):
                 batch.stuck |= write.shares
-            else:
+            elif self._in_flight.get(write.key, (None, None))[0] != write:
                 due.append(write)
         self._start(batch, due)
 
@@ -215,10 +215,7 @@ class Applier:
     async def _write_alone(self, batch: _Batch, write: Write) -> None:
         """Not while another write to the same part of the object is under way, nor once a newer plan has come."""
         while batch is self._batch and (earlier := self._in_flight.get(write.key)) is not None:
-            sent, answered = earlier
-            await answered.wait()
-            if sent == write:
-                return
+            await earlier[1].wait()
         if batch is not self._batch:
             return
         answered = asyncio.Event()

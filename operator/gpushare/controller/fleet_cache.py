@@ -22,6 +22,7 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import demand
+from gpushare.controller.compact import compact
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
@@ -231,10 +232,12 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
         },
     }
     try:
-        return GpuNode.model_validate(pruned)
+        kept = GpuNode.model_validate(pruned)
     except ValidationError as error:
         LOG.error("GpuNode %s cannot be read: %s", metadata["name"], error)
         return None
+    compact(kept)
+    return kept
 
 
 def _known_condition(condition: Object) -> Object:
