@@ -34,7 +34,7 @@ from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.heartbeats.ages import HeartbeatAges
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import RENDERED
-from gpushare.fleet import MpsPod, NodeView, Snapshot, Template, plan
+from gpushare.fleet import MpsPod, Snapshot, Template, plan
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held, pending
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object
 from gpushare.kube.heartbeat import Renewal

@@ -26,9 +26,7 @@ LEASE = "gpushare-operator"
 
 
 class Operator:
-    def __init__(
-        self, kube: Kube, settings: OperatorSettings, connect: Callable[[], Awaitable[Kube]]
-    ) -> None:
+    def __init__(self, kube: Kube, settings: OperatorSettings, connect: Callable[[], Awaitable[Kube]]) -> None:
         """`connect`: opens another connection to the API server, for the Lease alone."""
         self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports, self._agents()))
         self.reconciler = Reconciler(kube, settings, meters)

@@ -78,12 +78,11 @@ class _FreeGpus:
     def take(self, records: list[GpuRecord]) -> None:
         for record in records:
             profile = self._index.profile(record)
-            assert profile is not None, "it was found by its profile"
-            by_node = self._left[profile]
-            left = by_node[record.node.name]
-            left.remove(record)
-            if not left:
-                del by_node[record.node.name]
+            if profile is not None:
+                by_node = self._left[profile]
+                by_node[record.node.name].remove(record)
+                if not by_node[record.node.name]:
+                    del by_node[record.node.name]
 
 
 def assignments(
@@ -131,9 +130,7 @@ def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
     begun_at = None if begun is None else format_timestamp(begun)
     if record.assignment is not None and _says(record.assignment) == (owner, False, paused, expired, begun_at):
         return record.assignment  # most of a fleet stays as it is, and a new one costs as much as all else here
-    return Assignment(
-        uuid=record.uuid, share=owner, paused=paused, terminate_clients=expired, waiting_since=begun_at
-    )
+    return Assignment(uuid=record.uuid, share=owner, paused=paused, terminate_clients=expired, waiting_since=begun_at)
 
 
 def _says(assignment: Assignment) -> tuple[str, bool, bool, bool, str | None]:

@@ -1,4 +1,4 @@
-"""What a plan asks of a fleet again and again, found once: GPUs by node, nodes by selector, refusals by profile. Pure."""
+"""What a plan asks of a fleet often, found once: GPUs by node, nodes by selector, refusals by profile. Pure."""
 
 from collections.abc import Mapping
 from functools import cached_property, partial

@@ -99,7 +99,7 @@ def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment:
 def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
     """Whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
 
-    Then they lead to the same plan, but for the number of slots held in the status of the share.
+    In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share.
     """
     if before.status.model_copy(update={"holders": []}) != after.status.model_copy(update={"holders": []}):
         return False

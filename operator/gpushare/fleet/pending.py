@@ -174,9 +174,7 @@ def consumption(claims: Iterable[Claim]) -> dict[tuple[str, str], dict[str, int]
 class _Offer:
     """The GPUs of one share, and what is left of each."""
 
-    def __init__(
-        self, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]
-    ) -> None:
+    def __init__(self, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         self.closed = min((device for device in devices if device.closed), key=lambda it: it.key, default=None)
         self.takers = 0
         different: dict[object, tuple[ClaimDevice, Mapping[str, int]]] = {}

@@ -20,7 +20,7 @@ RULE_OF = dict(CHAIN)
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """GPUs of one profile and one holder, by node and index. `owned`: by this plan; otherwise the holder gives them back.
+    """GPUs of one profile and one holder, by node and index. `owned`: by this plan; else the holder gives them back.
 
     `profile`: None of GPUs that their agents do not list.
     """
@@ -62,7 +62,8 @@ class RefusedGpus:
 
     def _message(self, record: GpuRecord, group: GpuGroup) -> str:
         """Of the one rule that refuses it, so what other rules would look at does not matter."""
-        assert record.gpu is not None, "a GPU that is not listed is not refused"
+        if record.gpu is None:
+            return ""
         taken = self.share.spec.gpus.per_node or 0
         candidate = Candidate(record.node, record.gpu, True, self.share, group.holder, taken)
         return RULE_OF[self.reason](candidate) or ""

@@ -134,9 +134,7 @@ def _entry(
 ) -> NodeRollout:
     """`found`: all GPUs of a node on which the share owns one."""
     kept = tuple(record for record in found if owner_of.get(record.key) == share.name)
-    others = tuple(
-        record for record in found if record.holder == share.name and owner_of.get(record.key) != share.name
-    )
+    others = tuple(record for record in found if record.holder == share.name and owner_of.get(record.key) != share.name)
     node = kept[0].node
     outdated = pod is not None and pod.template != template.digest
     begun = min(since(record.assignment, draining=False, now=now) for record in kept)

@@ -57,7 +57,7 @@ def no_product(products: Iterable[str], found: Mapping[str, int]) -> str:
 
 
 def no_node(selector: LabelSelector, reporting: NodeIndex) -> str:
-    """Why `selector` matches no node: the first of its requirements that none of `reporting`, those with GPUs, meets."""
+    """Why `selector` matches no node: the first requirement that none of `reporting`, the nodes with GPUs, meets."""
     if not reporting.nodes:
         return "no agent reports a GPU on any node: look at the DaemonSet gpushare-agent and its nodeSelector"
     parts = [

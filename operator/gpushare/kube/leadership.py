@@ -1,7 +1,7 @@
 """The election for a Lease in a thread of its own, so that no load of the work's event loop costs us the Lease.
 
-Guarantees: the Lease is renewed by another event loop and another connection than the work uses. Whoever cannot renew it
-stops before another replica may take it, even where the work's event loop hangs: from the end of the renewals on no
+Guarantees: the Lease is renewed by another event loop and another connection than the work uses. Whoever cannot renew
+it stops before another replica may take it, even where the work's event loop hangs: from the end of the renewals on no
 write passes `check`, and work that has not ended STOP_SECONDS later is ended with the process. That is sooner than
 another replica may begin: `Timing.lease_seconds` - `Timing.renew_seconds` - STOP_SECONDS are left.
 """
@@ -24,9 +24,7 @@ Join = Callable[[], AbstractAsyncContextManager[Elector]]
 
 
 class Leadership:
-    def __init__(
-        self, join: Join, stop_seconds: float = STOP_SECONDS, end: Callable[[int], object] = os._exit
-    ) -> None:
+    def __init__(self, join: Join, stop_seconds: float = STOP_SECONDS, end: Callable[[int], object] = os._exit) -> None:
         """`end`: ends the process with this exit code, whatever its threads do."""
         self._join = join
         self._stop_seconds = stop_seconds

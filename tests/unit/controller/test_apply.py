@@ -129,9 +129,7 @@ async def test_a_share_is_not_released_while_one_of_its_writes_fails(fleet: Fake
     assert applier.retry_seconds() is not None
 
 
-async def test_an_error_of_ours_ends_the_operator(
-    fleet: FakeKube, applier: Applier, drained: list[bool]
-) -> None:
+async def test_an_error_of_ours_ends_the_operator(fleet: FakeKube, applier: Applier, drained: list[bool]) -> None:
     fleet.fail("patch nodes/n0", LookupError("a bug"))
     applier.submit([label("n0")])
     await fleet.until(lambda: drained)

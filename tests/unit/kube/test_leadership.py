@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.lease import LEASES, Elector, LeaseLostError, Timing
 from gpushare.kube.leadership import Leadership
+from gpushare.kube.lease import LEASES, Elector, LeaseLostError, Timing
 from tests.unit.fake_kube import FakeKube
 
 TIMING = Timing(lease_seconds=3.0, renew_seconds=1.5, retry_seconds=0.1, attempt_seconds=0.5)
@@ -29,7 +29,7 @@ def leadership(kube: FakeKube, stop_seconds: float = 1.0, end: Callable[[int], o
 
 async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - another thread makes it hold
             await asyncio.sleep(0.01)
 
 
