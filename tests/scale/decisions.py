@@ -47,6 +47,8 @@ SIZES = (100, 300, 1000, 3000, 5000)
 GPUS = 8
 OVERLAPPING = 100
 BUDGET = 20.0
+BEFORE_MOST = 1000
+"""Nodes, of an earlier commit: it may be quadratic."""
 ENOUGH = 0.2
 """A run that is shorter is repeated."""
 GIB = 2**30
@@ -395,7 +397,7 @@ def main() -> None:
     }
     if args.before:
         found["environment"]["before"] = args.before
-        found["before"] = _of_commit(args.before, args.cases, args.sizes)
+        found["before"] = _of_commit(args.before, args.cases, [size for size in args.sizes if size <= BEFORE_MOST])
     text = json.dumps(found, indent=2) + "\n"
     if args.out is None:
         print(text, end="")

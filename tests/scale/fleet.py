@@ -3,9 +3,9 @@
     python -m tests.scale.fleet --nodes 1000 --out docs/results/scale/fleet-1000.json
 
 etcd, kube-apiserver and `gpushare operator` are real processes. Nodes have no kubelet: Nodes of about 14 kB and
-GpuNodes with 8 GPUs are made once, and one process stands in for all agents. It renews their Leases, and reports each GPU's
-daemon as ready, with the limits of its share, once the GPU is assigned. Nine tenths of the nodes have the label
-`pool: gpu`, the others a label of their own each. Steps, in this order:
+GpuNodes with 8 GPUs are made once, and one process stands in for all agents. It renews their Leases, and reports each
+GPU's daemon as ready, with the limits of its share, once the GPU is assigned. Nine tenths of the nodes have the label
+`pool: gpu`; of the others each gets a share of its own. Steps, in this order, once every agent is known to report:
 
 - `oneShare`: a share for the pool; seconds to the first node that is assigned, to the last one, and to Ready.
 - `manyShares`: 100 shares, each for one of the other nodes, at once; seconds until all are Ready.

@@ -79,6 +79,10 @@ class Applier:
         self._batch = _Batch()
         self._error: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._replaceable: set[asyncio.Task[None]] = set()
+        """Those that a newer plan ends, unless they are among `_sending`: however slow the API server is, no more wait
+        than one plan has writes."""
+        self._sending: set[asyncio.Task[Any]] = set()
         self._in_flight: dict[Key, tuple[Write, asyncio.Event]] = {}
         self._moved_at = clock()
         """When a write was answered last, or the first one of an idle time was begun."""
@@ -91,7 +95,10 @@ class Applier:
         self._retries = {key: value for key, value in self._retries.items() if key in wanted}
         if not self.busy:
             self._moved_at = self._clock()
-        self._batch = batch = _Batch()
+        for task in self._replaceable - self._sending:
+            task.cancel()
+        preparing = {share: event for share, event in self._batch.prepared.items() if not event.is_set()}
+        self._batch = batch = _Batch(preparing)
         due = []
         for write in writes:
             if self._waits(write):
@@ -116,22 +123,24 @@ class Applier:
             else:
                 others.append(write)
         for shares, found in preparing.items():
+            earlier = [batch.prepared[share] for share in shares & batch.prepared.keys()]
             batch.prepared |= {share: asyncio.Event() for share in shares}
-            self._run(self._prepare(batch, shares, found))
+            self._run(self._prepare(batch, shares, found, earlier))
         for found in nodes.values():
-            self._run(self._write_node(batch, found))
+            self._replaceable.add(self._run(self._write_node(batch, found)))
         for write in others:
-            self._run(self._write_prepared(batch, write))
+            self._replaceable.add(self._run(self._write_prepared(batch, write)))
         before = list(self._tasks)
         for write in reports:
-            self._run(self._report(batch, write, before))
+            self._replaceable.add(self._run(self._report(batch, write, before)))
         for write in releasing:
-            self._run(self._release(batch, write, before))
+            self._replaceable.add(self._run(self._release(batch, write, before)))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work, name="write")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     @property
     def busy(self) -> bool:
@@ -151,7 +160,9 @@ class Applier:
     async def idle(self) -> None:
         """Returns once nothing is under way. Raises what a write raised that was no refusal."""
         while self._tasks:
-            await asyncio.gather(*self._tasks)
+            await asyncio.wait(self._tasks)
+        if self._error is not None:
+            raise self._error
 
     async def close(self) -> None:
         """Gives up what is under way."""
@@ -162,9 +173,9 @@ class Applier:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if task.cancelled():
-            return
-        self._error = self._error or task.exception()
+        self._replaceable.discard(task)
+        if not task.cancelled():
+            self._error = self._error or task.exception()
         if not self._tasks or self._error is not None:
             self._drained()
 
@@ -172,9 +183,13 @@ class Applier:
         when, _ = self._retries.get(write.key, (0.0, 0.0))
         return when > self._clock()
 
-    async def _prepare(self, batch: _Batch, shares: frozenset[str], writes: list[Write]) -> None:
-        """`writes`: HOLD and RUN, of the same shares."""
+    async def _prepare(
+        self, batch: _Batch, shares: frozenset[str], writes: list[Write], earlier: list[asyncio.Event]
+    ) -> None:
+        """`writes`: HOLD and RUN, of the same shares. `earlier`: set once those of the plan before were answered."""
         try:
+            for event in earlier:
+                await event.wait()
             for _, group in groupby(writes, key=lambda write: write.stage):
                 await asyncio.gather(*(self._write(batch, write) for write in group))
         finally:
@@ -220,11 +235,16 @@ class Applier:
             return
         answered = asyncio.Event()
         self._in_flight[write.key] = write, answered
+        task = asyncio.current_task()
+        if task is not None:
+            self._sending.add(task)
         try:
             if not await self._send(write):
                 batch.stuck |= write.shares
         finally:
             del self._in_flight[write.key]
+            if task is not None:
+                self._sending.discard(task)
             answered.set()
             self._moved_at = self._clock()
 

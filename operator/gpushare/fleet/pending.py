@@ -191,14 +191,8 @@ class _Offer:
         """Of GPUs with the same capacities and the same left, the first; with what is taken of it."""
 
 
-def explain(
-    claim: Claim, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]
-) -> Pending | None:
-    """None: by capacity it fits on some GPU."""
-    return _explain(claim, _Offer([device for device in devices if device.share == claim.share], used))
-
-
 def _explain(claim: Claim, offer: _Offer) -> Pending | None:
+    """None: by capacity it fits on some GPU."""
     if not offer.takers and offer.closed is None:
         text = f'no GPU of GpuShare "{claim.share}" is offered: its conditions say why'
         return Pending(claim, "none", text)

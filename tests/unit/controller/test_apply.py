@@ -85,6 +85,18 @@ async def test_a_share_is_held_and_run_before_any_node_and_each_node_is_labelled
     assert fleet.writes[-1] == "apply gpushares/a/status"
 
 
+async def test_a_newer_plan_does_not_overtake_the_finalizer_that_is_under_way(
+    fleet: FakeKube, applier: Applier
+) -> None:
+    fleet.fail("apply gpushares/a")
+    applier.submit(whole_plan())
+    await fleet.until(lambda: fleet.writes)
+    applier.submit(whole_plan())
+    await asyncio.sleep(0.1)
+    assert fleet.writes == ["apply gpushares/a"]
+    await applier.close()
+
+
 async def test_a_node_that_does_not_answer_holds_up_neither_other_nodes_nor_the_status(
     fleet: FakeKube, applier: Applier, clock: Clock, drained: list[bool]
 ) -> None:
@@ -109,6 +121,18 @@ async def test_a_newer_plan_replaces_what_has_not_begun(fleet: FakeKube, applier
     applier.submit([label("n0"), label("n1", "false")])
     await asyncio.sleep(0.05)
     assert len(fleet.writes) == AT_ONCE, "the same write is not sent twice, nor two at once for one object"
+    await applier.close()
+
+
+async def test_however_often_is_planned_anew_no_more_writes_wait_than_one_plan_has(
+    fleet: FakeKube, applier: Applier
+) -> None:
+    fleet.fail()
+    before = len(asyncio.all_tasks())
+    for turn in range(20):
+        applier.submit([label(f"n{number}", str(turn)) for number in range(NODE_COUNT)])
+        await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) - before <= AT_ONCE + NODE_COUNT
     await applier.close()
 
 
