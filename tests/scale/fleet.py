@@ -12,7 +12,8 @@ GPU's daemon as ready, with the limits of its share, once the GPU is assigned. N
 - `limits`: ten of those shares get other limits, as does the share of the pool; seconds until all are in force.
 - `changes`: 10 changes of the slots held a second for 30 s; the operator's CPU, in cores.
 
-During all of it the time between two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
+`operatorCpuSeconds` is the operator's CPU time in a step, which depends little on what else the machine does. During
+all of it the time between two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
 `--before COMMIT` measures that commit too, from a copy of the same cluster.
 """
 
@@ -288,10 +289,12 @@ async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Ob
             ("limits", steps.limits),
             ("changes", steps.changes),
         ):
+            cpu = base.Usage.of(process.pid).cpu
             try:
                 result[name] = await step()
             except TimeoutError as error:
                 result[name] = {"failed": str(error)}
+            result[name]["operatorCpuSeconds"] = round(base.Usage.of(process.pid).cpu - cpu, 2)
             print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         usage = base.Usage.of(process.pid)
         result |= {"residentMib": round(usage.resident, 1), "peakMib": round(usage.peak, 1)}
