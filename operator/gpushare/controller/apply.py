@@ -143,6 +143,11 @@ class Applier:
         return task
 
     @property
+    def under_way(self) -> list[Write]:
+        """Sent, and not answered yet."""
+        return [write for write, _ in self._in_flight.values()]
+
+    @property
     def busy(self) -> bool:
         return bool(self._tasks)
 

@@ -108,7 +108,8 @@ class Reconciler:
         planned = await asyncio.to_thread(plan, snapshot)
         self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
-        writes = differences(planned, snapshot, self.cache, self._settings, format_timestamp(snapshot.now))
+        under_way, now = self._applier.under_way, format_timestamp(snapshot.now)
+        writes = differences(planned, snapshot, self.cache, self._settings, now, under_way)
         self._applier.submit(writes)
         self._applier.report(planned.pending)
         return None if planned.again_at is None else max(0.0, (planned.again_at - self._now()).total_seconds())

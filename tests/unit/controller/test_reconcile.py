@@ -1,5 +1,6 @@
 """From a cluster to the writes that it needs, and to silence."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
+from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.fleet import plan
 from gpushare.fleet.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.clock import Clock
@@ -113,6 +116,24 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     clock.now += 1.1
     assert await once(reconciler) == START_SECONDS
     assert kube.writes == ["patch nodes/n1"]
+
+
+async def test_a_plan_takes_nothing_away_that_was_written_after_its_snapshot(
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
+) -> None:
+    """A share is deleted just as it gets its first GPU: the plan that saw neither label nor assignment must wait."""
+    unaware = replace(reconciler.cache.snapshot(NOW), shares=())
+    decided = plan(unaware)
+    assert (decided.assignments["n1"], decided.labels["n1"]) == ((), frozenset())
+    await once(reconciler)
+    later = differences(decided, unaware, reconciler.cache, settings, "2026-03-01T00:00:00Z")
+    assert [str(write) for write in later] == []
+    aware = replace(reconciler.cache.snapshot(NOW), shares=())
+    settled = differences(plan(aware), aware, reconciler.cache, settings, "2026-03-01T00:00:00Z")
+    (draining,) = [write for write in settled if write.resource == GPU_NODES]
+    assert draining.body["spec"]["assignments"][0]["draining"]
+    busy = differences(plan(aware), aware, reconciler.cache, settings, "2026-03-01T00:00:00Z", [draining])
+    assert draining not in busy, "a write to the node is under way"
 
 
 async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: FakeKube, reconciler: Reconciler) -> None:
