@@ -180,7 +180,8 @@ class Applier:
         self._tasks.discard(task)
         self._replaceable.discard(task)
         if not task.cancelled():
-            self._error = self._error or task.exception()
+            error = task.exception()
+            self._error = self._error or error
         if not self._tasks or self._error is not None:
             self._drained()
 

@@ -1,7 +1,7 @@
 """The writes that turn the current fleet into the planned one, and no others. Pure.
 
 Guarantees: only the cache is compared, nothing is requested; a fleet that matches its plan gives no writes. A
-condition keeps its time as long as its status stays the same. What an earlier write of ours has changed since the plan's
+condition keeps its time as long as its status stays the same. What a write of ours has changed since the plan's
 snapshot, or is about to change, is left to the next plan: this one does not know of it (`_Unsettled`).
 """
 

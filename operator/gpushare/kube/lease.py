@@ -39,12 +39,14 @@ class Timing:
 
     Renewing is one write each `retry_seconds` for as long as we live, so it is rarer than client-go's 2 s; the price
     is that a replica that dies without giving the Lease back is followed after lease_seconds + retry_seconds at most.
+    One that failed is tried again `failed_seconds` later: an API server under load may answer late, or not each time.
     """
 
     lease_seconds: float = 30.0
     renew_seconds: float = 20.0
     retry_seconds: float = 5.0
-    attempt_seconds: float = 5.0
+    attempt_seconds: float = 7.0
+    failed_seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,15 @@ class Elector:
 
     async def keep(self) -> None:
         """Renews the Lease until cancelled. Raises LeaseLostError."""
+        pause = self._timing.retry_seconds
         while True:
-            await self._sleep(max(0.0, min(self._timing.retry_seconds, self._seconds_left())))
+            await self._sleep(max(0.0, min(pause, self._seconds_left())))
             left = self._seconds_left()
             if left <= 0:
                 raise LeaseLostError(f"{self} could not be renewed for {self._timing.renew_seconds:g} s")
-            if await self._attempt(min(left, self._timing.attempt_seconds)) == "taken":
+            outcome = await self._attempt(min(left, self._timing.attempt_seconds))
+            pause = self._timing.retry_seconds if outcome == "held" else self._timing.failed_seconds
+            if outcome == "taken":
                 raise LeaseLostError(f"{self} was taken by {self._observed.holder if self._observed else 'nobody'}")
 
     def check(self) -> None:
