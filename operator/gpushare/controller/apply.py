@@ -59,7 +59,8 @@ class Applier:
     ) -> None:
         """`instance`: who reports the events. `clock`: seconds, monotonic.
 
-        `drained` is called in the event loop when the last write was answered, or one ended by an error of ours.
+        `drained` is called in the event loop when the last write was answered, or one ended by an error of ours; not
+        after statuses alone: no plan depends on them, and the next one would find other counts to report.
         """
         self._kube = kube
         self._cache = cache
@@ -84,6 +85,8 @@ class Applier:
         than one plan has writes."""
         self._sending: set[asyncio.Task[Any]] = set()
         self._in_flight: dict[Key, tuple[Write, asyncio.Event]] = {}
+        self._plan_due = False
+        """Something else than a status was answered, or a write failed, since `drained` was called."""
         self._moved_at = clock()
         """When a write was answered last, or the first one of an idle time was begun."""
 
@@ -182,7 +185,8 @@ class Applier:
         if not task.cancelled():
             error = task.exception()
             self._error = self._error or error
-        if not self._tasks or self._error is not None:
+        if self._error is not None or (self._plan_due and not self._tasks):
+            self._plan_due = False
             self._drained()
 
     def _waits(self, write: Write) -> bool:
@@ -245,7 +249,9 @@ class Applier:
         if task is not None:
             self._sending.add(task)
         try:
-            if not await self._send(write):
+            done = await self._send(write)
+            self._plan_due |= not done or write.stage is not WriteStage.REPORT
+            if not done:
                 batch.stuck |= write.shares
         finally:
             del self._in_flight[write.key]

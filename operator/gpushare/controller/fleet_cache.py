@@ -141,7 +141,8 @@ class FleetCache:
         ]
 
     def observe(self, resource: Resource, answer: Object) -> None:
-        """The answer to a write of ours."""
+        """The answer to a write of ours. It may show what somebody else has changed, too."""
+        before = self.shares.get(answer["metadata"]["name"]) if resource == GPU_SHARES else None
         self._writing = True
         try:
             store = self._stores.get(resource)
@@ -151,6 +152,8 @@ class FleetCache:
                 self.claims.observe(resource, answer)
         finally:
             self._writing = False
+        if before is not None and _desired(before) != _desired(self.shares.get(before.name)):
+            self._changed()
 
     def applied(self, resource: Resource, answer: Object) -> None:
         """The answer to an apply of ours: this generation is as desired."""
@@ -201,6 +204,11 @@ class FleetCache:
             if name in owners and known.template is not None
         }
         return templates, tuple(pod for owner, pod in self.mps_pods.objects.values() if owner in owners)
+
+
+def _desired(known: KnownShare | None) -> object:
+    """All of a share but its status."""
+    return (known.share.metadata, known.share.spec) if known is not None and known.share is not None else None
 
 
 def _readable(known: KnownShare) -> GpuShare:

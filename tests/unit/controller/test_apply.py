@@ -159,3 +159,13 @@ async def test_an_error_of_ours_ends_the_operator(fleet: FakeKube, applier: Appl
     await fleet.until(lambda: drained)
     with pytest.raises(LookupError):
         applier.submit([])
+
+
+async def test_a_status_alone_leads_to_no_other_plan(applier: Applier, drained: list[bool]) -> None:
+    """The next plan would find other counts and write them, and so on."""
+    applier.submit([status()])
+    await applier.idle()
+    assert drained == []
+    applier.submit([label("n0"), status()])
+    await applier.idle()
+    assert drained == [True]
