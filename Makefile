@@ -12,6 +12,7 @@ CLUSTERS ?= auto
 # A shared machine stalls for seconds at times; what passed only on a later try is listed as RERUN.
 RERUNS   ?= 2
 CYCLES   ?= 100
+NODES    ?= 1000
 # One environment per clone (it is an editable install) and lock file.
 LOCKS := requirements.lock requirements/build.lock requirements/release.lock
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml $(LOCKS) 2>/dev/null) | sha256sum | cut -c1-16)
@@ -123,6 +124,12 @@ cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=
 soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m pytest tests/cluster/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
+
+.PHONY: scale
+scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too
+	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
+	@$(BIN)/python -m tests.scale.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
+	@$(BIN)/python -m tests.scale.plot
 
 .PHONY: cert-manager-test
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)

@@ -178,7 +178,7 @@ async def fill(kube: Kube, nodes: int) -> Object:
         await kube.create(CRDS, yaml.safe_load(path.read_text()))
     await kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     await _until(lambda: _served(kube), 60.0)
-    await _all(_make(kube, number) for number in range(nodes))
+    await all_of(_make(kube, number) for number in range(nodes))
     await kube.create(GPU_SHARES, share())
     return {resource.plural: len(json.dumps(await kube.get(resource, name_of(0)))) for resource in (NODES, GPU_NODES)}
 
@@ -205,7 +205,7 @@ async def renew(kube: Kube, nodes: int) -> None:
 
     while True:
         began = time.monotonic()
-        await _all(one(number) for number in range(nodes))
+        await all_of(one(number) for number in range(nodes))
         await asyncio.sleep(max(0.0, RENEW_SECONDS - (time.monotonic() - began)))
 
 
@@ -221,7 +221,7 @@ async def _until(holds: Callable[[], Awaitable[bool]], limit: float) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _all(requests: Iterable[Awaitable[object]]) -> None:
+async def all_of(requests: Iterable[Awaitable[object]]) -> None:
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(request: Awaitable[object]) -> None:

@@ -68,6 +68,7 @@ class FakeKube:
         self.not_served: set[Resource] = set()
         self._storage = storage or _Storage()
         self._failures: dict[str, Exception | None] = {}
+        self._may_write: Callable[[], None] = lambda: None
 
     # -- what a test does and sees
 
@@ -146,6 +147,9 @@ class FakeKube:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    def guard_writes(self, check: Callable[[], None]) -> None:
+        self._may_write = check
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         await self._request("get", resource, name)
@@ -278,6 +282,8 @@ class FakeKube:
     ) -> None:
         words = "/".join(part for part in (resource.plural, name, subresource) if part)
         self.requests.append(f"{verb} {words}" + (f"?limit={limit}" if limit else ""))
+        if verb not in ("get", "list", "watch"):
+            self._may_write()
         if verb not in ("get", "list", "watch") and resource != EVENTS:
             self.writes.append(self.requests[-1])
         await asyncio.sleep(0)

@@ -42,6 +42,7 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
+from gpushare.kube.shares import kept_share
 from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
 
@@ -78,7 +79,7 @@ class AgentState:
         self.observe_due = asyncio.Event()
 
         self.nodes = Reflector(kube, GPU_NODES, self.tick_due.set, fieldSelector=f"metadata.name={self.node}")
-        self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed)
+        self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed, prune=kept_share)
         self.pods = Reflector(
             kube, PODS, self._pods_changed, prune=kept_pod, fieldSelector=f"spec.nodeName={self.node}"
         )
@@ -114,7 +115,7 @@ class AgentState:
         self._verified_at: dict[ShareGpu, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
         self._closed_since: dict[Uuid, float] = {}
-        self._parsed: dict[Key, tuple[str, GpuShare | None]] = {}
+        self._parsed: dict[Key, tuple[Object, GpuShare | None]] = {}
         self._pod_followers: list[Callable[[], None]] = []
 
     # What the loops read
@@ -399,17 +400,16 @@ class AgentState:
         self.shares = {share.name: share for _, share in self._parsed.values() if share is not None}
         self.tick_due.set()
 
-    def _parse(self, key: Key, obj: Object) -> tuple[str, GpuShare | None]:
-        """(resource version, share), once for each version."""
-        version = obj["metadata"]["resourceVersion"]
+    def _parse(self, key: Key, obj: Object) -> tuple[Object, GpuShare | None]:
+        """(object, share), once for each object."""
         known = self._parsed.get(key)
-        if known is not None and known[0] == version:
+        if known is not None and known[0] == obj:
             return known
         try:
-            return version, GpuShare.model_validate(obj)
+            return obj, GpuShare.model_validate(obj)
         except ValidationError as error:
             LOG.warning("GpuShare %s is ignored: %s", key[1], error)
-            return version, None
+            return obj, None
 
 
 def _seconds_since(moment: datetime) -> float:

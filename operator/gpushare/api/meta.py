@@ -1,5 +1,6 @@
 """The types of Kubernetes' own API that ours use."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -72,13 +73,13 @@ class LabelSelector(ApiModel):
         default_factory=list, max_length=32, description="Requirements that must all hold."
     )
 
-    def matches(self, labels: dict[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         if any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
         return all(_holds(requirement, labels) for requirement in self.match_expressions)
 
 
-def _holds(requirement: Requirement, labels: dict[str, str]) -> bool:
+def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case SelectorOperator.IN:

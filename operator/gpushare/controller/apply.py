@@ -1,13 +1,18 @@
-"""Sends writes, stage by stage. A write that fails delays only those that depend on it; it is retried with back-off.
+"""Sends the writes of the latest plan, while the next plan is being made.
 
-Guarantees: every answer goes into the cache at once, so that the next plan does not repeat the write before its watch
-event arrives.
+Guarantees: of each object only one write is under way, and what the latest plan no longer wants is not begun. A share
+gets its finalizer and its DaemonSet before a node asks for its pods or gives it a GPU, and loses its finalizer last.
+Nothing else waits for anything else for long: a node does not wait for others, nor a status for the fleet. A write that
+fails is retried with back-off. Every answer goes into the cache at once, so that the next plan does not repeat the
+write before its watch event arrives.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
@@ -20,64 +25,254 @@ from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.events import Event, reference
 
 LOG = logging.getLogger(__name__)
-AT_ONCE = 8
-"""Writes in flight: enough for a large fleet, too few to trouble an API server."""
+AT_ONCE = 16
+"""Writes to nodes and for them in flight: enough for a large fleet, too few to trouble an API server."""
+REPORTS_AT_ONCE = 4
+REACHES_AT_ONCE = 2
+"""Of a lane of their own each, so that neither statuses nor thousands of templates wait for the other, or for nodes."""
+REPORT_SECONDS = 1.0
+"""How long a status waits for the writes that it is about; those to a large fleet take longer."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 300.0
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The writes of one plan. `prepared`: of a share, set once its finalizer and DaemonSet were answered for."""
+
+    prepared: dict[str, asyncio.Event] = field(default_factory=dict)
+    stuck: set[str] = field(default_factory=set)
+    """Shares of which a write failed, or waits for its back-off."""
 
 
 class Applier:
     def __init__(
-        self, kube: Kube, cache: FleetCache, instance: str, clock: Callable[[], float], meters: OperatorMeters
+        self,
+        kube: Kube,
+        cache: FleetCache,
+        instance: str,
+        clock: Callable[[], float],
+        meters: OperatorMeters,
+        drained: Callable[[], None],
     ) -> None:
-        """`instance`: who reports the events. `clock`: seconds, monotonic."""
+        """`instance`: who reports the events. `clock`: seconds, monotonic.
+
+        `drained` is called in the event loop when the last write was answered, or one ended by an error of ours; not
+        after statuses alone: no plan depends on them, and the next one would find other counts to report.
+        """
         self._kube = kube
         self._cache = cache
         self._clock = clock
         self._meters = meters
+        self._drained = drained
         self._recorder = EventRecorder(kube, MANAGER, instance, clock)
         self._pending: dict[str, Object] = {}
         """References to the claims that an event was recorded about, by uid."""
+        self._lanes = {
+            WriteStage.REPORT: asyncio.Semaphore(REPORTS_AT_ONCE),
+            WriteStage.REACH: asyncio.Semaphore(REACHES_AT_ONCE),
+        }
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._retries: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self._retries: dict[Key, tuple[float, float]] = {}
         """By write: (when it may be tried again, the back-off that this was)."""
+        self._batch = _Batch()
+        self._error: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._replaceable: set[asyncio.Task[None]] = set()
+        """Those that a newer plan ends, unless they are among `_sending`: however slow the API server is, no more wait
+        than one plan has writes."""
+        self._sending: set[asyncio.Task[Any]] = set()
+        self._in_flight: dict[Key, tuple[Write, asyncio.Event]] = {}
+        self._plan_due = False
+        """Something else than a status was answered, or a write failed, since `drained` was called."""
+        self._moved_at = clock()
+        """When a write was answered last, or the first one of an idle time was begun."""
 
-    async def run(self, writes: list[Write]) -> float | None:
-        """Seconds until a write that failed should be tried again, or None when nothing is left to do."""
-        current = {write.key for write in writes}
-        self._retries = {key: value for key, value in self._retries.items() if key in current}
-        stuck: set[str] = set()
-        for _, group in groupby(writes, key=lambda write: write.stage):
-            due = [write for write in group if not self._held_up(write, stuck)]
-            for write, done in zip(due, await asyncio.gather(*map(self._send, due)), strict=True):
-                if not done:
-                    stuck |= write.shares
+    def submit(self, writes: list[Write]) -> None:
+        """Replaces what has not begun yet. Raises what ended an earlier write and was no refusal."""
+        if self._error is not None:
+            raise self._error
+        wanted = {write.key for write in writes}
+        self._retries = {key: value for key, value in self._retries.items() if key in wanted}
+        if not self.busy:
+            self._moved_at = self._clock()
+        for task in self._replaceable - self._sending:
+            task.cancel()
+        preparing = {share: event for share, event in self._batch.prepared.items() if not event.is_set()}
+        self._batch = batch = _Batch(preparing)
+        due = []
+        for write in writes:
+            if self._waits(write):
+                batch.stuck |= write.shares
+            elif self._in_flight.get(write.key, (None, None))[0] != write:
+                due.append(write)
+        self._start(batch, due)
+
+    def _start(self, batch: _Batch, due: list[Write]) -> None:
+        preparing: dict[frozenset[str], list[Write]] = {}
+        nodes: dict[str, list[Write]] = {}
+        reports, releasing, others = [], [], []
+        for write in due:
+            if write.stage <= WriteStage.RUN:
+                preparing.setdefault(write.shares, []).append(write)
+            elif write.stage in (WriteStage.LABEL, WriteStage.ASSIGN):
+                nodes.setdefault(write.name, []).append(write)
+            elif write.stage is WriteStage.REPORT:
+                reports.append(write)
+            elif write.stage is WriteStage.RELEASE:
+                releasing.append(write)
+            else:
+                others.append(write)
+        for shares, found in preparing.items():
+            earlier = [batch.prepared[share] for share in shares & batch.prepared.keys()]
+            batch.prepared |= {share: asyncio.Event() for share in shares}
+            self._run(self._prepare(batch, shares, found, earlier))
+        for found in nodes.values():
+            self._replaceable.add(self._run(self._write_node(batch, found)))
+        for write in others:
+            self._replaceable.add(self._run(self._write_prepared(batch, write)))
+        before = list(self._tasks)
+        for write in reports:
+            self._replaceable.add(self._run(self._report(batch, write, before)))
+        for write in releasing:
+            self._replaceable.add(self._run(self._release(batch, write, before)))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work, name="write")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    @property
+    def under_way(self) -> list[Write]:
+        """Sent, and not answered yet."""
+        return [write for write, _ in self._in_flight.values()]
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def stalled_seconds(self) -> float:
+        """How long no write was answered though some are under way."""
+        return self._clock() - self._moved_at if self.busy else 0.0
+
+    def retry_seconds(self) -> float | None:
+        """Until a write that failed should be tried again, or None when nothing waits for that."""
         if not self._retries:
             return None
         return max(0.0, min(when for when, _ in self._retries.values()) - self._clock())
 
-    def _held_up(self, write: Write, stuck: set[str]) -> bool:
-        """It waits for its back-off, or it would release a share some of whose objects still exist."""
+    async def idle(self) -> None:
+        """Returns once nothing is under way. Raises what a write raised that was no refusal."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Gives up what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._replaceable.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            self._error = self._error or error
+        if self._error is not None or (self._plan_due and not self._tasks):
+            self._plan_due = False
+            self._drained()
+
+    def _waits(self, write: Write) -> bool:
         when, _ = self._retries.get(write.key, (0.0, 0.0))
-        if when > self._clock():
-            stuck |= write.shares
-            return True
-        return write.stage is WriteStage.RELEASE and bool(write.shares & stuck)
+        return when > self._clock()
+
+    async def _prepare(
+        self, batch: _Batch, shares: frozenset[str], writes: list[Write], earlier: list[asyncio.Event]
+    ) -> None:
+        """`writes`: HOLD and RUN, of the same shares. `earlier`: set once those of the plan before were answered."""
+        try:
+            for event in earlier:
+                await event.wait()
+            for _, group in groupby(writes, key=lambda write: write.stage):
+                await asyncio.gather(*(self._write(batch, write) for write in group))
+        finally:
+            for share in shares:
+                batch.prepared[share].set()
+
+    async def _write_node(self, batch: _Batch, writes: list[Write]) -> None:
+        """`writes`: of one node, its label and then its assignments; the next node begins once both were answered."""
+        await self._prepared(batch, frozenset().union(*(write.shares for write in writes)))
+        async with self._slots:
+            for write in writes:
+                await self._write_alone(batch, write)
+
+    async def _write_prepared(self, batch: _Batch, write: Write) -> None:
+        await self._prepared(batch, write.shares)
+        await self._write(batch, write)
+
+    async def _prepared(self, batch: _Batch, shares: frozenset[str]) -> None:
+        for share in shares & batch.prepared.keys():
+            await batch.prepared[share].wait()
+
+    async def _report(self, batch: _Batch, write: Write, before: list["asyncio.Task[None]"]) -> None:
+        if before:
+            await asyncio.wait(before, timeout=REPORT_SECONDS)
+        await self._write(batch, write)
+
+    async def _release(self, batch: _Batch, write: Write, before: list["asyncio.Task[None]"]) -> None:
+        """Not while some object of its share may still exist."""
+        if before:
+            await asyncio.wait(before)
+        if not write.shares & batch.stuck:
+            await self._write(batch, write)
+
+    async def _write(self, batch: _Batch, write: Write) -> None:
+        async with self._lanes.get(write.stage, self._slots):
+            await self._write_alone(batch, write)
+
+    async def _write_alone(self, batch: _Batch, write: Write) -> None:
+        """Not while another write to the same part of the object is under way, nor once a newer plan has come."""
+        while batch is self._batch and (earlier := self._in_flight.get(write.key)) is not None:
+            await earlier[1].wait()
+        if batch is not self._batch:
+            return
+        answered = asyncio.Event()
+        self._in_flight[write.key] = write, answered
+        task = asyncio.current_task()
+        if task is not None:
+            self._sending.add(task)
+        try:
+            done = await self._send(write)
+            self._plan_due |= not done or write.stage is not WriteStage.REPORT
+            if not done:
+                batch.stuck |= write.shares
+        finally:
+            del self._in_flight[write.key]
+            if task is not None:
+                self._sending.discard(task)
+            answered.set()
+            self._moved_at = self._clock()
 
     async def _send(self, write: Write) -> bool:
-        async with self._slots:
-            try:
-                await self._carry_out(write)
-            except API_ERRORS as error:
-                self._failed(write, error)
-                self._meters.wrote(write, done=False)
-                return False
-            self._meters.wrote(write, done=True)
-            self._retries.pop(write.key, None)
-            LOG.info("%s", write)
-            for note in write.notes:
-                self._record(note)
-            return True
+        try:
+            await self._carry_out(write)
+        except API_ERRORS as error:
+            self._failed(write, error)
+            self._meters.wrote(write, done=False)
+            return False
+        self._meters.wrote(write, done=True)
+        self._retries.pop(write.key, None)
+        LOG.info("%s", write)
+        for note in write.notes:
+            self._record(note)
+        return True
 
     def _failed(self, write: Write, error: Exception) -> None:
         _, last = self._retries.get(write.key, (0.0, FIRST_BACKOFF / 2))

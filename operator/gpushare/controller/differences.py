@@ -1,10 +1,12 @@
 """The writes that turn the current fleet into the planned one, and no others. Pure.
 
 Guarantees: only the cache is compared, nothing is requested; a fleet that matches its plan gives no writes. A
-condition keeps its time as long as its status stays the same.
+condition keeps its time as long as its status stays the same. What a write of ours has changed since the plan's
+snapshot, or is about to change, is left to the next plan: this one does not know of it (`_Unsettled`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from gpushare.api import names
@@ -41,27 +43,65 @@ NOT_A_PROBLEM = (
 """Reasons for a condition that is not True though nothing is wrong."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """Nodes whose labels or assignments are others than the plan was made from, and the shares that have them."""
+
+    nodes: frozenset[str]
+    shares: frozenset[str]
+
+
 def differences(
-    plan: FleetPlan, snapshot: Snapshot, cache: FleetCache, settings: OperatorSettings, now: str
+    plan: FleetPlan,
+    snapshot: Snapshot,
+    cache: FleetCache,
+    settings: OperatorSettings,
+    now: str,
+    under_way: Collection[Write] = (),
 ) -> list[Write]:
-    """`now`: RFC 3339, for conditions whose status changes. Ordered by stage."""
+    """`now`: RFC 3339, for conditions whose status changes. `under_way`: not answered yet. Ordered by stage."""
     shares = {share.name: share for share in snapshot.shares}
+    unsettled = _unsettled(snapshot, cache, under_way)
     writes = [
-        *_finalizers(plan, shares, cache),
+        *_finalizers(plan, shares, cache, unsettled),
         *claim_writes(() if snapshot.no_claims else snapshot.shares, cache.claims, settings),
-        *_daemon_sets(plan, shares, cache, settings),
-        *_labels(plan, cache),
-        *_assignments(plan, cache),
-        *_replacements(plan, settings),
+        *_daemon_sets(plan, shares, cache, settings, unsettled),
+        *_labels(plan, cache, unsettled),
+        *_assignments(plan, cache, unsettled),
+        *_replacements(plan, settings, unsettled),
         *_statuses(plan, cache, now),
     ]
     return sorted(writes, key=lambda write: (write.stage, write.name))
 
 
-def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache) -> Iterable[Write]:
+def _unsettled(snapshot: Snapshot, cache: FleetCache, under_way: Collection[Write]) -> _Unsettled:
+    to_nodes = [write for write in under_way if write.resource in (NODES, GPU_NODES)]
+    nodes = {write.name for write in to_nodes}
+    shares = {share for write in to_nodes for share in write.shares}
+    for view in snapshot.nodes:
+        node, gpu_node = cache.nodes.get(view.name), cache.gpu_nodes.get(view.name)
+        labels = view.labels if node is None else node.labels
+        assigned = gpu_node.spec.assignments or () if gpu_node is not None else ()
+        planned_from = view.gpu_node.spec.assignments or () if view.gpu_node is not None else ()
+        moved = gpu_node is not view.gpu_node and list(assigned) != list(planned_from)
+        if moved or (labels is not view.labels and _share_labels(labels) != _share_labels(view.labels)):
+            nodes.add(view.name)
+            shares |= {item.share for item in assigned}
+            shares |= {key.removeprefix(names.NODE_LABEL_PREFIX) for key in _share_labels(labels)}
+    return _Unsettled(frozenset(nodes), frozenset(shares))
+
+
+def _share_labels(labels: Mapping[str, str]) -> set[str]:
+    return {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
+
+
+def _finalizers(
+    plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, unsettled: _Unsettled
+) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
-    for name in plan.released - _with_daemon_set(cache) - _with_label(cache) - shares_with_classes(cache.claims):
+    busy = _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims) | unsettled.shares
+    for name in plan.released - busy:
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _finalizer(shares[name], WriteStage.RELEASE, [])
@@ -89,7 +129,11 @@ def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Wri
 
 
 def _daemon_sets(
-    plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, settings: OperatorSettings
+    plan: FleetPlan,
+    shares: Mapping[str, GpuShare],
+    cache: FleetCache,
+    settings: OperatorSettings,
+    unsettled: _Unsettled,
 ) -> Iterable[Write]:
     """A live share keeps its DaemonSet: one made again by that name gets no pod while an old one still ends."""
     current = {name: known for (_, name), known in cache.daemon_sets.objects.items()}
@@ -103,7 +147,7 @@ def _daemon_sets(
         if known is None or known.rendered != stamp_of(body) or not cache.is_as_applied(name, known):
             yield _daemon_set_write(WriteStage.RUN, "apply", name, body, share, settings)
     for name, known in current.items():
-        if known.share and name not in kept and not known.deleting:
+        if known.share and name not in kept and not known.deleting and known.share not in unsettled.shares:
             yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, known.share, settings)
 
 
@@ -122,12 +166,12 @@ def _daemon_set_write(
     )
 
 
-def _labels(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
+def _labels(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
     for node, shares in plan.labels.items():
         known = cache.nodes.get(node)
-        if known is None:
+        if known is None or node in unsettled.nodes:
             continue
-        current = {key for key in known.labels if key.startswith(names.NODE_LABEL_PREFIX)}
+        current = _share_labels(known.labels)
         desired = {names.node_label(share) for share in shares}
         patch: dict[str, str | None] = {key: "true" for key in desired if known.labels.get(key) != "true"}
         patch |= dict.fromkeys(current - desired)
@@ -139,10 +183,10 @@ def _labels(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
             yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
 
 
-def _assignments(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
+def _assignments(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
     for node, desired in plan.assignments.items():
         known = cache.gpu_nodes.get(node)
-        if known is None:
+        if known is None or node in unsettled.nodes:
             continue
         current = known.spec.assignments
         before = None if current is None else {item.uuid: item for item in current}
@@ -151,16 +195,19 @@ def _assignments(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
             continue
         body = {"spec": {"assignments": [_assignment(item) for item in desired]}}
         notes = tuple(_moves(node, before or {}, after))
-        yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, notes=notes)
+        shares = frozenset(item.share for item in desired)
+        yield Write(WriteStage.ASSIGN, "merge", GPU_NODES, node, body, manager=MANAGER, shares=shares, notes=notes)
 
 
 def _assignment(item: Assignment) -> Object:
     return item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
 
 
-def _replacements(plan: FleetPlan, settings: OperatorSettings) -> Iterable[Write]:
+def _replacements(plan: FleetPlan, settings: OperatorSettings, unsettled: _Unsettled) -> Iterable[Write]:
     """Deleted rather than evicted: disruption budgets know nothing of the clients that we wait for."""
     for pod in plan.replaced:
+        if pod.node in unsettled.nodes:
+            continue
         text = f"node {pod.node}: MPS pod {pod.name} makes way for one of the present image and settings"
         yield Write(
             WriteStage.REPLACE,

@@ -22,12 +22,14 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import demand
+from gpushare.controller.compact import compact
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
+from gpushare.fleet.gpu_record import moves_counts_alone
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object, Resource
 from gpushare.kube.reflector import ListWatch
-from gpushare.kube.store import Store
+from gpushare.kube.store import Key, Store
 
 LOG = logging.getLogger(__name__)
 GPU_NODE_STATUS = (
@@ -79,13 +81,34 @@ class KnownDaemonSet:
     template: Template | None
 
 
+class GpuNodeStore(Store[GpuNode]):
+    """Of a change that moves counts alone, `counts_changed` is called."""
+
+    def __init__(self, changed: Callable[[], None], counts_changed: Callable[[], None]) -> None:
+        super().__init__(known_gpu_node, changed)
+        self._counts_changed = counts_changed
+
+    def _set(self, key: Key, version: int, kept: GpuNode | None) -> bool:
+        before = self.objects.get(key)
+        if not super()._set(key, version, kept):
+            return False
+        if before is not None and kept is not None and moves_counts_alone(before, kept):
+            self._counts_changed()
+            return False
+        return True
+
+
 class FleetCache:
-    def __init__(self, changed: Callable[[], None]) -> None:
-        """`changed` is called in the event loop and must not block."""
-        self.changed = changed
+    def __init__(self, changed: Callable[[], None], counts_changed: Callable[[], None] | None = None) -> None:
+        """`changed` is called in the event loop and must not block. `counts_changed`: in its place where the change
+        matters to counts in statuses alone.
+        """
+        self._changed = changed
+        self._writing = False
+        changed = self.changed
         self.shares = Store(known_share, changed)
         self.nodes = Store(known_node, changed)
-        self.gpu_nodes = Store(known_gpu_node, changed)
+        self.gpu_nodes = GpuNodeStore(changed, counts_changed or changed)
         self.daemon_sets = Store(known_daemon_set, changed)
         self.mps_pods = Store(mps_pod, changed)
         self.claims = ClaimCache(changed)
@@ -103,6 +126,11 @@ class FleetCache:
         self._applied: dict[str, int] = {}
         """The generation that our last apply of a DaemonSet led to, by name."""
 
+    def changed(self) -> None:
+        """The answer to a write of ours is as planned, so it needs no other plan."""
+        if not self._writing:
+            self._changed()
+
     def watches(self, kube: Kube, namespace: str) -> list[ListWatch]:
         """Of everything but GpuShares. `namespace`: where our DaemonSets and MPS pods are."""
         return [
@@ -113,12 +141,19 @@ class FleetCache:
         ]
 
     def observe(self, resource: Resource, answer: Object) -> None:
-        """The answer to a write of ours."""
-        store = self._stores.get(resource)
-        if store is not None:
-            store.observe(answer)
-        else:
-            self.claims.observe(resource, answer)
+        """The answer to a write of ours. It may show what somebody else has changed, too."""
+        before = self.shares.get(answer["metadata"]["name"]) if resource == GPU_SHARES else None
+        self._writing = True
+        try:
+            store = self._stores.get(resource)
+            if store is not None:
+                store.observe(answer)
+            else:
+                self.claims.observe(resource, answer)
+        finally:
+            self._writing = False
+        if before is not None and _desired(before) != _desired(self.shares.get(before.name)):
+            self._changed()
 
     def applied(self, resource: Resource, answer: Object) -> None:
         """The answer to an apply of ours: this generation is as desired."""
@@ -171,6 +206,11 @@ class FleetCache:
         return templates, tuple(pod for owner, pod in self.mps_pods.objects.values() if owner in owners)
 
 
+def _desired(known: KnownShare | None) -> object:
+    """All of a share but its status."""
+    return (known.share.metadata, known.share.spec) if known is not None and known.share is not None else None
+
+
 def _readable(known: KnownShare) -> GpuShare:
     if known.share is None:
         raise UnreadableError(f'GpuShare "{known.name}" cannot be read, so nothing is changed: {known.error}')
@@ -200,10 +240,12 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
         },
     }
     try:
-        return GpuNode.model_validate(pruned)
+        kept = GpuNode.model_validate(pruned)
     except ValidationError as error:
         LOG.error("GpuNode %s cannot be read: %s", metadata["name"], error)
         return None
+    compact(kept)
+    return kept
 
 
 def _known_condition(condition: Object) -> Object:

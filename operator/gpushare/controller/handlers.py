@@ -20,7 +20,7 @@ from gpushare.kube.client import API_ERRORS, GPU_SHARES, connect
 from gpushare.metrics.endpoint import exposed
 
 STUCK_SECONDS = 300.0
-"""A round of writes that takes longer hangs: each request in it has a limit of its own of 15 s."""
+"""So long without progress is a hang: a plan takes seconds, and each write has a limit of its own of 15 s."""
 RETRY_SECONDS = 5.0
 
 registry = kopf.OperatorRegistry()
@@ -77,9 +77,9 @@ def login(**arguments: Any) -> kopf.ConnectionInfo | None:
 @kopf.on.probe(registry=registry, id="reconcile")
 async def reconcile(memo: kopf.Memo, **_: Any) -> str:
     """A replica that waits for the Lease is healthy. A permanent error is HTTP 500: the kubelet starts us again."""
-    seconds = operator_of(memo).reconciler.round_seconds()
+    seconds = operator_of(memo).reconciler.stalled_seconds()
     if seconds > STUCK_SECONDS:
-        raise kopf.PermanentError(f"the present round has taken {seconds:.0f} s")
+        raise kopf.PermanentError(f"nothing has moved for {seconds:.0f} s")
     return "ok"
 
 
@@ -99,9 +99,10 @@ def operator_of(memo: kopf.Memo) -> Operator:
 
 async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) -> None:
     """Runs kopf until SIGTERM or SIGINT; raises what ended the operator otherwise, LeaseLostError among it."""
-    kube = await connect(f"gpushare-operator/{version('gpushare')}")
+    agent = f"gpushare-operator/{version('gpushare')}"
+    kube = await connect(agent)
     try:
-        operator = Operator(kube, settings)
+        operator = Operator(kube, settings, lambda: connect(agent))
         async with exposed(metrics_port, operator.exported):
             await kopf.operator(
                 registry=registry,

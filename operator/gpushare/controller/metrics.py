@@ -95,7 +95,7 @@ class OperatorMeters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rounds = Histogram(
             "gpushare_reconcile_duration_seconds",
-            "One round: a snapshot of the fleet, the plan, and the writes that it led to.",
+            "One round: a snapshot of the fleet, the plan, and what differs from it; the writes go on meanwhile.",
             buckets=ROUND_BUCKETS,
             registry=registry,
         )

@@ -1,13 +1,15 @@
 """One replica of the operator: it waits for the Lease, and follows the fleet and plans only while it holds it.
 
 Guarantees: without the Lease nothing is written, and nothing but GpuShares is kept, so that a replica that waits costs
-little. When the Lease is lost the writers are cancelled before anything else; `ended` is set then, or when any part
+little. When the Lease is lost no further write is sent and all work is cancelled; `ended` is set then, or when any part
 failed, and `result` raises what it was, so that the process ends and a fresh one asks for the Lease again.
 """
 
 import asyncio
+import gc
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from gpushare.controller import resync
@@ -16,14 +18,16 @@ from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import Kube
-from gpushare.kube.lease import Elector, lead
+from gpushare.kube.leadership import Leadership
+from gpushare.kube.lease import Elector, LeaseLostError
 
 LOG = logging.getLogger(__name__)
 LEASE = "gpushare-operator"
 
 
 class Operator:
-    def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
+    def __init__(self, kube: Kube, settings: OperatorSettings, connect: Callable[[], Awaitable[Kube]]) -> None:
+        """`connect`: opens another connection to the API server, for the Lease alone."""
         self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports, self._agents()))
         self.reconciler = Reconciler(kube, settings, meters)
         self.leads = False
@@ -31,11 +35,13 @@ class Operator:
         self.ended = asyncio.Event()
         self.kube = kube
         self._settings = settings
+        self._connect = connect
+        self._leadership = Leadership(self._election)
         self._task: asyncio.Task[None] | None = None
+        kube.guard_writes(self._leadership.check)
 
     def start(self) -> None:
-        elector = Elector(self.kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
-        self._task = asyncio.create_task(lead(elector, self._work), name="leader")
+        self._task = asyncio.create_task(self._leadership.lead(self._work), name="leader")
         self._task.add_done_callback(lambda _: self.ended.set())
 
     async def stop(self) -> None:
@@ -46,8 +52,23 @@ class Operator:
 
     def result(self) -> None:
         """Raises what ended the operator, LeaseLostError among it; nothing after `stop`."""
-        if self._task is not None and self._task.done() and not self._task.cancelled():
-            self._task.result()
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            return
+        error = self._task.exception()
+        if isinstance(error, BaseExceptionGroup):
+            lost, other = error.split(LeaseLostError)
+            if lost is not None and other is None:
+                raise LeaseLostError("a write was refused, since the Lease is not held any more")
+        if error is not None:
+            raise error
+
+    @asynccontextmanager
+    async def _election(self) -> AsyncIterator[Elector]:
+        kube = await self._connect()
+        try:
+            yield Elector(kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
+        finally:
+            await kube.close()
 
     def _agents(self) -> dict[str, bool]:
         """By node, whether its agent reports; nodes of which that is not known yet are left out."""
@@ -70,6 +91,9 @@ class Operator:
             for watch in watches:
                 await watch.synced.wait()
             LOG.info("the fleet is known; planning starts")
+            # What is kept of the fleet stays. Every full collection would look at all of it, and find nothing.
+            gc.collect()
+            gc.freeze()
             start(self.reconciler.run(), "reconcile")
             settings = self._settings
             monitor = HeartbeatMonitor(self.kube, settings.namespace, settings.pod_name, cache.gpu_nodes)

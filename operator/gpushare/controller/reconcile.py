@@ -1,8 +1,8 @@
 """One reconcile for the whole fleet: take a snapshot, plan, write what differs; again after every change.
 
 Guarantees: changes that arrive together lead to one plan; a write that the API refuses never ends the loop; a fleet
-that matches its plan is not written. The plan is made in a thread, so that the Lease is renewed and probes are
-answered meanwhile.
+that matches its plan is not written. The plan is made in a thread, so that probes and watches are served meanwhile.
+No round waits for the writes of the one before: they go on, and a newer plan replaces what has not begun.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ LOG = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.2
 PAUSE_PER_PLAN = 2.0
 """A plan for a large fleet takes longer than DEBOUNCE_SECONDS: we plan during a third of the time at most."""
+COUNTS_SECONDS = 15.0
+"""How long a change that moves counts alone may wait: which slots of a GPU are held changes all the time."""
 UNREADABLE_SECONDS = 30.0
 
 
@@ -41,14 +43,15 @@ class Reconciler:
         `monotonic`: seconds, which back-off is counted by.
         """
         self._wake = asyncio.Event()
-        self.cache = FleetCache(self._wake.set)
+        self._later: asyncio.TimerHandle | None = None
+        self.cache = FleetCache(self._wake.set, self._wake_later)
         self.reports: Mapping[str, ShareReport] = {}
         """Of each share, by the last plan."""
         self._settings = settings
         self._meters = meters
         self._now = now
         self._kube = kube
-        self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters)
+        self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters, self._wake.set)
         self._since: float | None = None
         self._plan_seconds = 0.0
         """How long the last plan took to make."""
@@ -58,24 +61,34 @@ class Reconciler:
         try:
             await self._rounds()
         finally:
+            await self._applier.close()
             await self.cache.claims.close()
 
     async def _rounds(self) -> None:
-        retry: float | None = 0.0
+        due: float | None = 0.0
         while True:
             try:
-                async with asyncio.timeout(retry):
+                async with asyncio.timeout(due):
                     await self._wake.wait()
             except TimeoutError:
                 pass
             else:
                 await asyncio.sleep(max(DEBOUNCE_SECONDS, PAUSE_PER_PLAN * self._plan_seconds))
             self._wake.clear()
-            retry = await self.once()
+            due = await self.once()
+            retry = self.retry_seconds()
+            due = min((seconds for seconds in (due, retry) if seconds is not None), default=None)
+
+    def _wake_later(self) -> None:
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(COUNTS_SECONDS, self._wake.set)
 
     async def once(self) -> float | None:
-        """One round. Returns the seconds until the next one is due without any change, or None."""
+        """One round; its writes go on. Returns the seconds until the next one is due without any change, or None."""
         self._since = time.monotonic()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         try:
             with self._meters.round():
                 return await self._round()
@@ -95,12 +108,21 @@ class Reconciler:
         planned = await asyncio.to_thread(plan, snapshot)
         self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
-        writes = differences(planned, snapshot, self.cache, self._settings, format_timestamp(snapshot.now))
-        retry = await self._applier.run(writes)
+        under_way, now = self._applier.under_way, format_timestamp(snapshot.now)
+        writes = differences(planned, snapshot, self.cache, self._settings, now, under_way)
+        self._applier.submit(writes)
         self._applier.report(planned.pending)
-        due = None if planned.again_at is None else (planned.again_at - self._now()).total_seconds()
-        return min((max(0.0, seconds) for seconds in (retry, due) if seconds is not None), default=None)
+        return None if planned.again_at is None else max(0.0, (planned.again_at - self._now()).total_seconds())
 
-    def round_seconds(self) -> float:
-        """How long the present round has taken; 0 between rounds."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
+    async def written(self) -> None:
+        """Returns once no write is under way."""
+        await self._applier.idle()
+
+    def retry_seconds(self) -> float | None:
+        """Until a write that failed is to be tried again; None: none waits for that."""
+        return self._applier.retry_seconds()
+
+    def stalled_seconds(self) -> float:
+        """How long nothing has moved: the present plan has not ended, or no write was answered. 0 between rounds."""
+        planning = 0.0 if self._since is None else time.monotonic() - self._since
+        return max(planning, self._applier.stalled_seconds)

@@ -34,7 +34,7 @@ def stamp_of(obj: Object) -> str:
 
 
 class WriteStage(IntEnum):
-    """Writes of one stage go out together; the next stage follows once they are answered.
+    """What a write is about, in the order in which a share sees it; `Applier` says which of them wait for others.
 
     A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
     all its objects are gone. What makes it reachable from namespaces comes last, since that may be many writes.
@@ -64,7 +64,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`shares`: those whose later writes make no sense when this one failed. `uid`: the only object to be deleted."""
+    """`shares`: those that it is about. `uid`: the only object to be deleted."""
 
     stage: WriteStage
     verb: Literal["apply", "merge", "delete"]

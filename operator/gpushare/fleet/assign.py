@@ -7,15 +7,14 @@ reports that no container holds a slot; no other share gets it before its node h
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.names import device_name
 from gpushare.api.timestamps import format_timestamp
-from gpushare.fleet.gpu_record import GpuRecord, gpu_records
-from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import SPEC_RULES, Candidate, first_refusal
+from gpushare.fleet.fleet_index import FleetIndex
+from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.model import Snapshot
+from gpushare.fleet.refusals import GpuProfile
 from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.waiting import deadline, since
 
@@ -34,29 +33,65 @@ def competing(snapshot: Snapshot) -> list[GpuShare]:
     return sorted(live, key=lambda share: (share.metadata.creation_timestamp, share.name))
 
 
-def selects(share: GpuShare, node: NodeView) -> bool:
-    return share.spec.node_selector.matches(dict(node.labels))
-
-
-def owners(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]]) -> Owners:
-    """The owner of each GPU that has one; `fleet` holds the records of each node."""
+def owners(snapshot: Snapshot, index: FleetIndex) -> Owners:
+    """The owner of each GPU that has one."""
     owner_of: dict[tuple[str, str], str] = {}
+    free = _FreeGpus(index)
     for share in competing(snapshot):
-        for node in snapshot.nodes:
-            if not selects(share, node):
-                continue
-            for record in _choose(share, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes):
+        selected = index.selected(share).names
+        held = {name: found for name, found in index.held_by.get(share.name, {}).items() if name in selected}
+        takeable = free.takeable(share, selected)
+        for name in {*held, *takeable}:
+            chosen = _kept_of_node(share, held.get(name, []), index)
+            if share.spec.gpus.per_node is None:
+                taken = takeable.get(name, [])
+            else:
+                room = share.spec.gpus.per_node - len(chosen)
+                taken = sorted(takeable.get(name, []), key=lambda record: (record.index, record.uuid))[:room]
+            free.take(taken)
+            for record in (*chosen, *taken):
                 owner_of[record.key] = share.name
     return owner_of
 
 
+class _FreeGpus:
+    """The GPUs that no share has yet, by profile and node: a share that may take none of a profile looks at none."""
+
+    def __init__(self, index: FleetIndex) -> None:
+        self._index = index
+        self._left: dict[GpuProfile, dict[str, list[GpuRecord]]] = {}
+        for name, found in index.records.items():
+            for record in found:
+                profile = index.profile(record) if record.holder is None else None
+                if profile is not None:
+                    self._left.setdefault(profile, {}).setdefault(name, []).append(record)
+
+    def takeable(self, share: GpuShare, selected: frozenset[str]) -> dict[str, list[GpuRecord]]:
+        """By node, in no order, what `share` may take on its `selected` nodes."""
+        result: dict[str, list[GpuRecord]] = {}
+        for profile, by_node in self._left.items():
+            if by_node and self._index.refusal(share, profile) is None:
+                for name in selected & by_node.keys():
+                    result.setdefault(name, []).extend(by_node[name])
+        return result
+
+    def take(self, records: list[GpuRecord]) -> None:
+        for record in records:
+            profile = self._index.profile(record)
+            if profile is not None:
+                by_node = self._left[profile]
+                by_node[record.node.name].remove(record)
+                if not by_node[record.node.name]:
+                    del by_node[record.node.name]
+
+
 def assignments(
-    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], owner_of: Owners, rollouts: Mapping[str, Rollout]
+    snapshot: Snapshot, index: FleetIndex, owner_of: Owners, rollouts: Mapping[str, Rollout]
 ) -> dict[str, tuple[Assignment, ...]]:
     """What each node's spec.assignments should be. A node without a GpuNode that names GPUs is left out."""
     shares = {share.name: share for share in snapshot.shares}
     result = {}
-    for name, found in fleet.items():
+    for name, found in index.records.items():
         desired: list[Assignment | None] = []
         for record in found:
             owner = owner_of.get(record.key)
@@ -70,30 +105,10 @@ def assignments(
     return result
 
 
-def fleet_records(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
-    by_claims = {share.name for share in snapshot.shares if share.by_claims}
-
-    def claimed(node: str, uuid: str, holder: str | None) -> bool:
-        if snapshot.allocated is None:
-            return holder in by_claims
-        return bool(snapshot.allocated) and (node, device_name(uuid)) in snapshot.allocated
-
-    return {
-        node.name: gpu_records(node, partial(claimed, node.name))
-        for node in sorted(snapshot.nodes, key=lambda node: node.name)
-    }
-
-
-def _choose(share: GpuShare, found: list[GpuRecord], owner_of: Owners, nvidia_dra: bool) -> list[GpuRecord]:
-    """The GPUs of one node that `share` gets: what it holds first, then free ones by index, up to perNode."""
-    mine = [record for record in found if record.holder == share.name and _still_selected(share, record)]
-    chosen = sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
-    for record in found:
-        if record.holder is None and record.gpu is not None:
-            candidate = Candidate(share, record.node, record.gpu, owner_of.get(record.key), nvidia_dra, len(chosen))
-            if first_refusal(candidate) is None:
-                chosen.append(record)
-    return chosen
+def _kept_of_node(share: GpuShare, held: list[GpuRecord], index: FleetIndex) -> list[GpuRecord]:
+    """Of the GPUs of one node that `share` holds, those that it keeps, up to perNode."""
+    mine = [record for record in held if _still_selected(share, record, index)]
+    return sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
 
 
 def _keep_first(record: GpuRecord) -> tuple[bool, bool, int, str]:
@@ -101,22 +116,30 @@ def _keep_first(record: GpuRecord) -> tuple[bool, bool, int, str]:
     return record.draining, not (record.slots or record.claimed), record.index, record.uuid
 
 
-def _still_selected(share: GpuShare, record: GpuRecord) -> bool:
-    if record.gpu is None:
+def _still_selected(share: GpuShare, record: GpuRecord, index: FleetIndex) -> bool:
+    profile = index.profile(record)
+    if profile is None:
         return not record.node.has_report or record.daemon is not None or bool(record.slots)
-    candidate = Candidate(share, record.node, record.gpu, share.name, False, 0)
-    return first_refusal(candidate, SPEC_RULES) is None
+    return index.refusal(share, profile, by_spec=True) is None
 
 
 def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
     node = record.node.name
     begun = rollout.waiting.get(node)
-    return Assignment(
-        uuid=record.uuid,
-        share=owner,
-        paused=node in rollout.paused,
-        terminate_clients=node in rollout.expired,
-        waiting_since=None if begun is None else format_timestamp(begun),
+    paused, expired = node in rollout.paused, node in rollout.expired
+    begun_at = None if begun is None else format_timestamp(begun)
+    if record.assignment is not None and _says(record.assignment) == (owner, False, paused, expired, begun_at):
+        return record.assignment  # most of a fleet stays as it is, and a new one costs as much as all else here
+    return Assignment(uuid=record.uuid, share=owner, paused=paused, terminate_clients=expired, waiting_since=begun_at)
+
+
+def _says(assignment: Assignment) -> tuple[str, bool, bool, bool, str | None]:
+    return (
+        assignment.share,
+        assignment.draining,
+        assignment.paused,
+        assignment.terminate_clients,
+        assignment.waiting_since,
     )
 
 

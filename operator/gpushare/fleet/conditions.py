@@ -161,11 +161,11 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
 
 def _problems(summary: ShareSummary) -> list[str]:
     """One sentence per reason. What perNode leaves out is intended, so it is no problem."""
-    groups: dict[GpuReason, list[str]] = {}
-    for refusal in summary.refused:
-        if refusal.reason is not GpuReason.PER_NODE_REACHED:
-            groups.setdefault(refusal.reason, []).append(refusal.message)
-    return [f"{len(messages)} {reason}: {messages[0]}" for reason, messages in sorted(groups.items())]
+    return [
+        f"{refused.count} {reason}: {refused.message}"
+        for reason, refused in sorted(summary.refused_gpus.items())
+        if reason is not GpuReason.PER_NODE_REACHED
+    ]
 
 
 def _leaving(summary: ShareSummary) -> list[str]:

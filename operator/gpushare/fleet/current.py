@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.timestamps import format_timestamp
 from gpushare.fleet.model import RefusalVerdict
-from gpushare.fleet.rollout import NodeRollout, Rollout, Step
+from gpushare.fleet.rollout import NodeRollout, Step
 from gpushare.fleet.share_summary import ShareSummary
 from gpushare.fleet.waiting import awaited
 
@@ -26,17 +26,14 @@ def daemons_current(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(False, ShareReason.ROLLOUT_STOPPED, _stopped((stuck or failed)[0], len(outdated)))
     if not outdated:
         return _verdict(True, ShareReason.DAEMONS_CURRENT, "every MPS pod runs the present image and settings")
+    begun = rollout.paused | {pod.node for pod in rollout.replaced}
     under_way = [
-        entry for entry in rollout.entries if entry.step in (Step.GOING, Step.COMING) or _begun(entry, rollout)
+        entry for entry in rollout.entries if entry.step in (Step.GOING, Step.COMING) or entry.node.name in begun
     ]
     head = f"{len(outdated)} of {len(rollout.entries)} MPS pods {'is' if len(outdated) == 1 else 'are'} outdated"
     if under_way:
         return _verdict(False, ShareReason.ROLLING_OUT, f"{head}; {_listed(under_way, _under_way)}")
     return _verdict(False, ShareReason.WAITING_FOR_CLIENTS, f"{head}; {_listed(outdated, _waits)}")
-
-
-def _begun(entry: NodeRollout, rollout: Rollout) -> bool:
-    return entry.node.name in rollout.paused or entry.pod in rollout.replaced
 
 
 def _stopped(entry: NodeRollout, outdated: int) -> str:

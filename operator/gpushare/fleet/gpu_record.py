@@ -7,7 +7,7 @@ the node reports neither. The report outranks the assignment, since it says what
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, Limits
+from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Limits
 from gpushare.fleet.model import NodeView
 
 
@@ -94,3 +94,22 @@ def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment:
     if slots:
         return min(slots)
     return assignment.share if assignment is not None else None
+
+
+def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
+    """Whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
+
+    In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share.
+    """
+    if before.status.model_copy(update={"holders": []}) != after.status.model_copy(update={"holders": []}):
+        return False
+    if before.metadata != after.metadata or before.spec != after.spec:
+        return False
+    served = {daemon.uuid: daemon.share for daemon in after.status.daemons}
+    settled = {
+        item.uuid: item.share
+        for item in after.spec.assignments or ()
+        if not item.draining and not item.paused and item.waiting_since is None
+    }
+    holders = (*before.status.holders, *after.status.holders)
+    return all(served.get(it.uuid) == settled.get(it.uuid) == it.share for it in holders)

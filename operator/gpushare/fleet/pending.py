@@ -4,6 +4,9 @@ The scheduler only says that it cannot allocate all claims. It decides on object
 here: for each GPU what claims have consumed, what is left, and what this claim needs, rounded up by the GPU's own
 policy. A claim that would fit is not explained: the scheduler is about to allocate it, or its pod waits for something
 else.
+
+Claims that ask for the same are explained once, and GPUs with the same left are looked at once. Tenants decide how many
+different requests there are, so of each share only so many are explained (REQUESTS), those that have waited longest.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +20,8 @@ from gpushare.api.quantity import MIB, format_mib
 GRACE = timedelta(seconds=10)
 """How long a claim may wait before we explain it: the scheduler may be at work, or a client may be ending."""
 SHOWN = 5
+REQUESTS = 200
+"""Different requests of a share that are explained at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +112,47 @@ class _Gap:
 
 
 def pending(demand: Demand, now: datetime) -> list[Pending]:
-    """Every claim that has waited and fits nowhere, by name."""
+    """Claims that have waited and fit nowhere, by name."""
     used = consumption(demand.claims)
-    waiting = [claim for claim in demand.claims if not claim.held and now - claim.created >= GRACE]
-    found = [explain(claim, demand.devices, used) for claim in sorted(waiting, key=lambda claim: claim.name)]
-    return [item for item in found if item is not None]
+    devices: dict[str, list[ClaimDevice]] = {}
+    for device in demand.devices:
+        devices.setdefault(device.share, []).append(device)
+    waiting: dict[str, list[Claim]] = {}
+    for claim in demand.claims:
+        if not claim.held and now - claim.created >= GRACE:
+            waiting.setdefault(claim.share, []).append(claim)
+    found = [
+        item for share, claims in waiting.items() for item in _explained(claims, _Offer(devices.get(share, []), used))
+    ]
+    return sorted(found, key=lambda item: item.claim.name)
+
+
+def _explained(claims: list[Claim], offer: "_Offer") -> Iterable[Pending]:
+    alike: dict[frozenset[tuple[str, int]], list[Claim]] = {}
+    for claim in sorted(claims, key=lambda claim: (claim.created, claim.name)):
+        request = frozenset(claim.asked.items())
+        if request in alike or len(alike) < REQUESTS:
+            alike.setdefault(request, []).append(claim)
+    for same in alike.values():
+        first = _explain(same[0], offer)
+        if first is not None:
+            yield from (Pending(claim, first.key, first.message) for claim in same)
+
+
+def by_share(demand: Demand) -> dict[str, Demand]:
+    """For each share, its devices, and the claims that ask for it or have a part of them."""
+    devices: dict[str, list[ClaimDevice]] = {}
+    claims: dict[str, list[Claim]] = {}
+    for device in demand.devices:
+        devices.setdefault(device.share, []).append(device)
+    owner = {device.key: device.share for device in demand.devices}
+    for claim in demand.claims:
+        for share in {claim.share, *(owner[held.device] for held in claim.held if held.device in owner)}:
+            claims.setdefault(share, []).append(claim)
+    return {
+        share: Demand(tuple(devices.get(share, ())), tuple(claims.get(share, ())))
+        for share in devices.keys() | claims.keys()
+    }
 
 
 def due(demand: Demand) -> Iterable[datetime]:
@@ -130,26 +171,45 @@ def consumption(claims: Iterable[Claim]) -> dict[tuple[str, str], dict[str, int]
     return used
 
 
-def explain(
-    claim: Claim, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]
-) -> Pending | None:
+class _Offer:
+    """The GPUs of one share, and what is left of each."""
+
+    def __init__(self, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+        self.closed = min((device for device in devices if device.closed), key=lambda it: it.key, default=None)
+        self.takers = 0
+        different: dict[object, tuple[ClaimDevice, Mapping[str, int]]] = {}
+        for device in devices:
+            if device.closed:
+                continue
+            self.takers += 1
+            taken = used.get(device.key, {})
+            left = frozenset((name, capacity, taken.get(name, 0)) for name, capacity in device.capacity.items())
+            known = different.get(left)
+            if known is None or device.key < known[0].key:
+                different[left] = device, taken
+        self.different = tuple(different.values())
+        """Of GPUs with the same capacities and the same left, the first; with what is taken of it."""
+
+
+def _explain(claim: Claim, offer: _Offer) -> Pending | None:
     """None: by capacity it fits on some GPU."""
-    offered = [device for device in devices if device.share == claim.share]
-    takers = [device for device in offered if not device.closed]
-    if not offered:
+    if not offer.takers and offer.closed is None:
         text = f'no GPU of GpuShare "{claim.share}" is offered: its conditions say why'
         return Pending(claim, "none", text)
-    if not takers:
-        first = min(offered, key=lambda device: device.key)
+    if not offer.takers and offer.closed is not None:
+        first = offer.closed
         text = f'no GPU of GpuShare "{claim.share}" takes a client now; {first}: {first.closed}'
         return Pending(claim, f"closed {first.closed}", text)
-    gaps = [_gap(claim, device, used.get(device.key, {})) for device in takers]
-    if not all(gap.lacking for gap in gaps):
-        return None
+    gaps = []
+    for device, taken in offer.different:
+        gap = _gap(claim, device, taken)
+        if not gap.lacking:
+            return None
+        gaps.append(gap)
     nearest = min(gaps, key=lambda gap: gap.order)
     lacking = "; ".join(_lack(name, need, left) for name, (need, left) in sorted(nearest.lacking.items()))
     text = (
-        f'fits on none of {_gpus(len(takers))} of GpuShare "{claim.share}" now; nearest is {nearest.device}: {lacking}'
+        f'fits on none of {_gpus(offer.takers)} of GpuShare "{claim.share}" now; nearest is {nearest.device}: {lacking}'
     )
     if all(_never(gap) for gap in gaps):
         text += "; no GPU of the share has that much even when empty: claim less"

@@ -10,11 +10,11 @@ from datetime import datetime
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
-from gpushare.fleet.assign import Owners, assignments, deliverable, fleet_records, owners
+from gpushare.fleet.assign import Owners, assignments, deliverable, owners
 from gpushare.fleet.conditions import verdicts
-from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.fleet_index import FleetIndex
 from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
-from gpushare.fleet.pending import Pending, claim_counts, due, pending
+from gpushare.fleet.pending import Demand, Pending, by_share, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
 from gpushare.fleet.share_summary import ShareSummary, counts, summaries
 from gpushare.fleet.waiting import deadline, since
@@ -23,11 +23,11 @@ Planned = Mapping[str, tuple[Assignment, ...]]
 
 
 def plan(snapshot: Snapshot) -> FleetPlan:
-    fleet, owner_of, rolling, planned = _decide(snapshot)
-    labels = _labels(snapshot, fleet, planned)
+    index, owner_of, rolling, planned = _decide(snapshot)
+    labels = _labels(snapshot, index, planned)
     in_use = frozenset(share for shares in labels.values() for share in shares)
     unplaced = pending(snapshot.demand, snapshot.now)
-    summarized = summaries(snapshot, fleet, owner_of, planned, rolling)
+    summarized = summaries(snapshot, index, owner_of, planned, rolling)
     return FleetPlan(
         assignments=planned,
         labels=labels,
@@ -46,15 +46,15 @@ def plan(snapshot: Snapshot) -> FleetPlan:
 
 def summary_of(snapshot: Snapshot, share: str) -> ShareSummary:
     """One share's GPUs by the plan of this snapshot, which must hold the share."""
-    fleet, owner_of, rolling, planned = _decide(snapshot)
-    return summaries(snapshot, fleet, owner_of, planned, rolling)[share]
+    index, owner_of, rolling, planned = _decide(snapshot)
+    return summaries(snapshot, index, owner_of, planned, rolling)[share]
 
 
-def _decide(snapshot: Snapshot) -> tuple[dict[str, list[GpuRecord]], Owners, Mapping[str, Rollout], Planned]:
-    fleet = fleet_records(snapshot)
-    owner_of = owners(snapshot, fleet)
-    rolling = rollouts(snapshot, fleet, owner_of)
-    return fleet, owner_of, rolling, assignments(snapshot, fleet, owner_of, rolling)
+def _decide(snapshot: Snapshot) -> tuple[FleetIndex, Owners, Mapping[str, Rollout], Planned]:
+    index = FleetIndex(snapshot)
+    owner_of = owners(snapshot, index)
+    rolling = rollouts(snapshot, index.records, owner_of)
+    return index, owner_of, rolling, assignments(snapshot, index, owner_of, rolling)
 
 
 def _moments(
@@ -75,13 +75,13 @@ def _moments(
                 yield end
 
 
-def _labels(snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], planned: Planned) -> dict[str, frozenset[str]]:
+def _labels(snapshot: Snapshot, index: FleetIndex, planned: Planned) -> dict[str, frozenset[str]]:
     """A node carries a share's label, and so its MPS pod, until it has released the last GPU of that share."""
     existing = {share.name for share in snapshot.shares}
     result = {}
     for node in snapshot.nodes:
         shares = {assignment.share for assignment in planned.get(node.name, ())}
-        shares |= {record.daemon.share for record in fleet[node.name] if record.daemon is not None}
+        shares |= {record.daemon.share for record in index.records[node.name] if record.daemon is not None}
         if not node.has_report:
             shares |= _labelled(node) & existing
         result[node.name] = frozenset(shares)
@@ -103,8 +103,15 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 def _reports(
     snapshot: Snapshot, summarized: Mapping[str, ShareSummary], unplaced: list[Pending]
 ) -> dict[str, ShareReport]:
+    demands = by_share(snapshot.demand)
+    waiting: dict[str, list[Pending]] = {}
+    for item in unplaced:
+        waiting.setdefault(item.claim.share, []).append(item)
+
     def counted(summary: ShareSummary) -> GpuShareStatus:
-        return counts(summary, claim_counts(summary.share, snapshot.demand, unplaced))
+        name = summary.share.name
+        claims = claim_counts(summary.share, demands.get(name, Demand()), waiting.get(name, []))
+        return counts(summary, claims)
 
     return {
         name: ShareReport(counts=counted(summary), verdicts=verdicts(summary)) for name, summary in summarized.items()

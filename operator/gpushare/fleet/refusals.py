@@ -1,21 +1,22 @@
-"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is reported; and
-which of its selectors matches nothing at all.
+"""Why a share cannot take a GPU: an ordered chain of small rules, of which the first that applies is reported.
 
-Each rule gets the same input and answers with a sentence that names what holds the GPU and what to do, or with None.
-A new rule is a new function in one of the lists.
+Each rule answers with a sentence that names what holds the GPU and what to do, or with None. A new rule is a new
+function in one of the lists.
 
 SPEC_RULES follow from the share's own spec; they also make a share give up a GPU that it holds, once idle. All others
 are about the node; they never take a GPU away from the share that holds it.
+
+A large fleet has many GPUs and few kinds of them: what a rule may look at decides how often it is asked. The rules in
+FACTS see a node and its GPU alone (FoundGpu), so they are asked once for each GPU. SPEC_RULES see of the GPU no more
+than its GpuProfile has, so they are asked once for each share and profile (`gpushare.fleet.fleet_index`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.meta import LabelSelector, Requirement, SelectorOperator
 from gpushare.api.quantity import format_mib
 from gpushare.fleet.model import NodeView
 
@@ -26,28 +27,32 @@ LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
 
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
-SHOWN = 3
-"""Of what there is instead of what a selector names, the nearest are shown."""
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 """Written by NVIDIA's GPU Operator; empty and `upgrade-done` mean that no upgrade is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FoundGpu:
+    """A GPU where it is. `nvidia_dra`: NVIDIA's DRA driver offers the GPUs of this node."""
+
+    node: NodeView
+    gpu: Gpu
+    nvidia_dra: bool
+
+    def __str__(self) -> str:
+        return f"GPU {self.gpu.uuid} of node {self.node.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(FoundGpu):
     """A GPU and a share that may take it.
 
     `holder`: the share that holds it, or got it earlier in this plan. `taken`: GPUs that the share has on this node.
     """
 
     share: GpuShare
-    node: NodeView
-    gpu: Gpu
-    holder: str | None
-    nvidia_dra: bool
-    taken: int
-
-    def __str__(self) -> str:
-        return f"GPU {self.gpu.uuid} of node {self.node.name}"
+    holder: str | None = None
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +62,19 @@ class Refusal:
 
 
 Rule = Callable[[Candidate], str | None]
+Fact = Callable[[FoundGpu], str | None]
 
 
-def node_not_ready(candidate: Candidate) -> str | None:
-    if candidate.node.ready:
+def node_not_ready(found: FoundGpu) -> str | None:
+    if found.node.ready:
         return None
-    return f"node {candidate.node.name} is not Ready"
+    return f"node {found.node.name} is not Ready"
 
 
-def agent_silent(candidate: Candidate) -> str | None:
-    if not candidate.node.silence:
+def agent_silent(found: FoundGpu) -> str | None:
+    if not found.node.silence:
         return None
-    return f"node {candidate.node.name}: {candidate.node.silence}"
+    return f"node {found.node.name}: {found.node.silence}"
 
 
 def product_mismatch(candidate: Candidate) -> str | None:
@@ -78,81 +84,81 @@ def product_mismatch(candidate: Candidate) -> str | None:
     return f'{candidate} is a "{candidate.gpu.product}", which spec.gpus.products does not name'
 
 
-def held_by_nvidia_plugin(candidate: Candidate) -> str | None:
-    offered = sorted(name for name in candidate.node.allocatable if name.startswith(NVIDIA_RESOURCES))
+def held_by_nvidia_plugin(found: FoundGpu) -> str | None:
+    offered = sorted(name for name in found.node.allocatable if name.startswith(NVIDIA_RESOURCES))
     if not offered:
         return None
     return (
-        f"node {candidate.node.name} offers {offered[0]}: take it from NVIDIA's device plugin, "
+        f"node {found.node.name} offers {offered[0]}: take it from NVIDIA's device plugin, "
         "with the GPU Operator by the node label nvidia.com/gpu.deploy.device-plugin=false"
     )
 
 
-def held_by_nvidia_dra(candidate: Candidate) -> str | None:
-    if not candidate.nvidia_dra:
+def held_by_nvidia_dra(found: FoundGpu) -> str | None:
+    if not found.nvidia_dra:
         return None
-    name = candidate.node.name
+    name = found.node.name
     return f"node {name} has a ResourceSlice of gpu.nvidia.com: keep NVIDIA's DRA driver off this node first"
 
 
-def held_by_pods(candidate: Candidate) -> str | None:
-    gpu_node = candidate.node.gpu_node
+def held_by_pods(found: FoundGpu) -> str | None:
+    gpu_node = found.node.gpu_node
     holders = gpu_node.status.foreign_holders if gpu_node else []
     if not holders:
         return None
     first = min(holders, key=lambda holder: (holder.namespace, holder.pod))
     more = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
     return (
-        f"pod {first.namespace}/{first.pod}{more} of node {candidate.node.name} holds {first.resource}: "
+        f"pod {first.namespace}/{first.pod}{more} of node {found.node.name} holds {first.resource}: "
         "the GPUs are free once it has ended"
     )
 
 
-def driver_upgrading(candidate: Candidate) -> str | None:
-    state = candidate.node.labels.get(UPGRADE_LABEL, "")
+def driver_upgrading(found: FoundGpu) -> str | None:
+    state = found.node.labels.get(UPGRADE_LABEL, "")
     if state in ("", "upgrade-done"):
         return None
-    return f"the driver of node {candidate.node.name} is being upgraded ({UPGRADE_LABEL}={state})"
+    return f"the driver of node {found.node.name} is being upgraded ({UPGRADE_LABEL}={state})"
 
 
-def mig_enabled(candidate: Candidate) -> str | None:
-    if not candidate.gpu.mig_enabled:
+def mig_enabled(found: FoundGpu) -> str | None:
+    if not found.gpu.mig_enabled:
         return None
-    return f"{candidate} is in MIG mode, which is not supported: switch it off with `nvidia-smi -mig 0`"
+    return f"{found} is in MIG mode, which is not supported: switch it off with `nvidia-smi -mig 0`"
 
 
-def compute_capability_too_low(candidate: Candidate) -> str | None:
-    capability = candidate.gpu.compute_capability
+def compute_capability_too_low(found: FoundGpu) -> str | None:
+    capability = found.gpu.compute_capability
     major, _, minor = capability.partition(".")
     if not (major.isdigit() and minor.isdigit()) or (int(major), int(minor)) >= LOWEST_COMPUTE_CAPABILITY:
         return None
-    return f"{candidate} has compute capability {capability}; MPS limits need 7.0 or higher"
+    return f"{found} has compute capability {capability}; MPS limits need 7.0 or higher"
 
 
-def foreign_compute_mode(candidate: Candidate) -> str | None:
-    gpu, gpu_node = candidate.gpu, candidate.node.gpu_node
+def foreign_compute_mode(found: FoundGpu) -> str | None:
+    gpu, gpu_node = found.gpu, found.node.gpu_node
     if gpu.compute_mode is ComputeMode.DEFAULT or gpu.original_compute_mode is not None:
         return None
     left = gpu_node is not None and gpu_node.status.compute_mode_policy is ComputeModePolicy.LEAVE
     if left and gpu.compute_mode is not ComputeMode.PROHIBITED:
         return None
-    return f"{candidate} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
+    return f"{found} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
 
 
-def in_use(candidate: Candidate) -> str | None:
-    processes = candidate.gpu.foreign_processes
+def in_use(found: FoundGpu) -> str | None:
+    processes = found.gpu.foreign_processes
     if not processes:
         return None
     first = min(processes, key=lambda process: process.pid)
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
     named = f" ({first.command})" if first.command else ""
-    return f"{candidate} is used by process {first.pid}{named}{more}, outside of gpushare"
+    return f"{found} is used by process {first.pid}{named}{more}, outside of gpushare"
 
 
-def gpu_lost(candidate: Candidate) -> str | None:
-    if not candidate.gpu.lost:
+def gpu_lost(found: FoundGpu) -> str | None:
+    if not found.gpu.lost:
         return None
-    return f"{candidate} cannot be reached any more: see the node's kernel log for its Xid; it may need a reset"
+    return f"{found} cannot be reached any more: see the node's kernel log for its Xid; it may need a reset"
 
 
 def client_ceiling(candidate: Candidate) -> str | None:
@@ -240,6 +246,41 @@ SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
 )
 """per_node_reached is not among them: it decides between GPUs, not about one."""
 
+FACTS: tuple[tuple[GpuReason, Fact], ...] = (
+    (GpuReason.NODE_NOT_READY, node_not_ready),
+    (GpuReason.AGENT_SILENT, agent_silent),
+    (GpuReason.HELD_BY_NVIDIA_PLUGIN, held_by_nvidia_plugin),
+    (GpuReason.HELD_BY_NVIDIA_DRA, held_by_nvidia_dra),
+    (GpuReason.HELD_BY_PODS, held_by_pods),
+    (GpuReason.DRIVER_UPGRADING, driver_upgrading),
+    (GpuReason.MIG_ENABLED, mig_enabled),
+    (GpuReason.COMPUTE_CAPABILITY_TOO_LOW, compute_capability_too_low),
+    (GpuReason.FOREIGN_COMPUTE_MODE, foreign_compute_mode),
+    (GpuReason.IN_USE, in_use),
+    (GpuReason.GPU_LOST, gpu_lost),
+)
+"""The rules of the chain that look at neither the share nor the plan, in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProfile:
+    """All that decides whether a share may take a GPU that nobody holds: of one profile, all GPUs or none.
+
+    `fact`: the first of FACTS that keeps every share from it. The rest is what SPEC_RULES read.
+    """
+
+    fact: GpuReason | None
+    product: str
+    memory_mib: int
+    client_ceiling: int
+
+
+def profile_of(found: FoundGpu) -> GpuProfile:
+    fact = next((reason for reason, holds in FACTS if holds(found) is not None), None)
+    gpu_node = found.node.gpu_node
+    ceiling = gpu_node.status.client_ceiling if gpu_node else 0
+    return GpuProfile(fact, found.gpu.product, found.gpu.memory_mib, ceiling)
+
 
 def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:
     for reason, rule in rules:
@@ -247,55 +288,3 @@ def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...
         if message is not None:
             return Refusal(reason, message)
     return None
-
-
-def no_product(products: Iterable[str], found: Mapping[str, int]) -> str:
-    """Why `products` match none of the selected nodes' GPUs. `found`: how many there are of each product."""
-    missing = [f'"{name}"' for name in products]
-    named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
-    present = _nearest(products, found, '{count} "{name}"')
-    return f"spec.gpus.products names {named}, but the GPUs of the selected nodes are {present}"
-
-
-def no_node(selector: LabelSelector, nodes: Iterable[NodeView]) -> str:
-    """Why `selector` matches none of `nodes`: the first of its requirements that no node with GPUs meets."""
-    labels = [dict(node.labels) for node in nodes if node.has_report]
-    if not labels:
-        return "no agent reports a GPU on any node: look at the DaemonSet gpushare-agent and its nodeSelector"
-    parts = [
-        *(Requirement(key=key, operator=SelectorOperator.IN, values=[it]) for key, it in selector.match_labels.items()),
-        *selector.match_expressions,
-    ]
-    whole = f"spec.nodeSelector matches none of the {len(labels)} nodes with GPUs"
-    for part in parts:
-        alone = LabelSelector(match_expressions=[part])
-        if not any(alone.matches(found) for found in labels):
-            return f"{whole}: {_requirement(part)}, and there {_values(part, labels)}"
-    return f"{whole}: some meet one of its requirements, none meets all of them"
-
-
-def _requirement(part: Requirement) -> str:
-    values = f" {', '.join(part.values[:SHOWN])}" if part.values else ""
-    return f"it wants the label {part.key} {part.operator}{values}"
-
-
-def _values(part: Requirement, labels: Iterable[Mapping[str, str]]) -> str:
-    found: dict[str, int] = {}
-    for node in labels:
-        if part.key in node:
-            found[node[part.key]] = found.get(node[part.key], 0) + 1
-    return f"it is {_nearest(part.values, found, '{name} ({count})')}" if found else "no node has it"
-
-
-def _nearest(wanted: Iterable[str], found: Mapping[str, int], form: str) -> str:
-    """The SHOWN of `found` that look most like one of `wanted`, each by `form`, and how many others there are."""
-    names = [text[:64] for text in wanted][:16]
-
-    def likeness(name: str) -> float:
-        return max((SequenceMatcher(None, name[:64].lower(), it.lower()).ratio() for it in names), default=0.0)
-
-    # However many products nodes report, few are compared: the most frequent.
-    frequent = sorted(found, key=lambda name: (-found[name], name))[:64]
-    shown = sorted(frequent, key=lambda name: (-likeness(name), name))[:SHOWN]
-    listed = ", ".join(form.format(count=found[name], name=name) for name in shown)
-    return listed + (f" and {len(found) - SHOWN} others" if len(found) > SHOWN else "")

@@ -92,11 +92,20 @@ def rollouts(
     snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], owner_of: Mapping[tuple[str, str], str]
 ) -> dict[str, Rollout]:
     """By share; one that is being deleted, or has no DaemonSet yet, is left out."""
+    owned: dict[str, set[str]] = {}
+    for (node, _), share_name in owner_of.items():
+        owned.setdefault(share_name, set()).add(node)
+    pods: dict[str, dict[str, MpsPod]] = {}
+    for pod in sorted(snapshot.pods, key=_latest_last):
+        pods.setdefault(pod.share, {})[pod.node] = pod
     result = {}
     for share in snapshot.shares:
         template = snapshot.templates.get(share.name)
         if template is not None and not share.deleting:
-            entries = tuple(_entries(share, template, snapshot, fleet, owner_of))
+            nodes, pod_of = sorted(owned.get(share.name, ())), pods.get(share.name, {})
+            entries = tuple(
+                _entry(share, template, pod_of.get(name), fleet[name], owner_of, snapshot.now) for name in nodes
+            )
             result[share.name] = _decide(entries, template, snapshot.now)
     return result
 
@@ -110,22 +119,6 @@ def again_at(rollout: Rollout) -> Iterable[datetime]:
             yield from (entry.pod.since + SETTLE, entry.pod.since + PROGRESS)
 
 
-def _entries(
-    share: GpuShare,
-    template: Template,
-    snapshot: Snapshot,
-    fleet: Mapping[str, list[GpuRecord]],
-    owner_of: Mapping[tuple[str, str], str],
-) -> Iterable[NodeRollout]:
-    pods = {pod.node: pod for pod in sorted(snapshot.pods, key=_latest_last) if pod.share == share.name}
-    for node in sorted(snapshot.nodes, key=lambda node: node.name):
-        found = [(record, owner_of.get(record.key) == share.name) for record in fleet[node.name]]
-        kept = tuple(record for record, stays in found if stays)
-        if kept:
-            others = tuple(record for record, stays in found if not stays and record.holder == share.name)
-            yield _entry(share, template, node, pods.get(node.name), kept, others, snapshot.now)
-
-
 def _latest_last(pod: MpsPod) -> tuple[bool, datetime, str]:
     """Of two pods on a node the one that is being deleted counts: it may still have clients."""
     return pod.deleting, pod.since, pod.name
@@ -134,12 +127,15 @@ def _latest_last(pod: MpsPod) -> tuple[bool, datetime, str]:
 def _entry(
     share: GpuShare,
     template: Template,
-    node: NodeView,
     pod: MpsPod | None,
-    kept: tuple[GpuRecord, ...],
-    others: tuple[GpuRecord, ...],
+    found: list[GpuRecord],
+    owner_of: Mapping[tuple[str, str], str],
     now: datetime,
 ) -> NodeRollout:
+    """`found`: all GPUs of a node on which the share owns one."""
+    kept = tuple(record for record in found if owner_of.get(record.key) == share.name)
+    others = tuple(record for record in found if record.holder == share.name and owner_of.get(record.key) != share.name)
+    node = kept[0].node
     outdated = pod is not None and pod.template != template.digest
     begun = min(since(record.assignment, draining=False, now=now) for record in kept)
     step, why = _outdated_step(node, pod, kept) if outdated else _current_step(node, pod, kept, now)
@@ -185,13 +181,17 @@ def _unverified(pod: MpsPod, kept: tuple[GpuRecord, ...]) -> str:
 def _decide(entries: tuple[NodeRollout, ...], template: Template, now: datetime) -> Rollout:
     failed = any(entry.step is Step.FAILED for entry in entries)
     proceeding = [entry for entry in entries if entry.step is Step.PAUSED and _may_proceed(entry, now, failed)]
+    going_on = frozenset(entry.node.name for entry in proceeding)
     active = sum(entry.step in (Step.COMING, Step.GOING) for entry in entries) + len(proceeding)
     room = _at_once(entries) - active if template.observed and not failed else 0
-    idle_first = sorted((turn, entry.node.name, entry) for entry in entries if (turn := _turn(entry, now)) is not None)
-    begun = [entry for _, _, entry in idle_first if entry not in proceeding][: max(0, room)]
+    turns = ((_turn(entry, now), entry) for entry in entries if entry.node.name not in going_on)
+    idle_first = sorted(
+        ((turn, entry) for turn, entry in turns if turn is not None), key=lambda it: (it[0], it[1].node.name)
+    )
+    begun = [entry for _, entry in idle_first[: max(0, room)]]
 
     at_once = [entry for entry in begun if entry.clientless]
-    paused = [entry for entry in entries if entry in proceeding or (entry in begun and entry not in at_once)]
+    paused = [*proceeding, *(entry for entry in begun if not entry.clientless)]
     paused += [entry for entry in entries if entry.step is Step.GOING]
     replaced = [*at_once, *(entry for entry in proceeding if _confirmed(entry, now))]
     return Rollout(

@@ -16,19 +16,14 @@ from gpushare.api.gpushare import (
     UnavailableGpus,
 )
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet.assign import Owners, deliverable, selects
+from gpushare.fleet.assign import Owners, deliverable
+from gpushare.fleet.fleet_index import FleetIndex, Selection
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import EPOCH, NodeView, Snapshot
-from gpushare.fleet.refusals import (
-    SPEC_RULES,
-    Candidate,
-    Refusal,
-    first_refusal,
-    no_node,
-    no_product,
-    per_node_reached,
-)
+from gpushare.fleet.refusals import Refusal
+from gpushare.fleet.refused import RefusedGpus, SelectedGpus, place, reason_of, selected_gpus
 from gpushare.fleet.rollout import Rollout
+from gpushare.fleet.selection import no_node, no_product
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
@@ -40,7 +35,7 @@ START_SECONDS = 120.0
 class ShareSummary:
     """`kept`: the share's GPUs. `draining`: assigned, but leaving. `releasing`: unassigned, its node still lists them.
 
-    `matching` counts the GPUs that the selectors match; `refused` says of each that the share does not have why.
+    `matching` counts the GPUs that the selectors match; `refused_gpus` says why the share does not have some of them.
     `mismatched` counts the selected nodes' GPUs of other products, `silent` are those that report no GPU, `no_node`
     says why none is selected. `undeliverable`: what the cluster lacks for the share's delivery, if anything. `now`:
     when this was decided.
@@ -54,14 +49,20 @@ class ShareSummary:
     kept: list[GpuRecord] = field(default_factory=list)
     draining: list[GpuRecord] = field(default_factory=list)
     releasing: list[GpuRecord] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    refused_gpus: dict[GpuReason, RefusedGpus] = field(default_factory=dict)
     mismatched: Counter[str] = field(default_factory=Counter)
-    silent: list[NodeView] = field(default_factory=list)
+    silent: tuple[NodeView, ...] = ()
     no_node: str = ""
 
     @property
     def held(self) -> list[GpuRecord]:
         return [*self.kept, *self.draining, *self.releasing]
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """One for each GPU, by node and index."""
+        found = [it for refused in self.refused_gpus.values() for it in refused.each()]
+        return [refusal for _, refusal in sorted(found, key=lambda it: place(it[0]))]
 
     @property
     def no_product(self) -> str:
@@ -106,7 +107,7 @@ def _since(summary: ShareSummary, kind: ConditionType, status: str) -> datetime:
 
 def summaries(
     snapshot: Snapshot,
-    fleet: Mapping[str, list[GpuRecord]],
+    index: FleetIndex,
     owner_of: Owners,
     planned: Mapping[str, tuple[Assignment, ...]],
     rolling: Mapping[str, Rollout],
@@ -114,7 +115,8 @@ def summaries(
     result = {
         share.name: ShareSummary(share, snapshot.now, rolling.get(share.name, Rollout())) for share in snapshot.shares
     }
-    _sort_held(result, fleet, planned)
+    _sort_held(result, index.records, planned)
+    known: dict[Selection, SelectedGpus] = {}
     for summary in result.values():
         share = summary.share
         if share.deleting:
@@ -122,11 +124,12 @@ def summaries(
         if not deliverable(share, snapshot):
             summary.undeliverable = snapshot.no_claims
             continue
-        selected = sorted((node for node in snapshot.nodes if selects(share, node)), key=lambda node: node.name)
-        for node in selected:
-            _add_node(summary, node, fleet[node.name], owner_of, node.name in snapshot.nvidia_dra_nodes)
-        if not selected:
-            summary.no_node = no_node(share.spec.node_selector, snapshot.nodes)
+        selection = index.selected(share)
+        if selection not in known:
+            known[selection] = selected_gpus(selection, index, owner_of)
+        _add_selected(summary, known[selection], index)
+        if not selection.nodes:
+            summary.no_node = no_node(share.spec.node_selector, index.reporting)
     return result
 
 
@@ -147,34 +150,18 @@ def _sort_held(
                 (summary.draining if assignment.draining else summary.kept).append(record)
 
 
-def _add_node(
-    summary: ShareSummary, node: NodeView, found: list[GpuRecord], owner_of: Owners, nvidia_dra: bool
-) -> None:
+def _add_selected(summary: ShareSummary, selected: SelectedGpus, index: FleetIndex) -> None:
     share = summary.share
-    if not node.has_report:
-        summary.silent.append(node)
-    taken = sum(owner_of.get(record.key) == share.name for record in found)
-    for record in found:
-        if owner_of.get(record.key) == share.name:
-            summary.matching += 1
-        elif record.gpu is not None:
-            holder = owner_of.get(record.key) or record.holder
-            _refuse(summary, Candidate(share, node, record.gpu, holder, nvidia_dra, taken))
-
-
-def _refuse(summary: ShareSummary, candidate: Candidate) -> None:
-    """A GPU that leaves the share is judged by the share's spec alone; any other by the whole chain."""
-    if candidate.holder == summary.share.name:
-        refusal = first_refusal(candidate, (*SPEC_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)))
-    else:
-        refusal = first_refusal(candidate)
-    if refusal is None:
-        return
-    if refusal.reason is GpuReason.PRODUCT_MISMATCH:
-        summary.mismatched[candidate.gpu.product] += 1
-    else:
-        summary.matching += 1
-        summary.refused.append(refusal)
+    summary.silent = selected.silent
+    for group in selected.groups:
+        reason = reason_of(share, group, index)
+        if reason is GpuReason.PRODUCT_MISMATCH and group.profile is not None:
+            summary.mismatched[group.profile.product] += len(group.records)
+        elif reason is not None:
+            summary.matching += len(group.records)
+            summary.refused_gpus.setdefault(reason, RefusedGpus(reason, share)).groups.append(group)
+        elif group.owned and group.holder == share.name:
+            summary.matching += len(group.records)
 
 
 def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
@@ -201,12 +188,10 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
 
 def _grouped(summary: ShareSummary) -> list[UnavailableGpus]:
     """GPUs of other products are a reason only where none is of a wanted one: most fleets have several products."""
-    groups: dict[GpuReason, list[str]] = {}
-    for refusal in summary.refused:
-        groups.setdefault(refusal.reason, []).append(refusal.message)
+    groups = {reason: (refused.count, refused.message) for reason, refused in summary.refused_gpus.items()}
     if summary.no_product:
-        groups[GpuReason.PRODUCT_MISMATCH] = [summary.no_product] * summary.mismatched.total()
+        groups[GpuReason.PRODUCT_MISMATCH] = summary.mismatched.total(), summary.no_product
     return [
-        UnavailableGpus(reason=reason, count=len(messages), message=messages[0][:MESSAGE_LENGTH])
-        for reason, messages in sorted(groups.items())
+        UnavailableGpus(reason=reason, count=count, message=message[:MESSAGE_LENGTH])
+        for reason, (count, message) in sorted(groups.items())
     ]

@@ -39,12 +39,14 @@ class Timing:
 
     Renewing is one write each `retry_seconds` for as long as we live, so it is rarer than client-go's 2 s; the price
     is that a replica that dies without giving the Lease back is followed after lease_seconds + retry_seconds at most.
+    One that failed is tried again `failed_seconds` later: an API server under load may answer late, or not each time.
     """
 
     lease_seconds: float = 30.0
     renew_seconds: float = 20.0
     retry_seconds: float = 5.0
-    attempt_seconds: float = 5.0
+    attempt_seconds: float = 7.0
+    failed_seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ class Elector:
         self._observed: Record | None = None
         self._observed_at = 0.0
         """When `_observed` was first seen: its holder renewed it no later than that."""
-        self._renewed_at = 0.0
+        self._renewed_at: float | None = None
+        """When the last request that renewed it was begun; None while it is not ours."""
         self._problems = LogOnChange(LOG)
 
     def __str__(self) -> str:
@@ -120,20 +123,28 @@ class Elector:
 
     async def keep(self) -> None:
         """Renews the Lease until cancelled. Raises LeaseLostError."""
+        pause = self._timing.retry_seconds
         while True:
-            await self._sleep(max(0.0, min(self._timing.retry_seconds, self._seconds_left())))
+            await self._sleep(max(0.0, min(pause, self._seconds_left())))
             left = self._seconds_left()
             if left <= 0:
                 raise LeaseLostError(f"{self} could not be renewed for {self._timing.renew_seconds:g} s")
-            if await self._attempt(min(left, self._timing.attempt_seconds)) == "taken":
+            outcome = await self._attempt(min(left, self._timing.attempt_seconds))
+            pause = self._timing.retry_seconds if outcome == "held" else self._timing.failed_seconds
+            if outcome == "taken":
                 raise LeaseLostError(f"{self} was taken by {self._observed.holder if self._observed else 'nobody'}")
+
+    def check(self) -> None:
+        """Raises LeaseLostError unless the Lease was renewed within `renew_seconds`. May be called from any thread."""
+        if self._renewed_at is None or self._seconds_left() <= 0:
+            raise LeaseLostError(f"{self} is not held: nothing may be written")
 
     async def release(self) -> None:
         """Best effort: without it the next replica waits for the Lease to expire."""
         if not self._version or self._observed is None or self._observed.holder != self._identity:
             return
         body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": None}}
-        self._version = ""
+        self._version, self._renewed_at = "", None
         try:
             async with asyncio.timeout(self._timing.attempt_seconds):
                 await self._patch(body)
@@ -141,6 +152,8 @@ class Elector:
             LOG.warning("%s not given back: %s", self, error or type(error).__name__)
 
     def _seconds_left(self) -> float:
+        if self._renewed_at is None:
+            return 0.0
         return self._renewed_at + self._timing.renew_seconds - self._monotonic()
 
     async def _attempt(self, seconds: float) -> Outcome:
@@ -154,8 +167,7 @@ class Elector:
                 self._problems.log("%s can be neither read nor written: %s", self, error or type(error).__name__)
             return "failed"
         self._problems.clear()
-        if held:
-            self._renewed_at = began
+        self._renewed_at = began if held else None
         return "held" if held else "taken"
 
     async def _acquire_or_renew(self) -> bool:

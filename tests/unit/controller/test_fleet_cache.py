@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.fleet.model import EPOCH
-from gpushare.kube.client import DAEMON_SETS, GPU_SHARES
+from gpushare.kube.client import DAEMON_SETS, GPU_SHARES, NODES
 
 CLIENTS = {"perGpu": 1, "memory": {"default": "1Gi"}}
 
@@ -106,3 +106,34 @@ def test_a_daemon_set_that_somebody_changed_is_not_as_applied(cache: Counted) ->
     edited = {"metadata": {**applied["metadata"], "generation": 4, "resourceVersion": "2"}}
     cache.daemon_sets.put(edited)
     assert not cache.is_as_applied("d", cache.daemon_sets.objects["ns", "d"])
+
+
+def test_the_answer_to_a_write_of_ours_wakes_nobody_but_for_what_somebody_else_has_changed(cache: Counted) -> None:
+    cache.shares.put(share(1, generation=1))
+    cache.nodes.put(node(1))
+    before = cache.woken
+    cache.applied(GPU_SHARES, share(2, generation=1) | {"status": {"nodes": 1}})
+    cache.observe(NODES, node(2, labels={"share.gpushare.dev/a": "true"}))
+    assert cache.woken == before
+    cache.applied(GPU_SHARES, share(3, generation=2) | {"spec": {"clients": CLIENTS | {"perGpu": 2}}})
+    assert cache.woken == before + 1
+
+
+def test_a_change_of_the_slots_held_alone_is_told_apart() -> None:
+    seen: list[str] = []
+    cache = FleetCache(lambda: seen.append("changed"), lambda: seen.append("counts"))
+
+    def put(version: int, slots: list[int], **assignment: Any) -> None:
+        daemon = {"uuid": "GPU-1", "share": "a", "ready": True}
+        holders = [{"uuid": "GPU-1", "share": "a", "slots": slots}] if slots else []
+        spec = {"assignments": [{"uuid": "GPU-1", "share": "a", **assignment}]}
+        metadata = {"name": "n1", "resourceVersion": str(version)}
+        cache.gpu_nodes.put({"metadata": metadata, "spec": spec, "status": {"daemons": [daemon], "holders": holders}})
+
+    put(1, [])
+    put(2, [0])
+    put(3, [0, 1])
+    assert seen == ["changed", "counts", "counts"]
+    put(4, [0, 1], draining=True)
+    put(5, [0], draining=True)
+    assert seen[3:] == ["changed", "changed"], "a GPU that drains waits for its last slot"

@@ -9,13 +9,23 @@ import pytest
 from gpushare.controller import handlers
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
-from gpushare.kube.lease import LEASES
+from gpushare.kube.client import NODES
+from gpushare.kube.lease import LEASES, LeaseLostError
 from tests.unit.fake_kube import FakeKube
 
 
 @pytest.fixture
-def operator(kube: FakeKube, settings: OperatorSettings) -> Operator:
-    return Operator(kube, settings)
+def election() -> FakeKube:
+    """The API server as the election sees it, which is asked by a thread of its own."""
+    return FakeKube()
+
+
+@pytest.fixture
+def operator(kube: FakeKube, election: FakeKube, settings: OperatorSettings) -> Operator:
+    async def connect() -> FakeKube:
+        return election
+
+    return Operator(kube, settings, connect)
 
 
 @pytest.fixture
@@ -45,12 +55,16 @@ async def test_a_replica_that_waits_is_healthy(memo: kopf.Memo) -> None:
 
 
 async def test_a_round_that_hangs_is_a_permanent_error_which_kopf_answers_with_500() -> None:
-    stuck = SimpleNamespace(reconciler=SimpleNamespace(round_seconds=lambda: handlers.STUCK_SECONDS + 1))
-    with pytest.raises(kopf.PermanentError, match="the present round has taken 301 s"):
+    stuck = SimpleNamespace(reconciler=SimpleNamespace(stalled_seconds=lambda: handlers.STUCK_SECONDS + 1))
+    with pytest.raises(kopf.PermanentError, match="nothing has moved for 301 s"):
         await handlers.reconcile(memo=kopf.Memo(operator=cast(Operator, stuck)))
 
 
-async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: FakeKube, operator: Operator) -> None:
+async def test_the_operator_follows_the_fleet_only_while_it_leads(
+    kube: FakeKube, election: FakeKube, operator: Operator
+) -> None:
+    with pytest.raises(LeaseLostError):
+        await kube.delete(NODES, "n1")
     operator.start()
     assert operator.reconciler.cache.nodes.objects == {}
     await kube.until(lambda: operator.reconciler.reports)
@@ -58,7 +72,7 @@ async def test_the_operator_follows_the_fleet_only_while_it_leads(kube: FakeKube
     assert set(operator.reconciler.cache.nodes.objects) == {("", "n1")}
     await operator.stop()
     operator.result()
-    assert kube.live(LEASES, "gpushare-operator")["spec"].get("holderIdentity") is None
+    assert election.live(LEASES, "gpushare-operator")["spec"].get("holderIdentity") is None
 
 
 def test_a_scrape_tells_which_agents_report_and_leaves_out_those_of_which_that_is_not_known(operator: Operator) -> None:

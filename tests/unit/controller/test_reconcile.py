@@ -1,5 +1,6 @@
 """From a cluster to the writes that it needs, and to silence."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
+from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.fleet import plan
 from gpushare.fleet.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.clock import Clock
-from tests.unit.controller.listing import relist
+from tests.unit.controller.listing import once, relist
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 DAEMON_SET = "gpushare-mps-a-uid-a"
@@ -62,7 +65,7 @@ async def report(kube: FakeKube, reconciler: Reconciler, **status: Any) -> None:
 async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    assert await reconciler.once() == START_SECONDS, "no news: then what only started is a problem"
+    assert await once(reconciler) == START_SECONDS, "no news: then what only started is a problem"
     assert kube.writes == [
         "apply gpushares/a",
         f"apply daemonsets/{DAEMON_SET}",
@@ -76,24 +79,24 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     kube.writes.clear()
     await report(kube, reconciler, daemons=[daemon()])
-    await reconciler.once()
+    await once(reconciler)
     kube.writes.clear()
-    assert await reconciler.once() is None
+    assert await once(reconciler) is None
     assert kube.writes == []
 
 
 async def test_a_restarted_operator_writes_nothing_that_differs(
     kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
-    await reconciler.once()
+    await once(reconciler)
     kube.writes.clear()
     version = kube.version
     fresh = await restarted(kube, settings)
-    await fresh.once()
-    await fresh.once()
+    await once(fresh)
+    await once(fresh)
     assert kube.version == version
     assert kube.writes == [f"apply daemonsets/{DAEMON_SET}"], "once, to learn which generation is ours"
 
@@ -102,36 +105,54 @@ async def test_a_write_that_fails_does_not_hold_up_the_others_and_is_tried_again
     kube: FakeKube, reconciler: Reconciler, clock: Clock
 ) -> None:
     kube.fail("patch nodes/n1", FORBIDDEN)
-    again = await reconciler.once()
+    again = await once(reconciler)
     assert again is not None
     assert 0 < again <= 1
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"]
     kube.writes.clear()
-    await reconciler.once()
+    await once(reconciler)
     assert kube.writes == [], "not before its back-off is over"
     kube.heal()
     clock.now += 1.1
-    assert await reconciler.once() == START_SECONDS
+    assert await once(reconciler) == START_SECONDS
     assert kube.writes == ["patch nodes/n1"]
 
 
+async def test_a_plan_takes_nothing_away_that_was_written_after_its_snapshot(
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
+) -> None:
+    """A share is deleted just as it gets its first GPU: the plan that saw neither label nor assignment must wait."""
+    unaware = replace(reconciler.cache.snapshot(NOW), shares=())
+    decided = plan(unaware)
+    assert (decided.assignments["n1"], decided.labels["n1"]) == ((), frozenset())
+    await once(reconciler)
+    later = differences(decided, unaware, reconciler.cache, settings, "2026-03-01T00:00:00Z")
+    assert [str(write) for write in later] == []
+    aware = replace(reconciler.cache.snapshot(NOW), shares=())
+    settled = differences(plan(aware), aware, reconciler.cache, settings, "2026-03-01T00:00:00Z")
+    (draining,) = [write for write in settled if write.resource == GPU_NODES]
+    assert draining.body["spec"]["assignments"][0]["draining"]
+    busy = differences(plan(aware), aware, reconciler.cache, settings, "2026-03-01T00:00:00Z", [draining])
+    assert draining not in busy, "a write to the node is under way"
+
+
 async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     edited = kube.live(DAEMON_SETS, DAEMON_SET)
     kube.put(DAEMON_SETS, edited | {"spec": edited["spec"] | {"updateStrategy": {"type": "RollingUpdate"}}})
     await report(kube, reconciler)
-    await reconciler.once()
+    await once(reconciler)
     assert kube.live(DAEMON_SETS, DAEMON_SET)["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 async def test_a_deleted_share_lets_go_step_by_step(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     await report(kube, reconciler, daemons=[daemon()], holders=[{"uuid": "GPU-1", "share": "a", "slots": [2]}])
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
     await report(kube, reconciler)
 
-    await reconciler.once()
+    await once(reconciler)
     leaving = {"uuid": "GPU-1", "share": "a", "draining": True, "waitingSince": "2026-03-01T00:00:00Z"}
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [leaving]
     ready = kube.live(GPU_SHARES, "a")["status"]["conditions"][0]
@@ -139,29 +160,29 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: FakeKube, reconciler: 
     assert ready["message"] == "1 slot on 1 GPU of node n1 is held; waiting for its container to end"
 
     await report(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
-    await reconciler.once()
+    await once(reconciler)
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == []
     assert kube.has(DAEMON_SETS, DAEMON_SET)
 
     kube.writes.clear()
     await report(kube, reconciler, daemons=[])
-    await reconciler.once()
+    await once(reconciler)
     assert kube.writes == [f"delete daemonsets/{DAEMON_SET}", "patch nodes/n1"]
 
     kube.writes.clear()
     await report(kube, reconciler)
-    await reconciler.once()
+    await once(reconciler)
     assert kube.writes == ["apply gpushares/a"]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
     assert not kube.has(GPU_SHARES, "a")
 
 
 async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     kube.remove(NODES, "n1")
     kube.remove(GPU_NODES, "n1")
     await relist(kube, reconciler)
-    await reconciler.once()
+    await once(reconciler)
     assert kube.live(GPU_SHARES, "a")["status"]["conditions"][0]["reason"] == "NoMatchingNodes"
     assert kube.has(DAEMON_SETS, DAEMON_SET)
 
@@ -169,36 +190,36 @@ async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: FakeK
 async def test_a_share_stays_as_long_as_its_daemon_set_cannot_be_deleted(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    await reconciler.once()
+    await once(reconciler)
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
     await report(kube, reconciler)
-    await reconciler.once()
+    await once(reconciler)
     kube.fail(f"delete daemonsets/{DAEMON_SET}", FORBIDDEN)
     await report(kube, reconciler)
-    await reconciler.once()
+    await once(reconciler)
     await report(kube, reconciler)
-    assert await reconciler.once() is not None
+    assert await once(reconciler) is not None
     assert kube.has(GPU_SHARES, "a")
 
 
 async def test_a_condition_keeps_its_time_while_its_status_stays(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     status = kube.live(GPU_SHARES, "a")["status"]
     old = [condition | {"lastTransitionTime": "2020-01-01T00:00:00Z"} for condition in status["conditions"]]
     kube.put(GPU_SHARES, kube.live(GPU_SHARES, "a") | {"status": status | {"conditions": old}})
     await report(kube, reconciler, daemons=[daemon(currentLimits=None)])
-    await reconciler.once()
+    await once(reconciler)
     times = {item["type"]: item["lastTransitionTime"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert times["Ready"] == "2020-01-01T00:00:00Z", "still False, though for another reason"
     assert times["DaemonsReady"] != "2020-01-01T00:00:00Z", "now True"
 
 
 async def test_events_tell_each_change_once(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     await report(kube, reconciler, daemons=[daemon()])
-    await reconciler.once()
-    await reconciler.once()
+    await once(reconciler)
+    await once(reconciler)
     told = [(event["type"], event["reason"], event["regarding"]["name"]) for event in kube.events]
     assert told == [
         ("Normal", "GpuAssigned", "a"),
@@ -211,13 +232,13 @@ async def test_events_tell_each_change_once(kube: FakeKube, reconciler: Reconcil
 
 async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: Reconciler) -> None:
     """While the agent stops the daemon it says `drained` no more: that does not make the GPU the share's again."""
-    await reconciler.once()
+    await once(reconciler)
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
     steps = ({}, {"drained": True}, {"drained": True, "reason": "Stopping"}, {"ready": False, "reason": "Stopping"})
     for step in steps:
         await report(kube, reconciler, daemons=[daemon(**step)])
-        await reconciler.once()
+        await once(reconciler)
     moves = [event["reason"] for event in kube.events if event["action"] == "Assign"]
     assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased"]
 
@@ -225,13 +246,13 @@ async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: 
 async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_again(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    await reconciler.once()
+    await once(reconciler)
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
     holders = [{"uuid": "GPU-1", "share": "a", "slots": [0]}]
     for status in ({"daemons": [daemon()]}, {"daemons": [daemon(drained=True)]}, {"holders": holders}):
         await report(kube, reconciler, **status)
-        await reconciler.once()
+        await once(reconciler)
     moves = [event["reason"] for event in kube.events if event["action"] == "Assign"]
     assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased"]
     (draining,) = [event for event in kube.events if event["reason"] == "GpuDraining"]
@@ -243,15 +264,15 @@ async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_
 async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_gpu_away(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    await reconciler.once()
+    await once(reconciler)
     await report(kube, reconciler, daemons=[daemon()])
-    await reconciler.once()
+    await once(reconciler)
     assigned = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
     earlier = daemon()
     earlier |= {"wanted": earlier.pop("desiredLimits"), "inForce": earlier.pop("currentLimits")}
     await report(kube, reconciler, daemons=[earlier], computeModes="Manage")
     kube.writes.clear()
-    await reconciler.once()
+    await once(reconciler)
     assert kube.writes == ["apply gpushares/a/status"], "nothing but what is told"
     reasons = {it["type"]: it["reason"] for it in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert (reasons["LimitsEnforced"], reasons["DaemonsReady"]) == ("LimitsPending", "DaemonsReady")
@@ -259,10 +280,10 @@ async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_
 
 
 async def test_a_share_that_cannot_be_read_stops_all_changes(kube: FakeKube, reconciler: Reconciler) -> None:
-    await reconciler.once()
+    await once(reconciler)
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, share | {"spec": share["spec"] | {"enforcement": "FromTheFuture"}})
     await report(kube, reconciler)
     kube.writes.clear()
-    assert await reconciler.once() is not None
+    assert await once(reconciler) is not None
     assert kube.writes == []

@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held, claim_counts, due, explain, pending
+from gpushare.fleet.pending import (
+    REQUESTS,
+    Capacity,
+    Claim,
+    ClaimDevice,
+    Demand,
+    Held,
+    by_share,
+    claim_counts,
+    due,
+    pending,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(minutes=1)
@@ -125,6 +136,39 @@ def test_a_claim_is_explained_exactly_when_no_gpu_has_room(
 ) -> None:
     devices = [device(index) for index in range(len(taken))]
     used = {one.key: amounts for one, amounts in zip(devices, taken, strict=True)}
+    takers = [claim(f"ml/{one.name}", Held(one.key, used[one.key])) for one in devices]
     need = {"threads": asked["threads"], "memory": -(-asked["memory"] // 2**20) * 2**20}
     fits = any(all(need[name] <= one.capacity[name].value - used[one.key][name] for name in need) for one in devices)
-    assert (explain(claim(**asked), devices, used) is None) is fits
+    found = pending(Demand(tuple(devices), (*takers, claim(**asked))), NOW)
+    assert not found if fits else [item.claim.name for item in found] == ["ml/x"]
+
+
+def test_claims_that_ask_for_the_same_are_told_the_same_each_by_its_name() -> None:
+    full = claim("ml/full", held(0, threads=90))
+    waiting = [claim(f"ml/w{number}", threads=50) for number in range(3)]
+    found = pending(Demand((device(0),), (full, *waiting)), NOW)
+    assert [item.claim.name for item in found] == ["ml/w0", "ml/w1", "ml/w2"]
+    assert len({item.message for item in found}) == 1
+
+
+def test_of_gpus_with_the_same_left_the_first_is_named_and_all_are_counted() -> None:
+    devices = tuple(device(index) for index in (2, 0, 1))
+    (message,) = told(*devices, claim(threads=500))
+    assert message.startswith('fits on none of 3 GPUs of GpuShare "a" now; nearest is GPU gpu-0 of node n1')
+
+
+def test_a_tenant_with_many_different_requests_has_those_explained_that_wait_longest() -> None:
+    many = [
+        claim(f"ml/{number:04}", created=LONG_AGO - timedelta(seconds=number), threads=101 + number)
+        for number in range(REQUESTS + 10)
+    ]
+    found = pending(Demand((device(0),), tuple(many)), NOW)
+    assert [item.claim for item in found] == many[10:]
+
+
+def test_the_demand_of_a_share_has_its_devices_and_every_claim_that_asks_for_them_or_holds_them() -> None:
+    asks, holds = claim("ml/asks"), Claim("ml/holds", "u", "", LONG_AGO, {}, (held(0),))
+    other = Claim("ml/other", "v", "b", LONG_AGO)
+    found = by_share(Demand((device(0), device(1, share="b")), (asks, holds, other)))
+    assert found["a"] == Demand((device(0),), (asks, holds))
+    assert found["b"] == Demand((device(1, share="b"),), (other,))

@@ -93,7 +93,7 @@ async def test_a_small_list_is_asked_for_as_a_whole() -> None:
 
 
 async def test_a_large_list_comes_in_pages_of_one_version() -> None:
-    pods = [pod(number, client.PAGE_BYTES // client.PAGE_ITEMS - 200) for number in range(2 * client.PAGE_ITEMS + 1)]
+    pods = [pod(number, client.PAGE_BYTES // client.PAGE_ITEMS // 2) for number in range(2 * client.PAGE_ITEMS + 1)]
     async with serving(pods) as (server, kube):
         assert await listed(kube) == ([it["metadata"]["name"] for it in pods], {"9"})
     assert server.limits == [0] + [client.PAGE_ITEMS] * 3
@@ -104,6 +104,15 @@ async def test_of_large_objects_fewer_are_asked_for_at_a_time() -> None:
     async with serving(pods) as (server, kube):
         assert (await listed(kube))[0] == [it["metadata"]["name"] for it in pods]
     assert 0 < min(server.limits[1:]) <= 3
+
+
+async def test_a_page_is_as_large_as_the_objects_of_the_last_one_let_expect() -> None:
+    """A page that is too large is read in vain, so each but the first few fits."""
+    pods = [pod(number, client.PAGE_BYTES // 20) for number in range(200)]
+    async with serving(pods) as (server, kube):
+        assert len((await listed(kube))[0]) == 200
+    assert server.limits[:3] == [0, client.PAGE_ITEMS, client.PAGE_ITEMS // 8]
+    assert set(server.limits[4:]) == {14}
 
 
 async def test_an_object_that_is_larger_than_a_page_is_read_alone() -> None:

@@ -190,6 +190,23 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
         await running
 
 
+async def test_a_renewal_that_failed_is_tried_again_soon_and_then_goes_on_in_its_rhythm() -> None:
+    kube, clock = FakeKube(), SleepersClock()
+    running = started(lead(elector(kube, clock, "a"), for_ever([], "a")))
+    await clock.advance(1)
+    kube.fail(error=REFUSED)
+    await clock.advance(4)
+    kube.heal()
+    before = spec(kube)["renewTime"]
+    await clock.advance(1)
+    assert spec(kube)["renewTime"] > before
+    kube.writes.clear()
+    await clock.advance(10)
+    assert len(kube.writes) == 2
+    running.cancel()
+    await stopped(running)
+
+
 async def test_a_lease_that_another_took_ends_the_work_at_once() -> None:
     kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []

@@ -21,8 +21,8 @@ from gpushare.cli.kubectl.report import Report, Row, Section
 from gpushare.controller.fleet_cache import FleetCache
 from gpushare.controller.resync import read_once
 from gpushare.fleet import Snapshot
-from gpushare.fleet.assign import fleet_records
 from gpushare.fleet.conditions import verdicts
+from gpushare.fleet.fleet_index import fleet_records
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.plan import summary_of
 from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib

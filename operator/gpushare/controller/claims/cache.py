@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from gpushare.api import names
+from gpushare.controller.writes import RENDERED, stamp_of
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -133,4 +134,11 @@ def _pruned_request(request: Object) -> Object:
     return {key: request[key] for key in ("deviceClassName", "capacity") if key in request}
 
 
-_PRUNED = {RESOURCE_CLAIMS: _pruned_claim, NAMESPACES: kept_namespace}
+def _pruned_template(template: Object) -> Object:
+    """Without what it asks for: a template is compared by its stamp, and there is one for each size and namespace."""
+    metadata = template["metadata"]
+    kept = {key: metadata[key] for key in (*_READ, "labels", "ownerReferences") if key in metadata}
+    return {"metadata": {**kept, "annotations": {RENDERED: stamp_of(template)}}}
+
+
+_PRUNED = {RESOURCE_CLAIMS: _pruned_claim, NAMESPACES: kept_namespace, CLAIM_TEMPLATES: _pruned_template}

@@ -6,11 +6,12 @@ nothing differs, nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.objects import claim_templates, device_classes, may_have_templates
+from gpushare.controller.claims.objects import device_classes, in_namespace, may_have_templates, share_templates
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Write, WriteStage, stamp_of
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
@@ -26,16 +27,17 @@ def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: Opera
         return []
     live = list(shares)
     classes = {("", body["metadata"]["name"]): body for share in live for body in device_classes(share)}
+    with_templates = [(share, bodies) for share in live if (bodies := share_templates(share))]
     templates = {
         (name, body["metadata"]["name"]): body
         for name, namespace in _namespaces(claims)
-        for share in live
+        for share, bodies in with_templates
         if may_have_templates(name, namespace, share, settings.namespace)
-        for body in claim_templates(share, name)
+        for body in bodies
     }
     return [
         *_writes(DEVICE_CLASSES, classes, claims.all(DEVICE_CLASSES), WriteStage.RUN),
-        *list(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), WriteStage.REACH))[:AT_ONCE],
+        *islice(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), WriteStage.REACH), AT_ONCE),
     ]
 
 
@@ -59,6 +61,7 @@ def _namespaces(claims: ClaimCache) -> Iterable[tuple[str, dict[str, str]]]:
 def _writes(
     resource: Resource, desired: Mapping[Key, Object], current: Mapping[Key, Object], stage: WriteStage
 ) -> Iterable[Write]:
+    """`desired`: without their namespaces."""
     for key, obj in current.items():
         body = desired.get(key)
         if not _is_ours(resource, key, obj):
@@ -69,7 +72,7 @@ def _writes(
     for key, body in desired.items():
         known = current.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
-            yield _write(stage, "apply", resource, key, body, "")
+            yield _write(stage, "apply", resource, key, in_namespace(body, key[0]), "")
 
 
 def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:

@@ -26,18 +26,28 @@ def device_classes(share: GpuShare) -> list[Object]:
     return [own, *sizes]
 
 
-def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
-    """Apply configurations of the templates that `namespace`, which may use the share, should have."""
+def share_templates(share: GpuShare) -> list[Object]:
+    """What the templates of a share have in every namespace, with the stamp: rendered once for all of them."""
     if not share.by_claims or share.deleting:
         return []
-    return [stamped(_template(share, size, namespace)) for size in share.spec.sizes]
+    return [stamped(_template(share, size)) for size in share.spec.sizes]
+
+
+def in_namespace(body: Object, namespace: str) -> Object:
+    """`body` as it is applied in `namespace`; empty for an object of the cluster."""
+    return {**body, "metadata": {"namespace": namespace, **body["metadata"]}} if namespace else body
+
+
+def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
+    """Apply configurations of the templates that `namespace`, which may use the share, should have."""
+    return [in_namespace(body, namespace) for body in share_templates(share)]
 
 
 def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:
     """Whether users of `namespace` may claim the share; those of Kubernetes and our own have no users."""
     if namespace == own_namespace or namespace.startswith("kube-"):
         return False
-    return share.spec.allowed_namespaces.matches(dict(labels))
+    return share.spec.allowed_namespaces.matches(labels)
 
 
 def _class(share: GpuShare, name: str) -> Object:
@@ -52,7 +62,7 @@ def _class(share: GpuShare, name: str) -> Object:
     }
 
 
-def _template(share: GpuShare, size: Size, namespace: str) -> Object:
+def _template(share: GpuShare, size: Size) -> Object:
     request = {
         "name": REQUEST,
         "exactly": {
@@ -65,7 +75,7 @@ def _template(share: GpuShare, size: Size, namespace: str) -> Object:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {"namespace": namespace, **_metadata(share, names.size_template(share.name, size.name))},
+        "metadata": _metadata(share, names.size_template(share.name, size.name)),
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
 

@@ -1,0 +1,102 @@
+"""The GPUs that a share cannot have, by reason. Pure.
+
+Guarantee: what is the same for many GPUs is decided once. Shares with equal selectors have the same groups of GPUs, and
+of a group all are refused for one reason; a sentence about one of them is made when it is read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpushare.api.conditions import GpuReason
+from gpushare.api.gpushare import GpuShare
+from gpushare.fleet.assign import Owners
+from gpushare.fleet.fleet_index import FleetIndex, Selection
+from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.model import NodeView
+from gpushare.fleet.refusals import CHAIN, Candidate, GpuProfile, Refusal
+
+RULE_OF = dict(CHAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """GPUs of one profile and one holder, by node and index. `owned`: by this plan; else the holder gives them back.
+
+    `profile`: None of GPUs that their agents do not list.
+    """
+
+    profile: GpuProfile | None
+    holder: str | None
+    owned: bool
+    records: list[GpuRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedGpus:
+    """The GPUs of the nodes of one selector. `silent`: those of the nodes that report none."""
+
+    silent: tuple[NodeView, ...]
+    groups: tuple[GpuGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedGpus:
+    reason: GpuReason
+    share: GpuShare
+    groups: list[GpuGroup] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(len(group.records) for group in self.groups)
+
+    @property
+    def message(self) -> str:
+        """About the first of them, by node and index."""
+        record, group = min(((group.records[0], group) for group in self.groups), key=lambda found: place(found[0]))
+        return self._message(record, group)
+
+    def each(self) -> Iterable[tuple[GpuRecord, Refusal]]:
+        for group in self.groups:
+            for record in group.records:
+                yield record, Refusal(self.reason, self._message(record, group))
+
+    def _message(self, record: GpuRecord, group: GpuGroup) -> str:
+        """Of the one rule that refuses it, so what other rules would look at does not matter."""
+        if record.gpu is None:
+            return ""
+        taken = self.share.spec.gpus.per_node or 0
+        candidate = Candidate(record.node, record.gpu, True, self.share, group.holder, taken)
+        return RULE_OF[self.reason](candidate) or ""
+
+
+def place(record: GpuRecord) -> tuple[str, int, str]:
+    return record.node.name, record.index, record.uuid
+
+
+def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> SelectedGpus:
+    groups: dict[tuple[GpuProfile | None, str | None, bool], GpuGroup] = {}
+    for node in selection.nodes:
+        for record in index.records[node.name]:
+            owner = owner_of.get(record.key)
+            key = index.profile(record), owner or record.holder, owner is not None
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = GpuGroup(*key)
+            group.records.append(record)
+    return SelectedGpus(tuple(node for node in selection.nodes if not node.has_report), tuple(groups.values()))
+
+
+def reason_of(share: GpuShare, group: GpuGroup, index: FleetIndex) -> GpuReason | None:
+    """Why `share` does not have these GPUs; None of its own, and of those that are not listed.
+
+    A GPU that leaves the share is judged by the share's spec alone; any other by the whole chain. One that nothing
+    else keeps from the share is left to others by perNode.
+    """
+    if group.profile is None or (group.owned and group.holder == share.name):
+        return None
+    if group.holder == share.name:
+        return index.refusal(share, group.profile, by_spec=True) or GpuReason.PER_NODE_REACHED
+    found = index.refusal(share, group.profile)
+    if found is None:
+        return GpuReason.PER_NODE_REACHED if group.holder is None else GpuReason.HELD_BY_SHARE
+    return found
