@@ -35,14 +35,12 @@ LINE_STYLES: Mapping[SharingMode, LineStyle] = {
     SharingMode.MPS: LineStyle("#0072b2", "o", ()),
     SharingMode.MPS_EQUAL_CAPS: LineStyle("#d55e00", "^", (4.0, 1.6)),
     SharingMode.STREAMS: LineStyle("#aa6c00", "D", (1.2, 1.2)),
-    SharingMode.GRAPHS: LineStyle("#00795a", "v", (6.0, 1.4, 1.2, 1.4)),
 }
 MODES: Mapping[SharingMode, str] = {
     SharingMode.TIME_SLICING: "Time-slicing",
     SharingMode.MPS: "MPS",
     SharingMode.MPS_EQUAL_CAPS: "MPS, equal caps",
     SharingMode.STREAMS: "Streams, one process",
-    SharingMode.GRAPHS: "MPS, graphs",
 }
 GRIDS: Mapping[Grid, str] = {
     Grid.SMALL: "8 blocks",
