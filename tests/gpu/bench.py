@@ -4,8 +4,8 @@
     PYTHONPATH=operator:workload python3 tests/gpu/bench.py OUT
 
 Needs a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH; no root, no matplotlib. Writes one
-file for each part into OUT/parts, and OUT/expected.json; `gpushare-workload report OUT/parts/*.json* --html …` makes the
-report, here or elsewhere. Exit code 0 if all figures were as expected.
+file for each part into OUT/parts, and OUT/expected.json; `gpushare-workload report OUT/parts/*.json* --html …` makes
+the report, here or elsewhere. Exit code 0 if all figures were as expected.
 
     depth      time slices and MPS, 1 and 8 clients, depths 1, 4, 16 and 64, and graphs of 16: three times
     overlap    kernels of 2 and 4 processes at once by the GPU's own clock, in time slices and under MPS, with caps
@@ -23,6 +23,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -172,8 +173,16 @@ def events_of(path: Path) -> Events:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run_parts(parts: Sequence[Part], out: Path, budget: float, quick: bool) -> dict[str, str]:
-    """How each part ended."""
+def pack(out: Path, target: Path) -> None:
+    """All of `out` in one file: a machine may bring back few files. The whole file or the one before."""
+    part = target.with_name(f"{target.name}.part")
+    with tarfile.open(part, "w:gz") as archive:
+        archive.add(out, arcname="bench")
+    part.replace(target)
+
+
+def run_parts(parts: Sequence[Part], out: Path, budget: float, quick: bool, done: Callable[[], None]) -> dict[str, str]:
+    """How each part ended; `done` is called after each."""
     end, ended = time.monotonic() + budget, {}
     took = expected = 1.0
     for part in parts:
@@ -186,6 +195,7 @@ def run_parts(parts: Sequence[Part], out: Path, budget: float, quick: bool) -> d
             except Exception as error:  # noqa: BLE001 - the other parts have something to say too
                 ended[part.name] = f"failed: {type(error).__name__}: {error}"
             took, expected = took + time.monotonic() - began, expected + part.seconds
+        done()
         print(f"{part.name}: {ended[part.name]} ({time.monotonic() - began:.0f} s)", flush=True)
     return ended
 
@@ -195,18 +205,25 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, metavar="SECONDS")
     parser.add_argument("--quick", action="store_true", help="a rehearsal: every part as short as possible")
+    parser.add_argument("--tar", type=Path, metavar="FILE", help="also pack OUT into this file, after each part")
     parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS], help="default: all")
     arguments = parser.parse_args()
     parts = arguments.out / "parts"
     parts.mkdir(parents=True, exist_ok=True)
     chosen = [part for part in PARTS if not arguments.parts or part.name in arguments.parts]
     result: dict[str, Any] = {"environment": environment_block()}
-    result["parts"] = run_parts(chosen, parts, arguments.budget, arguments.quick)
+
+    def packed() -> None:
+        if arguments.tar:
+            pack(arguments.out, arguments.tar)
+
+    result["parts"] = run_parts(chosen, parts, arguments.budget, arguments.quick, packed)
     files = [it for it in sorted(parts.glob("*.json*")) if result["parts"].get(it.stem) == "ok"]
     collected = read(files) if files else None
     if collected is not None and not collected.simulated:
         result |= {"gains": gains(collected), "concurrency": concurrency(parts)}
     (arguments.out / "expected.json").write_text(json.dumps(result, indent=2) + "\n")
+    packed()
     print(json.dumps(result, indent=2))
     checks = [*result.get("gains", {}).values(), *result.get("concurrency", {}).values()]
     return 0 if set(result["parts"].values()) == {"ok"} and all(one["holds"] for one in checks) else 1

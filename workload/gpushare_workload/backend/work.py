@@ -1,7 +1,7 @@
 """Fixed amounts of work: the operations and bytes of one launch, and the result of any number of launches. Pure.
 
-Results are cumulative: each launch adds to its output (a transfer moves it on by one place), so that the result says how
-many launches ran. A launch that was dropped, or ran twice, is a wrong result.
+Results are cumulative: each launch adds to its output (a transfer moves it on by one place), so that the result says
+how many launches ran. A launch that was dropped, or ran twice, is a wrong result.
 
 A launch is a number of blocks of 256 threads. Every block of one kind does the same work, so small, half and saturating
 launches differ only in how much of the GPU they can fill.

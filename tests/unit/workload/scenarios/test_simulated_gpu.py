@@ -22,7 +22,7 @@ def test_work_runs_as_kernels_of_the_simulated_gpu_and_is_right(kind: LoadKind) 
     assert backend.simulated
     task = backend.prepare(Work(kind, 8))
     task.launch()
-    assert task.wrong() is None
+    assert task.wrong(1) is None
     backend.close()
 
 

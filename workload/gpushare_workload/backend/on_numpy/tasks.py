@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpushare_workload.backend.interface import Field, LaunchRecord, Span, UnsupportedError, Vector
-from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Counts, LoadKind, Work, first_difference
+from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Counts, Floats, LoadKind, Work, first_difference
 
 SLOWER = 256
 """A CPU needs seconds for a launch of a GPU's size: each block does 1/SLOWER of the work here."""
@@ -31,8 +31,8 @@ def compute(work: Work) -> Counts:
         for value in values:
             np.multiply(value, one, out=value)
             np.add(value, one, out=value)
-    total: Counts = np.sum(values, axis=0, dtype=np.float32).astype(np.uint32)
-    return total
+    sums: Floats = np.sum(values, axis=0, dtype=np.float32)
+    return sums.astype(np.uint32)
 
 
 class NumpyTask:

@@ -90,9 +90,7 @@ class ClientGroup:
         results: list[ClientResult] = []
         for client, one in zip(self.clients, counted, strict=True):
             for rounds, latency in zip(one.counted, one.latencies, strict=True):
-                results.append(
-                    ClientResult(len(results), client.pid, rounds * load.depth, latency, one.late_ns / 1e6)
-                )
+                results.append(ClientResult(len(results), client.pid, rounds * load.depth, latency, one.late_ns / 1e6))
         return results
 
     def _read_monitor(self) -> tuple[Mapping[str, Any], Mapping[int, int]]:

@@ -4,10 +4,10 @@ Commonly claimed: several ranks of a training can run on one shared GPU. NCCL ta
 second one. And a client of a share reaches exactly one GPU, since one MPS daemon serves each (measured on two H200s).
 So distributed training needs whole GPUs, one rank on each; a share is for programs that fill only a part of a GPU.
 
-What runs: PyTorch's DistributedDataParallel, one rank per GPU over NCCL, `--warmup` steps and then `--repeats` times
-`--steps` that count. Before NCCL starts, the ranks exchange the UUIDs of their GPUs, and two ranks on one GPU are refused with the reason.
-The trained parameters must be those that one process reaches on all of the data. With `--device cpu` (or `--backend
-numpy`) the ranks use gloo, so that the scenario can be tested without GPUs.
+What runs: PyTorch's DistributedDataParallel, one rank per GPU over NCCL: `--warmup` steps, then `--repeats` times
+`--steps` that count. Before NCCL starts, the ranks exchange the UUIDs of their GPUs, and two ranks on one GPU are
+refused with the reason. The trained parameters must be those that one process reaches on all of the data. With
+`--device cpu` (or `--backend numpy`) the ranks use gloo, so that the scenario can be tested without GPUs.
 
 Needs PyTorch: `pip install 'gpushare[torch]'`, or the image that `--target workload-torch` builds.
 """
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="processes; default: one for each visible GPU, 2 on the CPU")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda; cpu with --backend numpy")
     parser.add_argument("--steps", type=int, default=50, help="training steps of each repeat")
-    parser.add_argument("--warmup", type=int, default=10, metavar="STEPS", help="training steps before the first repeat")
+    parser.add_argument(
+        "--warmup", type=int, default=10, metavar="STEPS", help="training steps before the first repeat"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many repeats")
     parser.add_argument("--batch", type=int, metavar="ROWS", help="rows of a step for each rank (cuda: 4096, cpu: 256)")
     parser.add_argument("--width", type=int, help="width of the model's layers (cuda: 4096, cpu: 64)")

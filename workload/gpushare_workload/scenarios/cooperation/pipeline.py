@@ -1,8 +1,8 @@
 """pipeline: where does multiprocessing help around a GPU?
 
 Commonly claimed: more processes make the GPU's part faster. One process that keeps the GPU busy leaves little for a
-second one. Usually the CPU's part before and after the GPU is slow, under Python's GIL. So here some processes prepare chunks, one or a few
-own the GPU, others check the results, and the whole is compared with the same work in one process.
+second one. Usually the CPU's part before and after the GPU is slow, under Python's GIL. So here some processes prepare
+chunks, one or a few own the GPU, others check the results, and the whole is compared with the same work in one process.
 
 Stages pass on the number of a buffer in shared memory, never the data. A stage begins a chunk only if the queue behind
 it has room. Measured: the wall time of both forms, their start-up apart from it, how busy the workers of each stage

@@ -6,9 +6,9 @@ need the same part divide it.
 
 Measured: a compute-bound, a memory-bound and a transfer-bound program in every pair, also two of the same kind, each in
 a closed loop in its own process; at each of `--threads`, which tightens the limit of both. `combined` is the sum over
-both programs of rate ÷ its rate alone without a further limit: 1 means that the two get together what one gets alone,
-2 that neither notices the other. `verdict` calls a pair complementary, alike (its programs divide one part of the GPU)
-or partly one and partly the other. Each launch adds to its result, so that the check at the end counts them.
+both programs of rate ÷ its rate alone without a further limit: 1 means that the two get together what one gets alone, 2
+that neither notices the other. `verdict` calls a pair complementary, alike (its programs divide one part of the GPU) or
+partly one and partly the other. Each launch adds to its result, so that the check at the end counts them.
 """
 
 import argparse
@@ -99,16 +99,17 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     sharing = "time-slicing" if reachable_daemon() is None else "mps"
     measured: Measured | None = None
     with progress(len(PLAN) * arguments.repeats * len(limits), NAME) as advance:
-        events.emit("started", sharing=sharing, pairs=len(PLAN), repeats=arguments.repeats)
         for _ in range(arguments.repeats):
             for percent in limits:
-                measured = _measure_all(arguments, percent, stop, measured)
+                measured = _measure_all(arguments, percent, stop, measured, events)
                 advance(len(PLAN))
     assert measured is not None  # noqa: S101 - there is at least one repeat and one limit
     _emit(measured, limits, sharing, events)
 
 
-def _measure_all(arguments: argparse.Namespace, percent: float, stop: Stop, before: Measured | None) -> Measured:
+def _measure_all(
+    arguments: argparse.Namespace, percent: float, stop: Stop, before: Measured | None, events: JsonLines
+) -> Measured:
     """`before`, and every entry of the plan once more, at one thread limit, in two new processes."""
     rates = {} if before is None else before.rates
     with Team(stop) as team:
@@ -116,6 +117,8 @@ def _measure_all(arguments: argparse.Namespace, percent: float, stop: Stop, befo
             team.start(serve, arguments, environment=limited(percent))
         team.go()
         programs = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(SIDES))]
+        if before is None:
+            events.emit("started", pairs=len(PLAN), repeats=arguments.repeats)
         for entry in PLAN:
             rates.setdefault((percent, entry), []).append(_measure(team, entry, arguments.duration))
         for side in range(SIDES):

@@ -1,13 +1,14 @@
 """overlap: do kernels of different processes run at the same time, and on which SMs?
 
-Commonly claimed: a higher throughput shows that kernels overlap. It also rises when a GPU merely switches less. Here each
-launch writes down when it began and ended, by the GPU's own clock, which all processes share, and on which SMs its
+Commonly claimed: a higher throughput shows that kernels overlap. It also rises when a GPU merely switches less. Here
+each launch writes down when it began and ended, by the GPU's own clock, which all processes share, and on which SMs its
 blocks ran; a time slice that ended in mid-kernel is found as a gap between two looks at that clock.
 
 Measured: launches per second of one process alone and of `--processes` at once, at each of `--threads`; how many
 processes ran a kernel at the same moment (`at_once`: the mean over the time in which any of them did, and the most),
-and how many SMs each of them used, and how many were used by more than one. Time slices give 1, MPS gives more. `timeline`
-has the first launches for a picture. Every launch adds to its result, so that the check at the end counts them.
+and how many SMs each of them used, and how many were used by more than one. Time slices give 1, MPS gives more.
+`timeline` has the first launches for a picture. Every launch adds to its result, so that the check at the end counts
+them.
 """
 
 import argparse

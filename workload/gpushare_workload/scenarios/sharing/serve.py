@@ -7,8 +7,7 @@ time that somebody waits. At 90 % of its capacity a service's latency is mostly 
 
 Measured: p50, p90 and p99 of the latency, the service time alone, and the number of requests that were still waiting at
 the end, which count with the time that they have waited. For several pods beside each other, give each the same
-`--start-at` and another `--seed`. Each request adds to its result, so that the check at the end
-counts them.
+`--start-at` and another `--seed`. Each request adds to its result, so that the check at the end counts them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The plots of a benchmark. Each function takes rows and returns a figure, or None if it has nothing to show."""
+"""Modes against each other: throughput and fairness by the number of clients, latency, and memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentForm
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import Row
-from gpushare_workload.reporting.panels import IDEAL, grid, loads, modes, styled
+from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes, styled
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS, compared_clients, usual
 from gpushare_workload.reporting.style import LINE_STYLES, MODES, TEXT
 
@@ -24,7 +24,7 @@ def throughput(rows: Sequence[Row]) -> Figure | None:
     if not shown:
         return None
     with styled():
-        figure, panels = grid(shown, modes(rows), ideal=True)
+        figure, panels = grid(shown, modes(rows), ideal="N × one client")
         for panel, load in zip(panels, shown, strict=True):
             here = [row for row in rows if row.case.load == load]
             _ideal(panel, here)
@@ -36,8 +36,10 @@ def throughput(rows: Sequence[Row]) -> Figure | None:
 
 
 def _with_a_line(rows: Sequence[Row]) -> list[Load]:
-    """Loads that were measured with more than one number of clients; a single point belongs into the table."""
-    return [load for load in loads(rows) if len({row.case.clients for row in rows if row.case.load == load}) > 1]
+    """Loads that were measured with several numbers of clients; of those that only compare 1 with N, the table tells."""
+    counts = {load: len({row.case.clients for row in rows if row.case.load == load}) for load in loads(rows)}
+    most = max(counts.values(), default=0)
+    return [load for load, count in counts.items() if 1 < count == most]
 
 
 def _ideal(panel: Axes, rows: Sequence[Row]) -> None:
@@ -70,9 +72,9 @@ def _axis_of_clients(panel: Axes, rows: Sequence[Row]) -> None:
 def latency(rows: Sequence[Row]) -> Figure | None:
     """The fraction of launches done within a time, from the launch to the end of the wait, with a mark at the p99.
 
-    Graphs are left out, because one launch is many kernels.
+    At depth 1 alone: in a deeper queue the time of a round says little of a launch.
     """
-    rows = [row for row in usual(rows) if row.case.mode is not SharingMode.GRAPHS]
+    rows = [row for row in usual(rows) if row.case.load.depth == 1]
     shown = loads(rows)
     if not shown:
         return None
