@@ -58,7 +58,7 @@ QUICK_RUN = ("--duration", "0.05", "--repeats", "1", "--grid", "small")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One program; `seconds`: its expected duration. `run(out, quick, limit)` returns how it ended, in a word or two."""
+    """One program; `seconds`: its expected duration. `run(out, quick, limit)` returns how it ended, in some words."""
 
     name: str
     seconds: float

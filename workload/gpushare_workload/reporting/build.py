@@ -19,7 +19,7 @@ TITLES = {
     "gains": (
         "What MPS gains",
         "Throughput of all clients together under MPS, as a multiple of time slices with as many clients, and of one "
-        "client that has the GPU to itself; each at the same depth (launches between two waits) and with graphs on both "
+        "client that has the GPU to itself; each at the same depth (launches between two waits), with graphs on both "
         "sides. The second bar says whether sharing gets more done than one program after the other. The thin line "
         "spans the repeats.",
     ),
@@ -45,12 +45,13 @@ TITLES = {
     ),
     "latency": (
         "Latency",
-        "The fraction of launches that were done within a time, from the launch to the end of the wait for it, at depth "
-        f"1. The mark is the p99. Values are within {RELATIVE_ERROR:.1%} of the measurement.",
+        "The fraction of launches that were done within a time, from the launch to the end of the wait for it, at "
+        f"depth 1. The mark is the p99. Values are within {RELATIVE_ERROR:.1%} of the measurement.",
     ),
     "fairness": (
         "Fairness",
-        "Jain's index over the clients' rates: 1 when all get the same, 1/N when one gets everything.",
+        "Jain's index over the clients' rates: 1 when all get the same, 1/N when one gets everything. Shown because "
+        "some clients got less than others.",
     ),
     "memory": (
         "Memory",
@@ -115,7 +116,7 @@ def _verdicts(table: list[Row]) -> list[PageSection]:
         "Does MPS get more done than time slices, and more than one program after the other? By the least gain of any "
         "repeat, at the shallowest and at the deepest depth that was measured."
     )
-    return [PageSection("Verdicts", text, body=page.table(head, lines))]
+    return [PageSection("Verdicts", text, body=page.table(head, lines, left=2))]
 
 
 def _beside(name: str, collected: Collected) -> str:

@@ -1,4 +1,4 @@
-"""Reads the files of benchmarks, of `mix` and of `overlap`: a JSON document, or JSON lines as `kubectl logs` prints them.
+"""Reads the files of benchmarks, `mix` and `overlap`: a JSON document, or JSON lines as `kubectl logs` prints them.
 
 Several files become one result: the pods of a Job are one benchmark, benchmarks of one kind of GPU are repeats.
 Everything but `read` is pure.

@@ -15,8 +15,8 @@ from gpushare_workload.reporting.selection import compared_clients, times
 from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, setting_text
 
 HEAD = (
-    "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "× time-slicing", "× one client", "Jain", "p50 µs", "p90 µs",
-    "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
+    "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "× time-slicing", "× one client", "Jain",
+    "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
 )  # fmt: skip
 SPEED = ("Kernels/s", "× time-slicing", "× one client", "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs")
 """Columns that are left out for a simulated GPU."""
@@ -66,15 +66,15 @@ def headlines(rows: Sequence[Row]) -> list[Headline]:
 
 def verdicts(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(head, lines): one line for each load."""
-    head = ("Load", "Clients", "Verdict", "Depths", "× time slices", "× one client alone")
-    lines = []
+    head = ("Load", "Verdict", "Clients", "Depths", "× time slices", "× one client alone")
+    lines: list[tuple[str, ...]] = []
     for load, each in by_depth(rows).items():
         ends = list(dict.fromkeys((each[0], each[-1])))
         lines.append(
             (
                 f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
-                str(each[0].case.clients),
                 verdict([row.of_time_slicing.least for row in ends if row.of_time_slicing]),
+                str(each[0].case.clients),
                 " / ".join(str(row.case.load.depth) for row in ends),
                 " / ".join(_spread(row.of_time_slicing, ".2f") for row in ends),
                 " / ".join(_spread(row.of_one_client, ".2f") for row in ends),

@@ -65,7 +65,8 @@ def _line(panel: Axes, rows: Sequence[Row], mode: SharingMode) -> None:
             continue
         medians = [total.median for _, total in line]
         errors = [
-            [total.median - total.least for _, total in line], [total.largest - total.median for _, total in line]
+            [total.median - total.least for _, total in line],
+            [total.largest - total.median for _, total in line],
         ]
         look = LINE_STYLES[mode].line()
         if graph:

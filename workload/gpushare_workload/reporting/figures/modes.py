@@ -13,6 +13,8 @@ from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS, compared_clients, usual
 from gpushare_workload.reporting.style import LINE_STYLES, MODES, TEXT
 
+EVEN = 0.95
+"""An index of fairness from which on a picture shows nothing; the table has it."""
 LEAST_SPAN = 5.0
 """Smallest ratio of the ends of an axis of times."""
 
@@ -36,7 +38,7 @@ def throughput(rows: Sequence[Row]) -> Figure | None:
 
 
 def _with_a_line(rows: Sequence[Row]) -> list[Load]:
-    """Loads that were measured with several numbers of clients; of those that only compare 1 with N, the table tells."""
+    """Loads with the most numbers of clients, at least two: of the others the table tells."""
     counts = {load: len({row.case.clients for row in rows if row.case.load == load}) for load in loads(rows)}
     most = max(counts.values(), default=0)
     return [load for load, count in counts.items() if 1 < count == most]
@@ -111,10 +113,10 @@ def _widened(panel: Axes) -> None:
 
 
 def fairness(rows: Sequence[Row]) -> Figure | None:
-    """Jain's index against the number of clients: 1 if all get the same."""
+    """Jain's index against the number of clients: 1 if all get the same. None if it is near 1 everywhere."""
     rows = [row for row in usual(rows) if row.case.clients > 1 and row.case.mode is not SharingMode.STREAMS]
     shown = _with_a_line(rows)
-    if not shown:
+    if not shown or min(row.fairness.least for row in rows) >= EVEN:
         return None
     with styled():
         figure, panels = grid(shown, modes(rows))

@@ -29,7 +29,9 @@ def timeline(timelines: Sequence[Timeline], overlaps: Sequence[Overlap]) -> Figu
             for index in range(one.processes):
                 bars = [(start, end - start) for process, start, end in one.pieces if process == index]
                 panel.broken_barh(bars, (index - 0.36, 0.72), facecolors=process_colour(index), linewidth=0)
-            panel.set_yticks(range(one.processes), [f"process {index + 1}" for index in range(one.processes)], color=TEXT)
+            panel.set_yticks(
+                range(one.processes), [f"process {index + 1}" for index in range(one.processes)], color=TEXT
+            )
             panel.set_ylim(one.processes - 0.4, -0.6)
             panel.grid(visible=False, axis="y")
             panel.set_title(_title(one, overlaps))
