@@ -130,11 +130,13 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
             with closing(backend.record(work, arguments.records)) as recording:
                 launches = 0
                 worker.stop.wait(request.begin - time.monotonic())
-                while time.monotonic() < request.begin + request.seconds and not worker.asked():
+                while True:
                     for _ in range(arguments.depth):
                         recording.launch()
                     backend.synchronize()
                     launches += arguments.depth
+                    if time.monotonic() >= request.begin + request.seconds or worker.asked():
+                        break
                 rate = launches / (time.monotonic() - request.begin)
                 if wrong := recording.wrong(launches):
                     raise WrongError(wrong)
