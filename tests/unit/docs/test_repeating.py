@@ -1,4 +1,4 @@
-"""What docs/sharing-a-gpu.md says under "How to repeat it" works: its commands run as they stand, on the simulated GPU."""
+"""The commands under "How to repeat it" in docs/sharing-a-gpu.md run as they stand, on the simulated GPU."""
 
 import os
 import re

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare_workload.backend.work import Grid
+from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Document
 from gpushare_workload.bench.results.statistics import Spread
@@ -15,10 +15,20 @@ from gpushare_workload.reporting.selection import compared_clients, times
 from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, setting_text
 
 HEAD = (
-    "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "× time-slicing", "× one client", "Jain",
-    "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
+    "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "Work/s", "× time-slicing", "× one client",
+    "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
 )  # fmt: skip
-SPEED = ("Kernels/s", "× time-slicing", "× one client", "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs")
+SPEED = (
+    "Kernels/s",
+    "Work/s",
+    "× time-slicing",
+    "× one client",
+    "Jain",
+    "p50 µs",
+    "p90 µs",
+    "p99 µs",
+    "worst client’s p99 µs",
+)
 """Columns that are left out for a simulated GPU."""
 
 
@@ -108,6 +118,7 @@ def _line(row: Row) -> tuple[str, ...]:
         MODES[case.mode],
         "–" if case.threads is None else f"{case.threads:.4g} %",
         _spread(row.total, ",.0f"),
+        _work(row),
         _spread(row.of_time_slicing, ".2f"),
         _spread(row.of_one_client, ".2f"),
         _spread(row.fairness, ".3f"),
@@ -116,6 +127,13 @@ def _line(row: Row) -> tuple[str, ...]:
         "–" if row.memory_mib is None else f"{row.memory_mib.median:,.0f}",
         str(row.repeats),
     )
+
+
+def _work(row: Row) -> str:
+    """What the kernels do together: a load that is bound by memory moves a large part of the GPU's bandwidth."""
+    if row.case.load.kind is LoadKind.COMPUTE:
+        return f"{row.gflops / 1000:.2f} TFLOP/s"
+    return f"{row.gigabytes_per_second:,.0f} GB/s"
 
 
 def _spread(spread: Spread | None, form: str) -> str:

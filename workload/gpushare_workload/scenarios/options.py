@@ -55,6 +55,17 @@ def check_work_options(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--iterations {arguments.iterations}: must be at most {MOST_ITERATIONS}, to stay exact")
 
 
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=float,
+        default=[100.0],
+        metavar="PERCENT",
+        help="percent of the SMs that each process may use under MPS; 100 sets no limit (default: 100)",
+    )
+
+
 def check_threads(threads: Sequence[float], under_mps: bool) -> None:
     """Raises ValueError naming a value of --threads that is no percentage, or that nothing would enforce."""
     for percent in threads:

@@ -36,15 +36,17 @@ def pairs_drawn(pairs: Sequence[Pair]) -> Figure | None:
                 panel.barh(at, spread.median, height=0.84 * BAR, color=setting_colour(setting), label=label)
                 panel.plot([spread.least, spread.largest], [at, at], color=TEXT, linewidth=1.0)
                 end = (max(spread.largest, spread.median), at)
-                panel.annotate(f"{spread.median:.2f}", end, (4, 0), textcoords="offset points", va="center", fontsize=8)
+                panel.annotate(
+                    f"{spread.median:.2f}", end, (4, 0), textcoords="offset points", va="center", fontsize=8,
+                    bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
+                )  # fmt: skip
         middles = [place * step + (len(settings) - 1) * BAR / 2 for place in range(len(names))]
         panel.set_yticks(middles, [" + ".join(kinds) for kinds in names], color=TEXT)
         panel.invert_yaxis()
-        panel.axvline(1.0, color=SOFT, linewidth=1.2)
-        panel.axvline(2.0, color=SOFT, linewidth=1.2, linestyle=":")
+        panel.axvline(1.0, color=SOFT, linewidth=1.2, zorder=0.6)
+        panel.axvline(2.0, color=SOFT, linewidth=1.2, linestyle=":", zorder=0.6)
         panel.set_xlim(0, max(2.15, 1.12 * max(pair.combined.largest for pair in pairs)))
         panel.set_xlabel("combined throughput: 1 is what one program gets alone, 2 is both as if alone")
         panel.grid(visible=False, axis="y")
-        panel.set_facecolor(PAPER)
         figure.legend(loc="outside upper left", ncols=len(settings), columnspacing=1.5)
         return figure

@@ -81,14 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_work_options(parser, Grid.SATURATING)
     parser.add_argument("--duration", type=float, default=1.0, metavar="SECONDS", help="time of each pair")
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many interleaved runs")
-    parser.add_argument(
-        "--threads",
-        nargs="+",
-        type=float,
-        default=[100.0],
-        metavar="PERCENT",
-        help="percent of the SMs that each program may use under MPS; 100 sets no limit (default: 100)",
-    )
+    options.add_threads_option(parser)
 
 
 def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:

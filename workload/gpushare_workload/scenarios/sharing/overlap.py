@@ -77,14 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--duration", type=float, default=0.5, metavar="SECONDS", help="time of each run")
     parser.add_argument("--records", type=int, default=1000, help="launches of a process that are recorded in each run")
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many runs")
-    parser.add_argument(
-        "--threads",
-        nargs="+",
-        type=float,
-        default=[100.0],
-        metavar="PERCENT",
-        help="percent of the SMs that each process may use under MPS; 100 sets no limit (default: 100)",
-    )
+    options.add_threads_option(parser)
 
 
 def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
