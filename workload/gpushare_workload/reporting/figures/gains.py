@@ -38,6 +38,7 @@ def gains(rows: Sequence[Row]) -> Figure | None:
                 if ratio is not None:
                     _bar(panel, at + offset, ratio, colour)
         panel.set_yticks(places, [_name(row) for row in shown], color=TEXT)
+        panel.set_ylim(places[-1] - 2 * BAR, places[0] + 2 * BAR)
         panel.axvline(1.0, color=SOFT, linewidth=1.2)
         panel.set_xscale("log")
         ends = [ratio for row in shown for ratio in _ratios(row) if ratio is not None]
