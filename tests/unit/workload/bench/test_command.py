@@ -58,6 +58,16 @@ def test_every_mode_is_measured_on_one_machine_and_nothing_stays(tmp_path: Path,
     assert not list(gpu.glob("tmp/gpushare-bench-*/GPU-*/pipe"))
 
 
+def test_a_window_shorter_than_a_round_still_gives_figures(tmp_path: Path) -> None:
+    table = tmp_path / "b.csv"
+    where = ("--modes", "time-slicing", "--clients", "1", "--grids", "saturating", "--depths", "16", "--csv", str(table))
+    code, (event,), err = finish(*SHORT, *where, "--seconds", "0.001", "--warmup", "0.5")
+    assert code == 0, err
+    assert 0 < event["kernels_per_second"]
+    (row,) = csv.DictReader(table.open())
+    assert float(row["p99_us"]) > 1000
+
+
 def test_a_client_that_dies_is_an_error_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     result = tmp_path / "b.json"
     where = ("--modes", "time-slicing", "--clients", "1", "--json", str(result))
