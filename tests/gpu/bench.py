@@ -52,7 +52,7 @@ ONE_AT_ONCE, SEVERAL_AT_ONCE = 1.05, 1.3
 """Processes with a kernel on the GPU at the same moment: at most in time slices, at least under MPS."""
 END_SECONDS = 30.0
 LOOP = ("--seconds", "0.3", "--warmup", "0.1")
-QUICK_LOOP = ("--seconds", "0.05", "--warmup", "0", "--repeats", "1", "--grids", "small", "--clients", "1", "2")
+QUICK_LOOP = ("--seconds", "0.05", "--warmup", "0.1", "--repeats", "1", "--grids", "small", "--clients", "1", "2")
 QUICK_RUN = ("--duration", "0.05", "--repeats", "1", "--grid", "small")
 
 

@@ -60,7 +60,18 @@ def test_every_mode_is_measured_on_one_machine_and_nothing_stays(tmp_path: Path,
 
 def test_a_window_shorter_than_a_round_still_gives_figures(tmp_path: Path) -> None:
     table = tmp_path / "b.csv"
-    where = ("--modes", "time-slicing", "--clients", "1", "--grids", "saturating", "--depths", "16", "--csv", str(table))
+    where = (
+        "--modes",
+        "time-slicing",
+        "--clients",
+        "1",
+        "--grids",
+        "saturating",
+        "--depths",
+        "16",
+        "--csv",
+        str(table),
+    )
     code, (event,), err = finish(*SHORT, *where, "--seconds", "0.001", "--warmup", "0.5")
     assert code == 0, err
     assert 0 < event["kernels_per_second"]

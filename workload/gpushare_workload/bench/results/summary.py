@@ -95,10 +95,10 @@ class Row:
 
 
 def rows(runs: Iterable[Run]) -> list[Row]:
-    """One row for each case, ordered by kind, grid, clients and mode. Refused runs are left out."""
+    """One row for each case, ordered by kind, grid, clients and mode. Runs that were refused, or empty, are left out."""
     by_case: dict[Case, dict[int, Run]] = {}
     for run in runs:
-        if not run.refused and run.results:
+        if not run.refused and any(result.latency.count for result in run.results):
             by_case.setdefault(Case(run.load, run.clients, run.mode, run.threads), {})[run.repeat] = run
     return [_row(case, repeats, by_case) for case, repeats in sorted(by_case.items(), key=lambda item: _order(item[0]))]
 

@@ -100,6 +100,10 @@ def test_refused_runs_count_nowhere() -> None:
     assert row.repeats == 1
 
 
+def test_a_run_in_which_nothing_ended_counts_nowhere() -> None:
+    assert rows([run(kernels=(0, 0))]) == []
+
+
 def test_rows_come_by_kind_grid_clients_and_mode() -> None:
     memory = Load(LoadKind.MEMORY, Grid.SMALL)
     table = rows([run(load=memory), run(SharingMode.MPS), run(SharingMode.TIME_SLICING), run(kernels=(1,))])
