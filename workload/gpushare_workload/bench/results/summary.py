@@ -95,7 +95,7 @@ class Row:
 
 
 def rows(runs: Iterable[Run]) -> list[Row]:
-    """One row for each case, ordered by kind, grid, clients and mode. Runs that were refused, or empty, are left out."""
+    """One row for each case, ordered by kind, grid, clients and mode. Refused and empty runs are left out."""
     by_case: dict[Case, dict[int, Run]] = {}
     for run in runs:
         if not run.refused and any(result.latency.count for result in run.results):
