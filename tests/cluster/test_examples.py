@@ -22,22 +22,23 @@ START_IN = 120
 """Seconds until the common start of the benchmark's pods: all eight must be ready by then, on two cores."""
 SMALL = {
     "limits": "--throughput 0",
-    "pool": "--tasks 4 --elements 100 --workers 2",
+    "pool": "--tasks 4 --elements 100 --workers 2 --repeats 1",
     "streams": "--kernels 2 --iterations 256 --chunks 2 --chunk-elements 1000 --repeats 1",
     "graph": "--kernels 5 --passes 2 --repeats 1",
-    "pipeline": "--elements 1000 --chunk 300 --prepare 1 --gpu-workers 1 --finish 1",
+    "pipeline": "--elements 1000 --chunk 300 --prepare 1 --gpu-workers 1 --finish 1 --repeats 1",
     "refine": "--size 8 --processes 2",
     "pin": "--processes 2",
     "mix": "--duration 0.1 --repeats 1",
+    "overlap": "--iterations 256 --duration 2 --repeats 1 --records 100000",
     "hog": "--hold 0.5",
     "serve": "--rate 20 --duration 2",
     "serve-beside-batch": "--rate 20 --duration 2",
-    "batch": "--elements 1000 --chunk 300 --prepare 1 --gpu-workers 1 --finish 1",
+    "batch": "--elements 1000 --chunk 300 --prepare 1 --gpu-workers 1 --finish 1 --repeats 1",
     "fault": "--after 1",
     "fault-neighbours": "--duration 5",
     "depart-neighbours": "--duration 5",
     "depart-victim": "--kernel-ms 100 --duration 2",
-    "bench-8-pods": "--quick --clients 1 --repeats 1 --seconds 0.3 --kinds compute --grids small",
+    "bench-8-pods": "--quick --clients 1 --repeats 1 --seconds 0.3 --kinds compute --grids small --depths 1",
 }
 """Arguments that come last and so win, by the Job's name."""
 RUN = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "ddp")

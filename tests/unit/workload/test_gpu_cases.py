@@ -35,10 +35,10 @@ def test_every_scenario_is_run_on_a_gpu(cases: Any) -> None:
 
 
 def test_figures_are_judged_by_what_the_scenario_reports(cases: Any) -> None:
-    kernels = {"event": "measured", "what": "kernels", "times_as_fast": 3.0, "most_at_once": 4}
+    kernels = {"event": "measured", "what": "kernels", "times_as_fast": 3.0}
     copies = {"event": "measured", "what": "copies and kernels", "pinned": True, "times_as_fast": 1.5}
     assert cases.streams_overlap([kernels, copies])
-    assert not cases.streams_overlap([kernels | {"most_at_once": 1}, copies])
+    assert not cases.streams_overlap([kernels | {"times_as_fast": 1.1}, copies])
     assert not cases.streams_divide([kernels])
     pair = {"event": "measured", "kind": "compute", "beside": "transfer", "slowdown": 1.1}
     assert cases.copies_leave_the_sms_alone([pair])

@@ -70,6 +70,44 @@ class Span:
     end: float
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """What the kernels of one launch wrote about themselves, in ns of the GPU's own clock, which all processes share.
+
+    From `paused` to `resumed` the GPU ran something else: a time slice ended in mid-kernel. Both are 0 if it did not.
+    """
+
+    start: int
+    end: int
+    paused: int
+    resumed: int
+    sms: int
+    """A bit for each SM that ran a block of it; SM 0 is the lowest."""
+
+
+class Recording(Protocol):
+    """Compute work whose launches are recorded, up to a number that was set before."""
+
+    @property
+    def work(self) -> Work: ...
+
+    def launch(self) -> None:
+        """Queue one more launch. Returns before it ends. Launches beyond the set number are not recorded."""
+        ...
+
+    def records(self) -> list[LaunchRecord]:
+        """Wait, then read what was recorded, in the order of the launches."""
+        ...
+
+    def wrong(self, launches: int) -> str | None:
+        """As Task.wrong."""
+        ...
+
+    def close(self) -> None:
+        """Wait, then free its memory."""
+        ...
+
+
 class Task(Protocol):
     """Work whose buffers are allocated and filled. `work` may be smaller than the work that was requested (NumPy)."""
 
@@ -84,8 +122,11 @@ class Task(Protocol):
         """Capture `launches` as one graph. Each call queues the graph once on that lane, until the task is closed."""
         ...
 
-    def wrong(self) -> str | None:
-        """Wait, then compare the buffers with the expected result: a sentence about the difference, or None."""
+    def wrong(self, launches: int) -> str | None:
+        """Wait, then compare the buffers with the result of `launches`: a sentence about the difference, or None.
+
+        The caller counts its launches itself, those of captured graphs included: a launch that got lost is found.
+        """
         ...
 
     def close(self) -> None:
@@ -104,8 +145,8 @@ class Chain(Protocol):
         """Queue the same kernels as one captured graph."""
         ...
 
-    def wrong(self) -> str | None:
-        """As Task.wrong: every queued kernel must have run exactly once."""
+    def wrong(self, passes: int) -> str | None:
+        """As Task.wrong: every kernel of `passes` must have run exactly once."""
         ...
 
 
@@ -212,6 +253,10 @@ class Backend(Protocol):
 
     def prepare(self, work: Work) -> Task:
         """Allocate and fill the buffers of `work`. Raises OutOfMemoryError."""
+        ...
+
+    def record(self, work: Work, launches: int) -> Recording:
+        """As `prepare`, for compute work; the first `launches` are recorded."""
         ...
 
     def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:

@@ -1,4 +1,7 @@
-"""Fixed amounts of work: the operations, bytes and result of one launch. Pure.
+"""Fixed amounts of work: the operations and bytes of one launch, and the result of any number of launches. Pure.
+
+Results are cumulative: each launch adds to its output (a transfer moves it on by one place), so that the result says
+how many launches ran. A launch that was dropped, or ran twice, is a wrong result.
 
 A launch is a number of blocks of 256 threads. Every block of one kind does the same work, so small, half and saturating
 launches differ only in how much of the GPU they can fill.
@@ -6,11 +9,14 @@ launches differ only in how much of the GPU they can fill.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Counts = NDArray[np.uint32]
+"""Sums of whole numbers, modulo 2^32."""
 
 H200_SMS = 132
 """Used when the SMs of the whole GPU are unknown, so that grids have the same size on every machine."""
@@ -81,9 +87,9 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one launch: through device memory (two reads, one write), or over the host link both ways."""
+        """Bytes of one launch: through device memory (three reads, one write), or over the host link both ways."""
         if self.kind is LoadKind.MEMORY:
-            return self.values * 3 * 4
+            return self.values * 4 * 4
         return self.values * 2 * 4 if self.kind is LoadKind.TRANSFER else 0
 
     @property
@@ -93,26 +99,35 @@ class Work:
         return arrays[self.kind] * 4
 
     def inputs(self) -> tuple[Floats, Floats]:
-        """The two arrays that a memory launch reads, with different periods. A transfer moves the first."""
+        """The two arrays that a memory launch reads, with different periods."""
         left = np.arange(PERIOD, dtype=np.float32)
         return np.resize(left, self.values), np.resize(np.repeat(left, REPEATS), self.values)
 
-    def expected(self) -> Floats:
-        """The result of the launch, exact to the last bit."""
+    def carried(self) -> Counts:
+        """What a transfer copies to the GPU before its first launch."""
+        return np.arange(self.values, dtype=np.uint32)
+
+    def expected(self, launches: int) -> Counts:
+        """The result of so many launches, exact to the last bit."""
+        if self.kind is LoadKind.TRANSFER:
+            return np.roll(self.carried(), -(launches % self.values))
+        result = self._of_one_launch()
+        # In place: a saturating launch works on more than 100 MiB, and pods have memory limits.
+        result *= np.uint32(launches % (1 << 32))
+        return result
+
+    def _of_one_launch(self) -> Counts:
         if self.kind is LoadKind.COMPUTE:
             thread = np.arange(self.threads, dtype=np.int64) % PERIOD
             ends = CHAINS * (thread + self.iterations) + CHAINS * (CHAINS - 1) // 2
-            return ends.astype(np.float32)
+            return ends.astype(np.uint32)
         left, right = self.inputs()
-        if self.kind is LoadKind.TRANSFER:
-            return left
-        # In place: a saturating launch works on more than 100 MiB, and pods have memory limits.
         right *= np.float32(FACTOR)
         right += left
-        return right
+        return right.astype(np.uint32)
 
 
-def first_difference(got: Floats, expected: Floats) -> str | None:
+def first_difference(got: NDArray[Any], expected: NDArray[Any]) -> str | None:
     """A sentence about the first wrong value, or None when all are right."""
     if got.shape != expected.shape:
         return f"{got.shape} values instead of {expected.shape}"

@@ -1,8 +1,9 @@
 """bench: how much does sharing a GPU cost or gain, in each sharing mode?
 
-N clients launch a kernel, wait for it and launch the next one, all at the same time, in each mode: time-slicing (what a
-GPU does by itself), MPS, MPS with the SMs divided equally, N streams in one process, and MPS with captured graphs. The
-results are throughput, latency, fairness and memory, with their spread over repeats. docs/workload.md explains them.
+N clients launch kernels, wait for them and launch the next ones, all at the same time, in each mode: time-slicing (what
+a GPU does by itself), MPS, MPS with the SMs divided equally, and N streams in one process. How many kernels a client
+launches before it waits (its depth) decides how much sharing gains, so several depths are measured. The results are
+throughput, latency, fairness and memory, with their spread over repeats. docs/workload.md explains them.
 """
 
 import argparse
@@ -132,7 +133,7 @@ def _plain(plan: BenchPlan) -> dict[str, Any]:
     return {
         **asdict(plan),
         "modes": [mode.value for mode in plan.modes],
-        "loads": [f"{load.kind.value} {load.grid.value}" for load in plan.loads],
+        "loads": [str(load) for load in plan.loads],
     }
 
 

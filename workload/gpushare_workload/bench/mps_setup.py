@@ -3,15 +3,11 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Protocol
 
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.bench.plan import Pass, SharingMode
-
-DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's default; only its existence is checked
-PIPE = "CUDA_MPS_PIPE_DIRECTORY"
-THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+from gpushare_workload.gpus.mps import limited, reachable_daemon
 
 
 class MpsSetup(Protocol):
@@ -55,21 +51,19 @@ class ExistingSetup:
     """A pod of a share, or a machine that somebody has set up. Nothing is started or changed."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        self._control = Path(environment.get(PIPE) or DEFAULT_PIPE_DIRECTORY) / "control"
-        self._mps = self._control.exists()
+        self._daemon = reachable_daemon(environment)
 
     def modes(self) -> Sequence[SharingMode]:
         """A process that can reach an MPS daemon is its client, so time-slicing cannot be measured here."""
-        return tuple(mode for mode in SharingMode if mode is SharingMode.STREAMS or mode.under_mps == self._mps)
+        under_mps = self._daemon is not None
+        return tuple(mode for mode in SharingMode if mode is SharingMode.STREAMS or mode.under_mps == under_mps)
 
     @contextmanager
     def ready_for(self, one: Pass) -> Iterator[Mapping[str, str]]:
-        """The variable of a client can only tighten the daemon's limit."""
-        capped = one.threads is not None and one.threads < 100
-        yield {THREADS: f"{one.threads:g}"} if capped else {}
+        yield limited(one.threads)
 
     def describe(self) -> str:
-        return f"existing setup: {f'the MPS daemon at {self._control.parent}' if self._mps else 'no MPS daemon'}"
+        return f"existing setup: {f'the MPS daemon at {self._daemon}' if self._daemon else 'no MPS daemon'}"
 
 
 def chosen(requested: Sequence[SharingMode] | None, setup: MpsSetup) -> tuple[SharingMode, ...]:

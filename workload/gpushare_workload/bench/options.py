@@ -9,9 +9,17 @@ from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import BenchPlan, Load, SharingMode
 from gpushare_workload.processes import common_start
 
-DEFAULT = BenchPlan(repeats=3)
+DEPTHS = (1, 16)
+"""Waiting after each launch flatters MPS most; programs differ, so a second depth is always measured."""
+DEFAULT = BenchPlan(
+    loads=tuple(Load(kind, grid, depth) for kind in LoadKind for grid in Grid for depth in DEPTHS), repeats=3
+)
 QUICK = BenchPlan(
-    clients=(1, 4), loads=tuple(Load(LoadKind.COMPUTE, grid) for grid in Grid), repeats=2, warmup=0.1, window=0.3
+    clients=(1, 4),
+    loads=tuple(Load(LoadKind.COMPUTE, grid, depth) for grid in Grid for depth in DEPTHS),
+    repeats=2,
+    warmup=0.1,
+    window=0.3,
 )
 
 
@@ -30,11 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--kinds", nargs="+", type=LoadKind, choices=list(LoadKind), metavar="KIND", help=_one_of(LoadKind)
     )
+    what.add_argument(
+        "--depths", nargs="+", type=int, metavar="N", help="launches between two waits of a client (1 16)"
+    )
+    what.add_argument("--graphs", action="store_true", help="each depth above 1 also as one captured graph")
     what.add_argument("--repeats", type=int, metavar="N", help=f"how often each run is repeated ({DEFAULT.repeats})")
     what.add_argument("--seconds", type=float, metavar="S", help=f"length of each run ({DEFAULT.window:g})")
     what.add_argument("--warmup", type=float, metavar="S", help=f"time before each run ({DEFAULT.warmup:g})")
     what.add_argument(
-        "--threads", type=float, metavar="PERCENT", help="percent of the SMs for each client in mps and graphs (100)"
+        "--threads", type=float, metavar="PERCENT", help="percent of the SMs for each client in mps (100)"
     )
     what.add_argument("--seed", type=int, default=1, help="determines the order of the runs (default: %(default)s)")
     what.add_argument("--quick", action="store_true", help="a short run: 1 and 4 clients, compute, 2 short repeats")
@@ -63,6 +75,9 @@ def plan_of(arguments: argparse.Namespace, modes: tuple[SharingMode, ...]) -> Be
     base = QUICK if arguments.quick else DEFAULT
     kinds = arguments.kinds or list(dict.fromkeys(load.kind for load in base.loads))
     grids = arguments.grids or list(dict.fromkeys(load.grid for load in base.loads))
+    depths = [(depth, False) for depth in arguments.depths or DEPTHS]
+    if arguments.graphs:
+        depths += [(depth, True) for depth, _ in depths if depth > 1]
     named = {
         "clients": tuple(arguments.clients) if arguments.clients else None,
         "repeats": arguments.repeats,
@@ -73,7 +88,7 @@ def plan_of(arguments: argparse.Namespace, modes: tuple[SharingMode, ...]) -> Be
     plan = replace(
         base,
         modes=modes,
-        loads=tuple(Load(kind, grid) for kind in kinds for grid in grids),
+        loads=tuple(Load(kind, grid, *depth) for kind in kinds for grid in grids for depth in depths),
         seed=arguments.seed,
         **{name: value for name, value in named.items() if value is not None},
     )

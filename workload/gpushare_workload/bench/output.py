@@ -12,6 +12,7 @@ from gpushare_workload.bench.results.summary import Row
 HEAD = (
     "kind",
     "grid",
+    "depth",
     "clients",
     "mode",
     "kernels/s",
@@ -30,7 +31,7 @@ def table(rows: Sequence[Row], simulated: bool) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 4 else cell.rjust(width)
+            cell.ljust(width) if column < 5 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
@@ -39,7 +40,8 @@ def table(rows: Sequence[Row], simulated: bool) -> str:
 
 def _cells(row: Row, simulated: bool) -> tuple[str, ...]:
     case = row.case
-    name = (case.load.kind.value, case.load.grid.value, str(case.clients), case.label)
+    depth = f"{case.load.depth}{' graph' if case.load.graph else ''}"
+    name = (case.load.kind.value, case.load.grid.value, depth, str(case.clients), case.label)
     memory = "–" if row.memory_mib is None else f"{row.memory_mib.median:.0f}"
     if simulated:
         return (*name, *("–" for _ in range(6)), memory)

@@ -16,6 +16,8 @@ from gpushare_workload.backend.work import Grid, LoadKind
 
 MPS_CLIENTS = 48
 """Client contexts of one GPU before driver 590; the 49th is refused with error 46 (measured)."""
+MOST_DEPTH = 1024
+"""Launches that a stream takes before a launch itself waits."""
 FIRST_CLIENT_SECONDS = 3.0
 """From the start of a process to a CuPy client that is ready; an assumption, corrected while the benchmark runs."""
 FURTHER_CLIENT_SECONDS = 0.2
@@ -29,23 +31,25 @@ class SharingMode(StrEnum):
     MPS = "mps"
     MPS_EQUAL_CAPS = "mps-equal-caps"
     STREAMS = "streams"
-    GRAPHS = "graphs"
 
     @property
     def under_mps(self) -> bool:
-        """Whether the clients are MPS clients.
-
-        `streams` is one process; in `graphs` each MPS client replays a graph.
-        """
-        return self in (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS, SharingMode.GRAPHS)
+        """Whether the clients are MPS clients. `streams` is one process."""
+        return self in (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Load:
-    """What each client runs in a closed loop."""
+    """What each client runs in a closed loop: `depth` launches, one by one or as one captured `graph`, and a wait."""
 
     kind: LoadKind
     grid: Grid
+    depth: int = 1
+    graph: bool = False
+
+    def __str__(self) -> str:
+        """Such as `compute small, depth 16 (graph)`."""
+        return f"{self.kind.value} {self.grid.value}, depth {self.depth}{' (graph)' if self.graph else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """`threads`: percent that `mps` and `graphs` give each client. Times in seconds."""
+    """`threads`: percent that `mps` gives each client. Times in seconds."""
 
     modes: tuple[SharingMode, ...] = tuple(SharingMode)
     clients: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -81,6 +85,9 @@ class BenchPlan:
         _distinct("modes", self.modes)
         _distinct("clients", self.clients)
         _distinct("loads", self.loads)
+        for load in self.loads:
+            if not 1 <= load.depth <= MOST_DEPTH:
+                raise ValueError(f"depths {load.depth}: 1 to {MOST_DEPTH} launches between two waits")
         for count in self.clients:
             if not 1 <= count <= MPS_CLIENTS:
                 raise ValueError(f"clients {count}: a GPU takes 1 to {MPS_CLIENTS} MPS clients")

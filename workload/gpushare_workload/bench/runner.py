@@ -89,7 +89,7 @@ def refusal(run: Run, work: Work, peaks: Peaks) -> str:
     """A sentence that says why the run's figures cannot be true; empty if they can. Pure."""
     silent = [result.client for result in run.results if not result.kernels]
     if silent:
-        return f"client {silent[0]} ended no kernel within {run.window:g} s: the window is too short for this load"
+        return f"client {silent[0]} ran nothing within the {run.window:g} s that count: it started after them"
     return implausible(work, run.total_rate, peaks) or ""
 
 

@@ -1,1 +1,1 @@
-"""One page from the files of benchmarks and of `mix`. Needs matplotlib (the extra `report`)."""
+"""One page from the files of benchmarks, of `mix` and of `overlap`. Needs matplotlib (the extra `report`)."""

@@ -6,53 +6,73 @@ from matplotlib.figure import Figure
 
 from gpushare_workload.bench.results.histogram import RELATIVE_ERROR
 from gpushare_workload.bench.results.summary import Row, rows
-from gpushare_workload.reporting import page, plots, texts
+from gpushare_workload.reporting import page, texts
+from gpushare_workload.reporting.figures import modes
+from gpushare_workload.reporting.figures.depth import depth
+from gpushare_workload.reporting.figures.gains import gains
+from gpushare_workload.reporting.figures.pairs import pairs_drawn
+from gpushare_workload.reporting.figures.timeline import timeline
 from gpushare_workload.reporting.files import Collected
-from gpushare_workload.reporting.gains import gains
-from gpushare_workload.reporting.heatmap import heatmap
 from gpushare_workload.reporting.page import PageSection
 
 TITLES = {
     "gains": (
-        "Against time-slicing",
-        "Throughput of all clients together, as a multiple of time-slicing with as many clients. The thin line spans "
-        "the repeats.",
+        "What MPS gains",
+        "Throughput of all clients together under MPS, as a multiple of time slices with as many clients, and of one "
+        "client that has the GPU to itself; each at the same depth (launches between two waits), with graphs on both "
+        "sides. The second bar says whether sharing gets more done than one program after the other. The thin line "
+        "spans the repeats.",
+    ),
+    "timeline": (
+        "Who runs when",
+        "Each bar is a kernel, as it recorded itself by the GPU's own clock; a kernel that a time slice cut in two is "
+        "two bars. Above, processes take turns; below, their kernels run at the same moment.",
+    ),
+    "depth": (
+        "Throughput by depth",
+        "A client that launches several kernels before it waits keeps the GPU busy during its turn, so time slices "
+        "lose less. Hollow marks: the same number of kernels as one captured graph. Both axes are logarithmic.",
+    ),
+    "pairs": (
+        "Which programs go together",
+        "Two programs beside each other: the sum of what each gets done, in parts of what it gets done alone without a "
+        "limit. Near 2 the two are complementary; near 1 they divide one part of the GPU.",
     ),
     "throughput": (
-        "Throughput",
+        "Throughput by clients",
         "Kernels per second of all clients together; bars span the repeats. The dotted line is what N clients would "
         "reach if each were as fast as one alone.",
     ),
     "latency": (
         "Latency",
-        "The fraction of launches that were done within a time, from the launch to the end of the wait for it. The "
-        "mark is the p99. With graphs, a launch is a whole graph. Values are within "
-        f"{RELATIVE_ERROR:.1%} of the measurement.",
+        "The fraction of launches that were done within a time, from the launch to the end of the wait for it, at "
+        f"depth 1. The mark is the p99. Values are within {RELATIVE_ERROR:.1%} of the measurement.",
     ),
     "fairness": (
         "Fairness",
-        "Jain's index over the clients' rates: 1 when all get the same, 1/N when one gets everything.",
+        "Jain's index over the clients' rates: 1 when all get the same, 1/N when one gets everything. Shown because "
+        "some clients got less than others.",
     ),
     "memory": (
         "Memory",
         "The GPU memory of each client, its context included, from NVML. A context is smaller with fewer threads.",
-    ),
-    "mix": (
-        "Which workloads share well",
-        "How many times as long a launch of the row's program takes beside the column's program. 1 means no effect; 2 "
-        "means half of the rate.",
     ),
 }
 
 
 def figures(collected: Collected, table: list[Row]) -> dict[str, Figure]:
     """The plots by name, without plots of speed for a simulated GPU."""
-    drawn = {"memory": plots.memory}
+    found = {"memory": modes.memory(table) if table else None}
     if not collected.simulated:
-        drawn |= {"gains": gains, "throughput": plots.throughput, "latency": plots.latency, "fairness": plots.fairness}
-    found = {name: draw(table) for name, draw in drawn.items() if table}
-    if not collected.simulated:
-        found["mix"] = heatmap(collected.pairs)
+        found |= {
+            "gains": gains(table),
+            "depth": depth(table),
+            "throughput": modes.throughput(table),
+            "latency": modes.latency(table),
+            "fairness": modes.fairness(table),
+            "timeline": timeline(collected.timelines, collected.overlaps),
+            "pairs": pairs_drawn(collected.pairs),
+        }
     return {name: figure for name in TITLES if (figure := found.get(name)) is not None}
 
 
@@ -63,7 +83,8 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
             0,
             "These files come from a simulated GPU: they say nothing about speed, and no speed is shown.",
         )
-    sections = [
+    sections = [] if collected.simulated else _verdicts(table)
+    sections += [
         PageSection(
             title,
             text,
@@ -75,9 +96,9 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
         if name in drawn
     ]
     if table:
-        head, lines = texts.figures(table, collected.simulated)
         text = "Medians over the repeats, with the least and the largest where they differ."
-        sections.append(PageSection("All figures", text, body=page.table(head, lines)))
+        body = page.folded("Show the table", page.table(*texts.figures(table, collected.simulated)))
+        sections.append(PageSection("All figures", text, body=body))
     if collected.documents:
         text = "Figures can be compared only if these values are the same."
         sections.append(PageSection("Environment", text, body=page.facts(texts.environment(collected.documents))))
@@ -87,8 +108,24 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
     return page.page("Sharing one GPU: costs and gains", _subtitle(collected), notes, cards, sections)
 
 
+def _verdicts(table: list[Row]) -> list[PageSection]:
+    head, lines = texts.verdicts(table)
+    if not lines:
+        return []
+    text = (
+        "Does MPS get more done than time slices, and more than one program after the other? By the least gain of any "
+        "repeat, at the shallowest and at the deepest depth that was measured."
+    )
+    return [PageSection("Verdicts", text, body=page.table(head, lines, left=2))]
+
+
 def _beside(name: str, collected: Collected) -> str:
-    return page.folded("The figures", page.table(*texts.pairs(collected.pairs), left=2)) if name == "mix" else ""
+    """The figures of a picture that is not drawn from the benchmark's rows."""
+    if name == "pairs":
+        return page.folded("The figures", page.table(*texts.pairs(collected.pairs), left=2))
+    if name == "timeline":
+        return page.folded("The figures", page.table(*texts.overlaps(collected.overlaps), left=2))
+    return ""
 
 
 def _subtitle(collected: Collected) -> str:
@@ -96,7 +133,7 @@ def _subtitle(collected: Collected) -> str:
     gpus = dict.fromkeys(str(it.get("gpu", {}).get("product", "an unknown GPU")) for it in facts)
     drivers = dict.fromkeys(f"driver {it['gpu']['driver']}" for it in facts if it.get("gpu", {}).get("driver"))
     dates = sorted({str(it.get("date", ""))[:10] for it in facts} - {""})
-    return ", ".join([*gpus, *drivers, *dates[:1]]) or "the scenario mix"
+    return ", ".join([*gpus, *drivers, *dates[:1]]) or "scenarios alone"
 
 
 def build(collected: Collected) -> tuple[str, dict[str, Figure]]:

@@ -1,7 +1,7 @@
-"""report: one page from the files of benchmarks, with plots of throughput, latency, fairness and memory.
+"""report: one page from the files of benchmarks, with verdicts, and plots of throughput, latency and memory.
 
-Reads the JSON files of `bench` (the files of a Job's pods are combined) and the output of `run mix`. The page is one
-HTML file that needs no network.
+Reads the JSON files of `bench` (the files of a Job's pods are combined) and the output of `run mix` and `run overlap`.
+The page is one HTML file that needs no network.
 """
 
 import argparse

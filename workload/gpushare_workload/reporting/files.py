@@ -1,26 +1,65 @@
-"""Reads the files of benchmarks and of `mix`: a JSON document, or JSON lines as `kubectl logs` prints them.
+"""Reads the files of benchmarks, `mix` and `overlap`: a JSON document, or JSON lines as `kubectl logs` prints them.
 
 Several files become one result: the pods of a Job are one benchmark, benchmarks of one kind of GPU are repeats.
 Everything but `read` is pure.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpushare_workload.bench.results.document import SCHEMA, Document, Run
+from gpushare_workload.bench.results.statistics import Spread
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """How processes shared the GPU: `sharing` is time-slicing or mps; `threads`: percent of the SMs of each."""
+
+    sharing: str
+    threads: float
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One program of `mix`: how many times as long its launches take `beside` another program; None: alone."""
+    """Two programs of `mix` beside each other. `combined`: the sum of rate ÷ rate alone without a limit."""
 
-    kind: str
-    beside: str | None
-    launches_per_second: float
-    slowdown: float
+    setting: Setting
+    kinds: tuple[str, ...]
+    combined: Spread
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """One line of `overlap`: processes that ran the same kernels alone (1) or at once."""
+
+    setting: Setting
+    grid: str
+    depth: int
+    processes: int
+    rate: Spread
+    """Launches per second of all of them together."""
+    at_once: Spread
+    """Processes with a kernel on the GPU at the same moment, over the time in which any had one."""
+    sms_of_each: tuple[int, ...]
+    sms_of_several: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Pieces of kernels: (process, from, to), in µs."""
+
+    setting: Setting
+    grid: str
+    depth: int
+    processes: int
+    pieces: tuple[tuple[int, float, float], ...]
+
+
+Line = TypeVar("Line", Pair, Overlap, Timeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +69,91 @@ class Collected:
     documents: tuple[Document, ...]
     runs: tuple[Run, ...]
     pairs: tuple[Pair, ...]
+    overlaps: tuple[Overlap, ...]
+    timelines: tuple[Timeline, ...]
     simulated: bool
 
 
 def read(paths: Iterable[Path]) -> Collected:
     """Raises ValueError naming a file that cannot be used, or the reason why files cannot be combined."""
     documents: list[Document] = []
-    pairs: list[tuple[Pair, bool]] = []
+    lines: list[Pair | Overlap | Timeline] = []
+    timed: set[bool] = set()
     for path in paths:
         found = 0
         for value in _values(path):
+            parse = LINES.get((value.get("scenario"), value.get("event")))
             try:
-                if value.get("schema") == SCHEMA:
+                if str(value.get("schema", "")).startswith(FAMILY):
                     documents.append(Document.from_json(value))
-                elif (value.get("scenario"), value.get("event")) == ("mix", "measured"):
-                    pairs.append(_pair(value))
+                    timed.add(not documents[-1].simulated)
+                elif parse is not None:
+                    lines.append(_line(parse, value))
+                    timed.add(bool(value["timed"]))
                 else:
                     continue
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
             found += 1
         if not found:
-            raise ValueError(f"{path}: holds no result of `bench` or `mix`")
-    real = {not document.simulated for document in documents} | {timed for _, timed in pairs}
-    if len(real) > 1:
+            raise ValueError(f"{path}: holds no result of `bench`, `mix` or `overlap`")
+    if len(timed) > 1:
         raise ValueError("some of these files are from a GPU and some from a simulated one: make a report of each")
-    return Collected(tuple(documents), combined(documents), tuple(pair for pair, _ in pairs), real == {False})
+    return Collected(
+        tuple(documents),
+        combined(documents),
+        tuple(line for line in lines if isinstance(line, Pair)),
+        tuple(line for line in lines if isinstance(line, Overlap)),
+        tuple(line for line in lines if isinstance(line, Timeline)),
+        timed == {False},
+    )
 
 
-def _pair(value: Mapping[str, Any]) -> tuple[Pair, bool]:
+def _line(parse: Callable[[Mapping[str, Any]], Line], value: Mapping[str, Any]) -> Line:
     try:
-        figures = float(value["launches_per_second"]), float(value["slowdown"])
-        return Pair(str(value["kind"]), value["beside"], *figures), bool(value["timed"])
+        return parse(value)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"not a whole line of `mix`: {type(error).__name__} {error}") from error
+        raise ValueError(f"not a whole line of `{value['scenario']}`: {type(error).__name__} {error}") from error
+
+
+def _setting(value: Mapping[str, Any]) -> Setting:
+    return Setting(str(value["sharing"]), float(value["threads_percent"]))
+
+
+def _spread(value: Mapping[str, Any], name: str) -> Spread:
+    return Spread(float(value[name]), float(value[f"{name}_least"]), float(value[f"{name}_largest"]))
+
+
+def _pair(value: Mapping[str, Any]) -> Pair:
+    return Pair(_setting(value), tuple(value["kinds"]), _spread(value, "combined"), str(value["verdict"]))
+
+
+def _overlap(value: Mapping[str, Any]) -> Overlap:
+    return Overlap(
+        _setting(value),
+        str(value["grid"]),
+        int(value["depth"]),
+        int(value["processes"]),
+        _spread(value, "launches_per_second"),
+        _spread(value, "at_once"),
+        tuple(int(number) for number in value["sms_of_each"]),
+        int(value["sms_of_several"]),
+    )
+
+
+def _timeline(value: Mapping[str, Any]) -> Timeline:
+    pieces = tuple((int(index), float(start), float(end)) for index, start, end in value["microseconds"])
+    return Timeline(_setting(value), str(value["grid"]), int(value["depth"]), int(value["processes"]), pieces)
+
+
+LINES: Mapping[tuple[Any, Any], Callable[[Mapping[str, Any]], Any]] = {
+    ("mix", "pair"): _pair,
+    ("overlap", "measured"): _overlap,
+    ("overlap", "timeline"): _timeline,
+}
+"""The lines of scenarios that the report shows, by scenario and event."""
+FAMILY = SCHEMA.rpartition("/")[0]
+"""A file of another version of the schema is refused with that reason."""
 
 
 def _values(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -24,8 +24,8 @@ p { margin: 6px 0 14px; max-width: 76ch; }
 .card { border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px 14px; background: var(--tint); }
 .card b { display: block; font-size: 34px; line-height: 1.1; color: var(--accent); font-variant-numeric: tabular-nums; }
 .card span { font-size: 14px; color: var(--soft); display: block; margin-top: 6px; line-height: 1.4; }
-figure { margin: 18px 0 0; }
-figure img { max-width: 100%; height: auto; display: block; }
+figure { margin: 18px 0 0; overflow-x: auto; }
+figure img { width: 100%; min-width: 680px; max-width: 980px; height: auto; display: block; }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; margin-top: 12px; }
 table { border-collapse: collapse; font-size: 13.5px; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 6px 12px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e9ecf0; }
@@ -37,6 +37,7 @@ tr:last-child td { border-bottom: 0; }
 summary { cursor: pointer; color: var(--accent); margin-top: 14px; font-weight: 600; }
 pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; overflow-x: auto;
       font-size: 13px; }
+@media (max-width: 600px) { main { padding: 28px 16px 64px; } .card b { font-size: 26px; } h2 { margin-top: 40px; } }
 @media print { main { padding: 0; } h2 { break-after: avoid; } figure, .card { break-inside: avoid; } }
 """
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.reporting.files import Setting
 
 TEXT, SOFT, LINE, PAPER = "#1b2430", "#56606d", "#d5dae1", "#ffffff"
 
@@ -35,14 +36,12 @@ LINE_STYLES: Mapping[SharingMode, LineStyle] = {
     SharingMode.MPS: LineStyle("#0072b2", "o", ()),
     SharingMode.MPS_EQUAL_CAPS: LineStyle("#d55e00", "^", (4.0, 1.6)),
     SharingMode.STREAMS: LineStyle("#aa6c00", "D", (1.2, 1.2)),
-    SharingMode.GRAPHS: LineStyle("#00795a", "v", (6.0, 1.4, 1.2, 1.4)),
 }
 MODES: Mapping[SharingMode, str] = {
     SharingMode.TIME_SLICING: "Time-slicing",
     SharingMode.MPS: "MPS",
     SharingMode.MPS_EQUAL_CAPS: "MPS, equal caps",
     SharingMode.STREAMS: "Streams, one process",
-    SharingMode.GRAPHS: "MPS, graphs",
 }
 GRIDS: Mapping[Grid, str] = {
     Grid.SMALL: "8 blocks",
@@ -50,6 +49,33 @@ GRIDS: Mapping[Grid, str] = {
     Grid.SATURATING: "saturating",
 }
 KINDS: Mapping[LoadKind, str] = {LoadKind.COMPUTE: "Compute", LoadKind.MEMORY: "Memory", LoadKind.TRANSFER: "Transfer"}
+
+CAPS = ("#0072b2", "#5aa5d1", "#a9cfe6")
+PROCESSES = ("#0072b2", "#d55e00", "#00795a", "#aa6c00")
+
+
+def depth_text(load: Load) -> str:
+    """Such as `depth 16`, or `graph of 16`."""
+    return f"graph of {load.depth}" if load.graph else f"depth {load.depth}"
+
+
+def setting_text(setting: Setting) -> str:
+    """Such as `Time slices`, `MPS`, `MPS, 50 % each`."""
+    if setting.sharing != "mps":
+        return "Time slices"
+    return "MPS" if setting.threads >= 100 else f"MPS, {setting.threads:g} % each"
+
+
+def setting_colour(setting: Setting) -> str:
+    """The lighter, the tighter the limit."""
+    if setting.sharing != "mps":
+        return LINE_STYLES[SharingMode.TIME_SLICING].colour
+    return CAPS[0 if setting.threads >= 100 else 1 if setting.threads >= 50 else 2]
+
+
+def process_colour(index: int) -> str:
+    return PROCESSES[index % len(PROCESSES)]
+
 
 SETTINGS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",

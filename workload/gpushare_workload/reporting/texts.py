@@ -5,20 +5,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare_workload.backend.work import LoadKind
-from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Document
 from gpushare_workload.bench.results.statistics import Spread
-from gpushare_workload.bench.results.summary import Row, find
-from gpushare_workload.reporting.files import Pair
+from gpushare_workload.bench.results.summary import Row
+from gpushare_workload.reporting.files import Overlap, Pair
 from gpushare_workload.reporting.selection import compared_clients, times
-from gpushare_workload.reporting.style import GRIDS, KINDS, MODES
+from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, setting_text
 
 HEAD = (
-    "Load", "Clients", "Mode", "Threads", "Kernels/s", "× time-slicing", "× one client", "Jain", "p50 µs", "p90 µs",
-    "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
+    "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "Work/s", "× time-slicing", "× one client",
+    "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
 )  # fmt: skip
-SPEED = ("Kernels/s", "× time-slicing", "× one client", "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs")
+SPEED = (
+    "Kernels/s",
+    "Work/s",
+    "× time-slicing",
+    "× one client",
+    "Jain",
+    "p50 µs",
+    "p90 µs",
+    "p99 µs",
+    "worst client’s p99 µs",
+)
 """Columns that are left out for a simulated GPU."""
 
 
@@ -30,21 +40,66 @@ class Headline:
     text: str
 
 
+YES, LITTLE = 1.3, 1.05
+"""Gains from which on sharing pays clearly, and up to which it does not pay at all."""
+
+
+def by_depth(rows: Sequence[Row]) -> dict[Load, list[Row]]:
+    """The rows of MPS with a ratio to time slices, without graphs, by load at depth 1; from shallow to deep. Pure."""
+    found: dict[Load, list[Row]] = {}
+    for row in rows:
+        load = row.case.load
+        shown = row.case.mode is SharingMode.MPS and row.case.threads == 100 and row.case.clients > 1
+        if shown and not load.graph and row.of_time_slicing and row.case.clients == compared_clients(rows, load):
+            found.setdefault(Load(load.kind, load.grid), []).append(row)
+    return {load: sorted(each, key=lambda row: row.case.load.depth) for load, each in found.items()}
+
+
 def headlines(rows: Sequence[Row]) -> list[Headline]:
-    """MPS against time-slicing with as many clients: medians over the repeats, of compute if it was measured."""
+    """One for each load: the gain of MPS over time slices, from the shallowest to the deepest depth."""
     found = []
-    loads = list(dict.fromkeys(row.case.load for row in rows))
-    first = [load for load in loads if load.kind is LoadKind.COMPUTE] or loads
-    for load in first:
-        clients = compared_clients(rows, load)
-        row = find(rows, load, clients, SharingMode.MPS) if clients else None
-        slicing = find(rows, load, clients, SharingMode.TIME_SLICING) if clients else None
-        if row is not None and slicing is not None and row.of_time_slicing is not None and clients and clients > 1:
-            what = f"{KINDS[load.kind].lower()}, {GRIDS[load.grid]}: {clients} clients under MPS against time-slicing"
-            tails = [f"{it.percentile_us(99):,.0f} µs" for it in (row, slicing)]
-            text = f"{what}; p99 {tails[0]} instead of {tails[1]}"
-            found.append(Headline(times(row.of_time_slicing.median), text))
+    for load, each in by_depth(rows).items():
+        first, last = each[0], each[-1]
+        gains = [times(row.of_time_slicing.median) for row in (first, last) if row.of_time_slicing]
+        figure = gains[0] if first is last else f"{gains[0]} → {gains[1]}"
+        depths = depth_text(first.case.load) + ("" if first is last else f" → {last.case.load.depth}")
+        text = (
+            f"{KINDS[load.kind].lower()}, {GRIDS[load.grid]}, {first.case.clients} clients, {depths}: "
+            "MPS against time slices"
+        )
+        alone = [times(row.of_one_client.median) for row in (first, last) if row.of_one_client]
+        if alone:
+            text += f"; against one client alone {' → '.join(dict.fromkeys(alone))}"
+        found.append(Headline(figure, text))
     return found
+
+
+def verdicts(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(head, lines): one line for each load."""
+    head = ("Load", "Verdict", "Clients", "Depths", "× time slices", "× one client alone")
+    lines: list[tuple[str, ...]] = []
+    for load, each in by_depth(rows).items():
+        ends = list(dict.fromkeys((each[0], each[-1])))
+        lines.append(
+            (
+                f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
+                verdict([row.of_time_slicing.least for row in ends if row.of_time_slicing]),
+                str(each[0].case.clients),
+                " / ".join(str(row.case.load.depth) for row in ends),
+                " / ".join(_spread(row.of_time_slicing, ".2f") for row in ends),
+                " / ".join(_spread(row.of_one_client, ".2f") for row in ends),
+            )
+        )
+    return head, lines
+
+
+def verdict(gains: Sequence[float]) -> str:
+    """By the least gains over time slices, from the shallowest depth to the deepest. Pure."""
+    if min(gains) >= YES:
+        return "share: it pays at every depth"
+    if max(gains) >= YES:
+        return "share, if programs wait often"
+    return "no gain" if max(gains) <= LITTLE else "a little"
 
 
 def figures(rows: Sequence[Row], simulated: bool) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -58,10 +113,12 @@ def _line(row: Row) -> tuple[str, ...]:
     case = row.case
     return (
         f"{KINDS[case.load.kind]}, {GRIDS[case.load.grid]}",
+        depth_text(case.load).removeprefix("depth "),
         str(case.clients),
         MODES[case.mode],
         "–" if case.threads is None else f"{case.threads:.4g} %",
         _spread(row.total, ",.0f"),
+        _work(row),
         _spread(row.of_time_slicing, ".2f"),
         _spread(row.of_one_client, ".2f"),
         _spread(row.fairness, ".3f"),
@@ -70,6 +127,13 @@ def _line(row: Row) -> tuple[str, ...]:
         "–" if row.memory_mib is None else f"{row.memory_mib.median:,.0f}",
         str(row.repeats),
     )
+
+
+def _work(row: Row) -> str:
+    """What the kernels do together: a load that is bound by memory moves a large part of the GPU's bandwidth."""
+    if row.case.load.kind is LoadKind.COMPUTE:
+        return f"{row.gflops / 1000:.2f} TFLOP/s"
+    return f"{row.gigabytes_per_second:,.0f} GB/s"
 
 
 def _spread(spread: Spread | None, form: str) -> str:
@@ -81,10 +145,28 @@ def _spread(spread: Spread | None, form: str) -> str:
 
 
 def pairs(found: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    head = ("Program", "Beside", "Launches/s", "Times as long as alone")
+    head = ("Programs", "Shared by", "Combined throughput", "Verdict")
     return head, [
-        (pair.kind, pair.beside or "nothing", f"{pair.launches_per_second:,.1f}", f"{pair.slowdown:.2f}")
+        (" + ".join(pair.kinds), setting_text(pair.setting), _spread(pair.combined, ".2f"), pair.verdict)
         for pair in found
+    ]
+
+
+def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    head = (
+        "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "SMs of each", "SMs of several",
+    )  # fmt: skip
+    return head, [
+        (
+            f"{GRIDS[Grid(one.grid)]}, depth {one.depth}",
+            setting_text(one.setting),
+            str(one.processes),
+            _spread(one.rate, ",.0f"),
+            _spread(one.at_once, ".2f"),
+            ", ".join(str(number) for number in one.sms_of_each),
+            str(one.sms_of_several),
+        )
+        for one in found
     ]
 
 

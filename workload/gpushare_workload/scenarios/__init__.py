@@ -2,7 +2,7 @@
 
 from gpushare_workload.scenarios.cooperation import ddp, pipeline, refine
 from gpushare_workload.scenarios.isolation import depart, fault, hog, limits
-from gpushare_workload.scenarios.sharing import graph, mix, pin, pool, serve, streams
+from gpushare_workload.scenarios.sharing import graph, mix, overlap, pin, pool, serve, streams
 
 SCENARIOS = {
     module.NAME: module
@@ -16,6 +16,7 @@ SCENARIOS = {
         pin,
         ddp,
         mix,
+        overlap,
         serve,
         fault,
         hog,

@@ -1,6 +1,7 @@
 """Options that several scenarios share, their bounds, and the amount of work that they describe."""
 
 import argparse
+from collections.abc import Sequence
 
 from gpushare_workload.backend.interface import DeviceProperties
 from gpushare_workload.backend.work import H200_SMS, MOST_ITERATIONS, Grid, LoadKind, Work
@@ -52,6 +53,26 @@ def check_work_options(arguments: argparse.Namespace) -> None:
     check_bounds(arguments, iterations=1, elements=1)
     if arguments.iterations > MOST_ITERATIONS:
         raise ValueError(f"--iterations {arguments.iterations}: must be at most {MOST_ITERATIONS}, to stay exact")
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=float,
+        default=[100.0],
+        metavar="PERCENT",
+        help="percent of the SMs that each process may use under MPS; 100 sets no limit (default: 100)",
+    )
+
+
+def check_threads(threads: Sequence[float], under_mps: bool) -> None:
+    """Raises ValueError naming a value of --threads that is no percentage, or that nothing would enforce."""
+    for percent in threads:
+        if not 0 < percent <= 100:
+            raise ValueError(f"--threads {percent:g}: a percentage above 0, up to 100")
+        if percent < 100 and not under_mps:
+            raise ValueError(f"--threads {percent:g}: no MPS daemon is in reach, and nothing else limits threads")
 
 
 def work_of(arguments: argparse.Namespace, device: DeviceProperties, kind: LoadKind) -> Work:

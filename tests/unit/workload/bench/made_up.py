@@ -19,16 +19,14 @@ def run(
     **changes: Any,
 ) -> Run:
     """A run of one second: `kernels` are those of each client, its rate too. At most 1000 latencies each."""
-    threads = {SharingMode.MPS: 100.0, SharingMode.GRAPHS: 100.0, SharingMode.MPS_EQUAL_CAPS: 100 / len(kernels)}.get(
-        mode
-    )
+    threads = {SharingMode.MPS: 100.0, SharingMode.MPS_EQUAL_CAPS: 100 / len(kernels)}.get(mode)
     results = tuple(
         ClientResult(number, 1000 + number, count, Histogram.of([latency_ns] * min(count, 1000)), late_ms=0.1)
         for number, count in enumerate(kernels)
     )
     fields: dict[str, Any] = {
         "repeat": repeat, "mode": mode, "clients": len(kernels), "threads": threads, "load": SMALL, "window": 1.0,
-        "launch": Launch(blocks=8, flops=1000, bytes_moved=0, kernels=1), "results": results,
+        "launch": Launch(blocks=8, flops=1000, bytes_moved=0), "results": results,
     }  # fmt: skip
     return Run(**{**fields, **changes})
 

@@ -47,9 +47,10 @@ def test_every_mode_is_measured_on_one_machine_and_nothing_stays(tmp_path: Path,
     document = read(result)
     assert {run.mode for run in document.runs} == set(SharingMode)
     assert {event["mode"] for event in events} == {mode.value for mode in SharingMode}
-    assert [run.sms for run in document.runs if run.mode is SharingMode.MPS_EQUAL_CAPS] == [66]
+    assert [run.sms for run in document.runs if run.mode is SharingMode.MPS_EQUAL_CAPS] == [66, 66]
     assert all(result.kernels > 0 for run in document.runs for result in run.results)
-    assert [len(run.results) for run in document.runs] == [2] * len(SharingMode)
+    assert [len(run.results) for run in document.runs] == [2] * 2 * len(SharingMode)
+    assert {run.load.depth for run in document.runs} == {1, 16}
     assert all(len(run.memory_mib) == (1 if run.mode is SharingMode.STREAMS else 2) for run in document.runs)
     assert (document.simulated, document.ended) == (True, "")
     assert document.environment["gpu"]["product"] == "NVIDIA H200 (simulated)"
@@ -57,10 +58,31 @@ def test_every_mode_is_measured_on_one_machine_and_nothing_stays(tmp_path: Path,
     assert not list(gpu.glob("tmp/gpushare-bench-*/GPU-*/pipe"))
 
 
+def test_a_window_shorter_than_a_round_still_gives_figures(tmp_path: Path) -> None:
+    table = tmp_path / "b.csv"
+    where = (
+        "--modes",
+        "time-slicing",
+        "--clients",
+        "1",
+        "--grids",
+        "saturating",
+        "--depths",
+        "16",
+        "--csv",
+        str(table),
+    )
+    code, (event,), err = finish(*SHORT, *where, "--seconds", "0.001", "--warmup", "0.5")
+    assert code == 0, err
+    assert event["kernels_per_second"] > 0
+    (row,) = csv.DictReader(table.open())
+    assert float(row["p99_us"]) > 1000
+
+
 def test_a_client_that_dies_is_an_error_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     result = tmp_path / "b.json"
     where = ("--modes", "time-slicing", "--clients", "1", "--json", str(result))
-    process = start(*SHORT, *where, "--grids", "small", "half", "--seconds", "2")
+    process = start(*SHORT, *where, "--grids", "small", "half", "--depths", "1", "--seconds", "2")
     assert process.stdout is not None
     process.stdout.readline()  # the first of two runs of the same client is done
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

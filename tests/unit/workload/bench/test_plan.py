@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.plan import BenchPlan, SharingMode, pass_seconds, passes, plan_seconds
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import BenchPlan, Load, SharingMode, pass_seconds, passes, plan_seconds
 from tests.unit.workload.bench.made_up import SMALL
 
 PLANS = st.builds(
@@ -54,7 +55,6 @@ def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
     ("mode", "clients", "threads"),
     [
         (SharingMode.MPS, 8, 100.0),
-        (SharingMode.GRAPHS, 8, 100.0),
         (SharingMode.MPS_EQUAL_CAPS, 8, 12.5),
         (SharingMode.MPS_EQUAL_CAPS, 1, 100.0),
         (SharingMode.TIME_SLICING, 8, None),
@@ -84,6 +84,8 @@ def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: B
         ({"clients": (2, 2)}, "clients 2 2: one is named twice"),
         ({"clients": (49,)}, "clients 49: a GPU takes 1 to 48 MPS clients"),
         ({"clients": (0,)}, "clients 0"),
+        ({"loads": (Load(LoadKind.COMPUTE, Grid.SMALL, 0),)}, "depths 0: 1 to 1024 launches between two waits"),
+        ({"loads": (Load(LoadKind.COMPUTE, Grid.SMALL, 1025),)}, "depths 1025"),
         ({"repeats": 0}, "repeats 0: at least 1"),
         ({"warmup": -1.0}, "warmup -1"),
         ({"window": 0.0}, "seconds 0"),

@@ -14,7 +14,7 @@ WORK = Work(LoadKind.COMPUTE, blocks=1, iterations=1)  # 256 threads, 4 chains, 
     [
         ((500, 500), ""),
         ((501, 500), "FLOP/s are above the GPU's 2.05e"),
-        ((60, 0), "client 1 ended no kernel within 1 s"),
+        ((60, 0), "client 1 ran nothing within the 1 s that count"),
     ],
 )
 def test_figures_that_no_gpu_reaches_are_refused(kernels: tuple[int, ...], words: str) -> None:

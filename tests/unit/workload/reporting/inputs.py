@@ -1,7 +1,8 @@
-"""Files as `bench` and `mix` write them."""
+"""Files as `bench`, `mix` and `overlap` write them."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.bench.results.document import Document
@@ -15,10 +16,34 @@ SCALING = [
 ]
 
 
-def mix(kind: str, beside: str | None, slowdown: float, timed: bool = True) -> str:
-    figures = {"launches_per_second": 100 / slowdown, "slowdown": slowdown}
-    line = {"scenario": "mix", "event": "measured", "backend": "cupy", "timed": timed, "kind": kind, "beside": beside}
-    return json.dumps({**line, **figures})
+def _line(scenario: str, event: str, sharing: str, threads: float, timed: bool, **figures: Any) -> str:
+    setting = {"backend": "cupy", "timed": timed, "sharing": sharing, "threads_percent": threads}
+    return json.dumps({"scenario": scenario, "event": event, **setting, **figures})
+
+
+def pair(
+    *kinds: str,
+    combined: float,
+    sharing: str = "mps",
+    threads: float = 100.0,
+    verdict: str = "partly",
+    timed: bool = True,
+) -> str:
+    spread = {"combined": combined, "combined_least": combined - 0.01, "combined_largest": combined + 0.01}
+    return _line("mix", "pair", sharing, threads, timed, kinds=kinds, verdict=verdict, **spread)
+
+
+def overlap(sharing: str, at_once: float, processes: int = 2) -> tuple[str, str]:
+    """The figures and the timeline."""
+    work = {"grid": "small", "depth": 1, "processes": processes}
+    rate = {"launches_per_second": 10.0, "launches_per_second_least": 9.0, "launches_per_second_largest": 11.0}
+    found = {"at_once": at_once, "at_once_least": at_once, "at_once_largest": at_once}
+    sms = {"sms_of_each": [8] * processes, "sms_of_several": 0}
+    pieces = [[index, 10.0 * index, 10.0 * index + 5] for index in range(processes)]
+    return (
+        _line("overlap", "measured", sharing, 100.0, True, **work, **rate, **found, **sms),
+        _line("overlap", "timeline", sharing, 100.0, True, **work, microseconds=pieces),
+    )
 
 
 def written(directory: Path, *documents: Document, lines: tuple[str, ...] = ()) -> list[Path]:

@@ -1,22 +1,28 @@
 """The page: its plots, and what it must not say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load
 from gpushare_workload.reporting.build import build
 from gpushare_workload.reporting.files import read
 from tests.unit.workload.bench.made_up import document, run
-from tests.unit.workload.reporting.inputs import SCALING, mix, written
+from tests.unit.workload.reporting.inputs import SCALING, overlap, pair, written
 
 
 def test_the_page_has_the_plots_and_needs_nothing_else(tmp_path: Path) -> None:
-    lines = ("no JSON", mix("compute", None, 1.0), mix("compute", "memory", 1.25), mix("memory", "compute", 1.5))
-    page, figures = build(read(written(tmp_path, document(*SCALING), lines=lines)))
-    assert list(figures) == ["gains", "throughput", "latency", "memory", "mix"]
-    assert page.count("<img alt=") == 5
+    lines = ("no JSON", pair("compute", "memory", combined=1.25), *overlap("time-slicing", 1.0), *overlap("mps", 1.75))
+    deep = [replace(it, load=Load(LoadKind.COMPUTE, Grid.SMALL, 16)) for it in SCALING]
+    page, figures = build(read(written(tmp_path, document(*SCALING, *deep), lines=lines)))
+    assert list(figures) == ["gains", "timeline", "depth", "pairs", "throughput", "latency", "memory"]
+    assert page.count("<img alt=") == 7
     assert set(re.findall(r'(?:src|href)="([a-z]+:)', page)) == {"data:"}
     assert "<script" not in page
     assert "2.00×" in page  # two clients: 200 against 100 kernels per second
+    assert "share: it pays at every depth" in page
+    assert "1.75" in page
     assert "gpushare-workload bench" in page
     assert "1.25" in page
 

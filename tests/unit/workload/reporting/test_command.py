@@ -29,7 +29,7 @@ def test_the_command_writes_the_page_and_the_pictures(tmp_path: Path, capsys: py
         run(mode, (5,) * n, load=load)
         for load in loads
         for n in (1, 3)
-        for mode in (SharingMode.MPS, SharingMode.GRAPHS)
+        for mode in (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS)
     ]
     (path,) = written(tmp_path, document(*runs))
     assert cli.main(["report", str(path), "--html", str(tmp_path / "o" / "r.html"), "--png", str(tmp_path / "o")]) == 0

@@ -7,10 +7,11 @@ import pytest
 
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.bench.results.document import Document, Group
+from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import rows
-from gpushare_workload.reporting.files import combined, read
+from gpushare_workload.reporting.files import Pair, Setting, combined, read
 from tests.unit.workload.bench.made_up import document, run
-from tests.unit.workload.reporting.inputs import mix, written
+from tests.unit.workload.reporting.inputs import overlap, pair, written
 
 
 def pod(number: int, pods: int, kernels: int) -> Document:
@@ -44,16 +45,18 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"different GPUs \(NVIDIA A100, NVIDIA H200\)"):
         read(written(tmp_path, document(run()), other))
     with pytest.raises(ValueError, match="some from a simulated one"):
-        read(written(tmp_path, document(run()), lines=(mix("compute", None, 1.0, timed=False),)))
+        read(written(tmp_path, document(run()), lines=(pair("compute", "memory", combined=1.0, timed=False),)))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds no result of `bench` or `mix`"),
+        ("", "holds no result of `bench`, `mix` or `overlap`"),
         ("{}", "holds no result"),
-        ('{"schema": "gpushare.dev/bench/v1"}', "not a whole result of the benchmark: KeyError 'backend'"),
-        ('{"scenario": "mix", "event": "measured"}', "not a whole line of `mix`"),
+        ('{"schema": "gpushare.dev/bench/v2"}', "not a whole result of the benchmark: KeyError 'backend'"),
+        ('{"schema": "gpushare.dev/bench/v1"}', "the schema is 'gpushare.dev/bench/v1', not"),
+        ('{"scenario": "mix", "event": "pair"}', "not a whole line of `mix`"),
+        ('{"scenario": "overlap", "event": "timeline"}', "not a whole line of `overlap`"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(
@@ -64,3 +67,14 @@ def test_a_file_that_cannot_be_used_is_named(
     with pytest.raises(ValueError, match=re.escape(str(path))) as raised:
         read([path])
     assert message in str(raised.value)
+
+
+def test_the_lines_of_scenarios_are_read_with_how_the_gpu_was_shared(tmp_path: Path) -> None:
+    lines = (*overlap("time-slicing", 1.0), *overlap("mps", 1.75), pair("a", "b", combined=1.5, threads=50.0))
+    found = read(written(tmp_path, lines=lines))
+    assert [(it.setting, it.at_once.median) for it in found.overlaps] == [
+        (Setting("time-slicing", 100.0), 1.0),
+        (Setting("mps", 100.0), 1.75),
+    ]
+    assert [it.pieces for it in found.timelines] == [((0, 0.0, 5.0), (1, 10.0, 15.0))] * 2
+    assert found.pairs == (Pair(Setting("mps", 50.0), ("a", "b"), Spread(1.5, 1.49, 1.51), "partly"),)

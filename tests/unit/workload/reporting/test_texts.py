@@ -1,17 +1,59 @@
 """Headlines and the environment."""
 
+from dataclasses import replace
+
+import pytest
+
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting import texts
 from tests.unit.workload.bench.made_up import document, run
 from tests.unit.workload.reporting.inputs import SCALING
 
+DEEP = [
+    replace(one, load=Load(LoadKind.COMPUTE, Grid.SMALL, 64)) for one in SCALING if one.mode is SharingMode.TIME_SLICING
+]
+DEEP += [replace(one, mode=SharingMode.MPS, threads=100.0) for one in DEEP]
+"""At depth 64 MPS gains nothing."""
 
-def test_headlines_are_mps_against_time_slicing() -> None:
+
+def test_headlines_are_mps_against_time_slices_and_one_client_by_depth() -> None:
+    (headline,) = texts.headlines(rows([*SCALING, *DEEP]))
+    assert (headline.figure, headline.text) == (
+        "2.00× → 1.00×",
+        "compute, 8 blocks, 2 clients, depth 1 → 64: MPS against time slices; against one client alone 2.00× → 1.00×",
+    )
     (headline,) = texts.headlines(rows(SCALING))
     assert (headline.figure, headline.text) == (
         "2.00×",
-        "compute, 8 blocks: 2 clients under MPS against time-slicing; p99 50 µs instead of 50 µs",
+        "compute, 8 blocks, 2 clients, depth 1: MPS against time slices; against one client alone 2.00×",
     )
+
+
+def test_a_verdict_has_both_ratios_at_both_ends() -> None:
+    head, (line,) = texts.verdicts(rows([*SCALING, *DEEP]))
+    assert dict(zip(head, line, strict=True)) == {
+        "Load": "Compute, 8 blocks",
+        "Verdict": "share, if programs wait often",
+        "Clients": "2",
+        "Depths": "1 / 64",
+        "× time slices": "2.00 / 1.00",
+        "× one client alone": "2.00 / 1.00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ([26.0, 7.0], "share: it pays at every depth"),
+        ([1.8, 1.1], "share, if programs wait often"),
+        ([1.2, 1.0], "a little"),
+        ([1.05, 0.9], "no gain"),
+    ],
+)
+def test_verdicts_follow_the_gains(gains: list[float], words: str) -> None:
+    assert texts.verdict(gains) == words
 
 
 def test_a_value_of_the_environment_appears_once_if_files_agree() -> None:

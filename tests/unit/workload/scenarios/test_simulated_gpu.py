@@ -22,7 +22,7 @@ def test_work_runs_as_kernels_of_the_simulated_gpu_and_is_right(kind: LoadKind) 
     assert backend.simulated
     task = backend.prepare(Work(kind, 8))
     task.launch()
-    assert task.wrong() is None
+    assert task.wrong(1) is None
     backend.close()
 
 
@@ -101,6 +101,8 @@ def test_each_process_is_on_the_gpu_that_it_was_pinned_to_and_nvml_lists_it_ther
     pin = start_client("pin", "--processes", "2", "--elements", "10")
     assert pin.end() == 0
     placed = [it for it in pin.lines if it["event"] == "placed"]
+    late = pin.lines[-1]
+    assert (late["event"], late["uuid"], late["then_set_to"]) == ("set-too-late", *inventory.visible()[:2])
     uuids = inventory.visible()
     assert [it["uuid"] for it in placed] == [*uuids, uuids[0], uuids[0]]
     assert all(it["listed_by_nvml"] for it in placed)

@@ -20,6 +20,7 @@ from gpushare_workload.backend.interface import (
 from gpushare_workload.backend.on_cupy import device, tasks
 from gpushare_workload.backend.on_cupy.errors import gpu_error, translated
 from gpushare_workload.backend.on_cupy.kernels import Kernels
+from gpushare_workload.backend.on_cupy.recording import CupyRecording
 from gpushare_workload.backend.on_cupy.slab import CupySlab
 from gpushare_workload.backend.on_cupy.tasks import CupyChain, CupyTask
 from gpushare_workload.backend.work import BLOCK, Floats, Peaks, Work
@@ -91,6 +92,9 @@ class CupyBackend:
 
     def prepare(self, work: Work) -> CupyTask:
         return CupyTask(self._kernels, work)
+
+    def record(self, work: Work, launches: int) -> CupyRecording:
+        return CupyRecording(self._kernels, work, launches)
 
     def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:
         ours = [(task, lane) for task, lane in launches if isinstance(task, CupyTask)]

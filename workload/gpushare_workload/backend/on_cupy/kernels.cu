@@ -1,7 +1,8 @@
 // The kernels of the workload. One block of 256 threads is the unit of every fixed amount of work: the number of blocks
 // alone determines how much of the GPU a launch can fill.
 //
-// All values are whole numbers that float represents exactly: a result is right to the last bit, or wrong.
+// All values are whole numbers that float represents exactly: a result is right to the last bit, or wrong. Each launch of
+// `compute`, `recorded` and `memory` adds to its output, modulo 2^32, so that the output counts the launches.
 
 #define BLOCK 256
 #define CHAINS 4
@@ -36,24 +37,80 @@ extern "C" __global__ void rows(const double* matrix, double* sums, int columns)
 
 // Four independent chains of fused multiply-adds per thread hide the latency of one. `factor` is 1 and comes from the
 // host, so that the compiler can neither fold the loop nor turn it into additions.
-extern "C" __global__ void compute(float* results, int iterations, float factor) {
-    int thread = blockIdx.x * BLOCK + threadIdx.x;
-    float value[CHAINS];
+__device__ void begin_chains(float* value, int thread) {
+    #pragma unroll
     for (int chain = 0; chain < CHAINS; chain++) value[chain] = (float)(thread % 1024 + chain);
+}
+
+__device__ void step_chains(float* value, int iterations, float factor) {
     #pragma unroll 8
     for (int i = 0; i < iterations; i++) {
         #pragma unroll
         for (int chain = 0; chain < CHAINS; chain++) value[chain] = fmaf(value[chain], factor, factor);
     }
+}
+
+__device__ unsigned int sum_of_chains(const float* value) {
     float sum = 0.0f;
+    #pragma unroll
     for (int chain = 0; chain < CHAINS; chain++) sum += value[chain];
-    results[thread] = sum;
+    return (unsigned int)sum;
+}
+
+extern "C" __global__ void compute(unsigned int* results, int iterations, float factor) {
+    int thread = blockIdx.x * BLOCK + threadIdx.x;
+    float value[CHAINS];
+    begin_chains(value, thread);
+    step_chains(value, iterations, factor);
+    results[thread] += sum_of_chains(value);
+}
+
+__device__ unsigned long long now() {
+    unsigned long long time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
+
+// `compute`, whose launches record themselves. `record` has 8 words: the first start and the last end of any block, the
+// longest pause of block 0 (from, to), and a bit for each SM that ran a block. Between two looks at the clock lie PIECE
+// iterations, some microseconds: a much longer gap is a time slice in which something else ran.
+#define PIECE 256
+#define SMS 256
+extern "C" __global__ void recorded(unsigned int* results, int iterations, float factor, unsigned long long* record) {
+    int thread = blockIdx.x * BLOCK + threadIdx.x;
+    unsigned long long start = 0, last = 0, longest = 0, paused = 0, resumed = 0;
+    if (threadIdx.x == 0) {
+        unsigned int sm;
+        asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
+        start = last = now();
+        atomicMin(&record[0], start);
+        if (sm < SMS) atomicOr(&record[4 + sm / 64], 1ull << (sm % 64));
+    }
+    float value[CHAINS];
+    begin_chains(value, thread);
+    for (int done = 0; done < iterations; done += PIECE) {
+        step_chains(value, min(PIECE, iterations - done), factor);
+        if (threadIdx.x == 0) {
+            unsigned long long time = now();
+            if (time - last > longest) { longest = time - last; paused = last; resumed = time; }
+            last = time;
+        }
+    }
+    results[thread] += sum_of_chains(value);
+    if (threadIdx.x == 0) {
+        unsigned long long time = now();
+        if (time - last > longest) { paused = last; resumed = time; }
+        atomicMax(&record[1], time);
+        if (blockIdx.x == 0) { record[2] = paused; record[3] = resumed; }
+    }
 }
 
 // Each block streams its own slice of the three arrays.
-extern "C" __global__ void memory(float* sums, const float* left, const float* right, int elements, float factor) {
+extern "C" __global__ void memory(unsigned int* sums, const float* left, const float* right, int elements,
+                                  float factor) {
     size_t base = (size_t)blockIdx.x * elements;
-    for (int i = threadIdx.x; i < elements; i += BLOCK) sums[base + i] = left[base + i] + factor * right[base + i];
+    for (int i = threadIdx.x; i < elements; i += BLOCK)
+        sums[base + i] += (unsigned int)(left[base + i] + factor * right[base + i]);
 }
 
 extern "C" __global__ void increment(float* values, int elements) {

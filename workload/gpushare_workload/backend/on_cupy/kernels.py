@@ -7,7 +7,7 @@ from typing import Any
 
 import cupy
 
-NAMES = ("spin", "endless", "rows", "compute", "memory", "increment", "process", "jacobi")
+NAMES = ("spin", "endless", "rows", "compute", "recorded", "memory", "increment", "process", "jacobi")
 
 
 class Kernels:

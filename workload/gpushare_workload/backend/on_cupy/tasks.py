@@ -14,9 +14,10 @@ import numpy as np
 from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.on_cupy.errors import CUDA_ERRORS, translated
 from gpushare_workload.backend.on_cupy.kernels import Kernels
-from gpushare_workload.backend.work import BLOCK, FACTOR, PERIOD, Floats, LoadKind, Work, first_difference
+from gpushare_workload.backend.work import BLOCK, FACTOR, PERIOD, Counts, Floats, LoadKind, Work, first_difference
 
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
+WORD = 4
 ONE = np.float32(1.0)
 
 
@@ -25,25 +26,25 @@ class CupyTask:
         self.work = work
         self._kernels = kernels
         self._buffers: list[Any] = []
-        """Compute: results. Memory: sums, left, right. Transfer: on the GPU, then pinned: from, to."""
+        """Compute: results. Memory: sums, left, right. Transfer: on the GPU, then in pinned memory."""
         self._arguments: tuple[Any, ...] = ()
-        """Of the kernel, or of both copies."""
+        """Of the kernel, or of the copies."""
         translated(self._fill)
 
     def _fill(self) -> None:
         work = self.work
         match work.kind:
             case LoadKind.COMPUTE:
-                self._buffers = [cupy.zeros(work.threads, cupy.float32)]
+                self._buffers = [cupy.zeros(work.threads, cupy.uint32)]
                 self._arguments = (*self._buffers, np.int32(work.iterations), ONE)
             case LoadKind.MEMORY:
-                self._buffers = [cupy.zeros(work.values, cupy.float32), *(cupy.asarray(it) for it in work.inputs())]
+                self._buffers = [cupy.zeros(work.values, cupy.uint32), *(cupy.asarray(it) for it in work.inputs())]
                 self._arguments = (*self._buffers, np.int32(work.elements), np.float32(FACTOR))
             case LoadKind.TRANSFER:
-                on_gpu, source = cupy.zeros(work.values, cupy.float32), cupyx.empty_pinned(work.values, np.float32)
-                source[:], target = work.inputs()[0], cupyx.zeros_pinned(work.values, np.float32)
-                self._buffers = [on_gpu, source, target]
-                self._arguments = (on_gpu.data.ptr, source.ctypes.data, target.ctypes.data, on_gpu.nbytes)
+                on_gpu, on_host = cupy.zeros(work.values, cupy.uint32), cupyx.empty_pinned(work.values, np.uint32)
+                on_host[:] = work.carried()
+                self._buffers = [on_gpu, on_host]
+                self._arguments = (on_gpu.data.ptr, on_host.ctypes.data, on_gpu.nbytes)
         cupy.cuda.runtime.deviceSynchronize()
 
     def launch(self, lane: int = 0) -> None:
@@ -63,18 +64,20 @@ class CupyTask:
         if self.work.kind is not LoadKind.TRANSFER:
             self._kernels[self.work.kind.value]((self.work.blocks,), (BLOCK,), self._arguments, stream=stream)
             return
-        on_gpu, source, target, size = self._arguments
+        # There and back, one place further on: without a kernel, the data itself counts the launches.
+        on_gpu, on_host, size = self._arguments
         copy = cupy.cuda.runtime.memcpyAsync
-        copy(on_gpu, source, size, HOST_TO_DEVICE, stream.ptr)
-        copy(target, on_gpu, size, DEVICE_TO_HOST, stream.ptr)
+        copy(on_gpu, on_host, size, HOST_TO_DEVICE, stream.ptr)
+        copy(on_host, on_gpu + WORD, size - WORD, DEVICE_TO_HOST, stream.ptr)
+        copy(on_host + size - WORD, on_gpu, WORD, DEVICE_TO_HOST, stream.ptr)
 
-    def wrong(self) -> str | None:
-        def result() -> Floats:
+    def wrong(self, launches: int) -> str | None:
+        def result() -> Counts:
             cupy.cuda.runtime.deviceSynchronize()
-            got: Floats = self._buffers[2] if self.work.kind is LoadKind.TRANSFER else self._buffers[0].get()
+            got: Counts = self._buffers[1] if self.work.kind is LoadKind.TRANSFER else self._buffers[0].get()
             return got
 
-        return first_difference(translated(result), self.work.expected())
+        return first_difference(translated(result), self.work.expected(launches))
 
     def close(self) -> None:
         translated(cupy.cuda.runtime.deviceSynchronize)
@@ -115,7 +118,6 @@ class CupyChain:
     def __init__(self, kernels: Kernels, count: int, elements: int) -> None:
         self._kernels, self._count = kernels, count
         self._start = np.arange(elements, dtype=np.float32) % np.float32(PERIOD)
-        self._passes = 0
         self._graph: Any = None
         self._values = translated(lambda: cupy.asarray(self._start))
         translated(cupy.cuda.runtime.deviceSynchronize)
@@ -128,21 +130,19 @@ class CupyChain:
 
     def launch(self) -> None:
         translated(self._queue)
-        self._passes += 1
 
     def replay(self) -> None:
         if self._graph is None:
             self._graph = translated(lambda: capture(self._kernels.lane(0), self._queue))
         translated(lambda: self._graph.launch(self._kernels.lane(0)))
-        self._passes += 1
 
-    def wrong(self) -> str | None:
+    def wrong(self, passes: int) -> str | None:
         def result() -> Floats:
             cupy.cuda.runtime.deviceSynchronize()
             got: Floats = self._values.get()
             return got
 
-        return first_difference(translated(result), self._start + np.float32(self._passes * self._count))
+        return first_difference(translated(result), self._start + np.float32(passes * self._count))
 
 
 def process_chunks(kernels: Kernels, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:

@@ -21,7 +21,7 @@ from gpushare_workload.backend.interface import (
     UnsupportedError,
     Vector,
 )
-from gpushare_workload.backend.on_numpy.tasks import SLOWER, NumpyChain, NumpySlab, NumpyTask
+from gpushare_workload.backend.on_numpy.tasks import SLOWER, NumpyChain, NumpyRecording, NumpySlab, NumpyTask
 from gpushare_workload.backend.work import Floats, Peaks, Work
 
 OUT_OF_MEMORY = 2
@@ -99,6 +99,9 @@ class NumpyBackend:
 
     def prepare(self, work: Work) -> NumpyTask:
         return NumpyTask(work, self._launch, self.synchronize, KERNEL_MS)
+
+    def record(self, work: Work, launches: int) -> NumpyRecording:
+        return NumpyRecording(self.prepare(work), self.synchronize, launches)
 
     def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:
         began = time.perf_counter()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpushare_workload.backend.interface import Field, Span, UnsupportedError, Vector
-from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Floats, LoadKind, Work, first_difference
+from gpushare_workload.backend.interface import Field, LaunchRecord, Span, UnsupportedError, Vector
+from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Counts, Floats, LoadKind, Work, first_difference
 
 SLOWER = 256
 """A CPU needs seconds for a launch of a GPU's size: each block does 1/SLOWER of the work here."""
@@ -22,7 +22,8 @@ def shrunk(work: Work) -> Work:
     return replace(work, iterations=max(1, work.iterations // SLOWER), elements=max(1, work.elements // SLOWER))
 
 
-def compute(work: Work) -> Floats:
+def compute(work: Work) -> Counts:
+    """The result of one launch."""
     thread = np.arange(work.threads, dtype=np.int64) % PERIOD
     values = [(thread + chain).astype(np.float32) for chain in range(CHAINS)]
     one = np.float32(1.0)
@@ -30,8 +31,8 @@ def compute(work: Work) -> Floats:
         for value in values:
             np.multiply(value, one, out=value)
             np.add(value, one, out=value)
-    total: Floats = np.sum(values, axis=0, dtype=np.float32)
-    return total
+    sums: Floats = np.sum(values, axis=0, dtype=np.float32)
+    return sums.astype(np.uint32)
 
 
 class NumpyTask:
@@ -40,19 +41,24 @@ class NumpyTask:
     def __init__(self, work: Work, launch: LaunchKernel, wait: Wait, milliseconds: float) -> None:
         self.work = shrunk(work)
         self._launch, self._wait, self._milliseconds = launch, wait, milliseconds
-        self._result = np.zeros(self.work.threads if work.kind is LoadKind.COMPUTE else self.work.values, np.float32)
-        self._inputs = self.work.inputs()
+        match work.kind:
+            case LoadKind.COMPUTE:
+                self._result = np.zeros(self.work.threads, np.uint32)
+            case LoadKind.MEMORY:
+                self._result, self._inputs = np.zeros(self.work.values, np.uint32), self.work.inputs()
+            case LoadKind.TRANSFER:
+                self._result = self.work.carried()
 
     def launch(self, lane: int = 0) -> None:
         self._launch(self._milliseconds)
-        left, right = self._inputs
         match self.work.kind:
             case LoadKind.COMPUTE:
-                self._result = compute(self.work)
+                self._result += compute(self.work)
             case LoadKind.MEMORY:
-                np.add(left, np.float32(FACTOR) * right, out=self._result)
+                left, right = self._inputs
+                self._result += (left + np.float32(FACTOR) * right).astype(np.uint32)
             case LoadKind.TRANSFER:
-                np.copyto(self._result, np.array(left))
+                self._result = np.roll(self._result, -1)
 
     def captured(self, launches: int, lane: int = 0) -> Callable[[], None]:
         def replay() -> None:
@@ -67,12 +73,40 @@ class NumpyTask:
         self._wait()
         return Span((start - began) * 1000, (time.perf_counter() - began) * 1000)
 
-    def wrong(self) -> str | None:
+    def wrong(self, launches: int) -> str | None:
         self._wait()
-        return first_difference(self._result, self.work.expected())
+        return first_difference(self._result, self.work.expected(launches))
 
     def close(self) -> None:
         self._wait()
+
+
+class NumpyRecording:
+    """Recorded launches on the CPU: their times are the CPU's, and there are no SMs."""
+
+    def __init__(self, task: NumpyTask, wait: Wait, launches: int) -> None:
+        self._task, self._wait, self._most = task, wait, launches
+        self._records: list[LaunchRecord] = []
+
+    @property
+    def work(self) -> Work:
+        return self._task.work
+
+    def launch(self) -> None:
+        start = time.monotonic_ns()
+        self._task.launch()
+        self._wait()
+        if len(self._records) < self._most:
+            self._records.append(LaunchRecord(start, time.monotonic_ns(), 0, 0, 0))
+
+    def records(self) -> list[LaunchRecord]:
+        return list(self._records)
+
+    def wrong(self, launches: int) -> str | None:
+        return self._task.wrong(launches)
+
+    def close(self) -> None:
+        self._task.close()
 
 
 class NumpyChain:
@@ -81,10 +115,8 @@ class NumpyChain:
     def __init__(self, kernels: int, elements: int, launch: LaunchKernel, wait: Wait, milliseconds: float) -> None:
         self._kernels, self._launch, self._wait, self._milliseconds = kernels, launch, wait, milliseconds
         self._values = np.arange(elements, dtype=np.float32) % np.float32(PERIOD)
-        self._passes = 0
 
     def launch(self) -> None:
-        self._passes += 1
         for _ in range(self._kernels):
             self._launch(self._milliseconds)
             self._values += np.float32(1.0)
@@ -92,10 +124,10 @@ class NumpyChain:
     def replay(self) -> None:
         self.launch()
 
-    def wrong(self) -> str | None:
+    def wrong(self, passes: int) -> str | None:
         self._wait()
         start = np.arange(len(self._values), dtype=np.float32) % np.float32(PERIOD)
-        return first_difference(self._values, start + np.float32(self._passes * self._kernels))
+        return first_difference(self._values, start + np.float32(passes * self._kernels))
 
 
 class NumpySlab:

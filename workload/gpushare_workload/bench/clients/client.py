@@ -32,14 +32,10 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Parent to client: prepare this load.
-
-    `lanes`: streams of the client; `graph`: kernels in a captured graph, or 0.
-    """
+    """Parent to client: prepare this load. `lanes`: streams of the client."""
 
     load: Load
     lanes: int
-    graph: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +60,29 @@ def serve(worker: Worker, choice: str) -> None:
 
 
 def _run(worker: Worker, backend: Backend, work: Work, request: LoadRequest) -> LoopResult:
+    load = request.load
     with ExitStack() as stack:
         tasks = [stack.enter_context(closing(backend.prepare(work))) for _ in range(request.lanes)]
-        launches = [_launch(task, lane, request.graph) for lane, task in enumerate(tasks)]
-        for launch in launches:
-            launch()  # the first launch loads the kernel
+        rounds = [_round(task, lane, load) for lane, task in enumerate(tasks)]
+        for submit in rounds:
+            submit()  # the first launch loads the kernel
         backend.synchronize()
         worker.send(LoadPrepared(tasks[0].work))
         window: Window = worker.receive()
-        counted = closed_loop(launches, backend.synchronize, window, worker.asked)
+        result = closed_loop(rounds, backend.synchronize, window, worker.asked)
         for lane, task in enumerate(tasks):
-            if wrong := task.wrong():
-                raise WrongError(f"{request.load.kind.value} on lane {lane}: {wrong}")
-        return counted
+            if wrong := task.wrong(load.depth * (1 + result.submitted)):
+                raise WrongError(f"{load} on lane {lane}: {wrong}")
+        return result
 
 
-def _launch(task: Task, lane: int, graph: int) -> Callable[[], None]:
-    return task.captured(graph) if graph else lambda: task.launch(lane)
+def _round(task: Task, lane: int, load: Load) -> Callable[[], None]:
+    """Submits what a client then waits for: `depth` launches one by one, or as one graph."""
+    if load.graph:
+        return task.captured(load.depth, lane)
+
+    def submit() -> None:
+        for _ in range(load.depth):
+            task.launch(lane)
+
+    return submit

@@ -29,8 +29,6 @@ FINISH_SECONDS = 60.0
 """For the last launch and the check of its result: many clients on a slow link take a while."""
 LISTED_SECONDS = 1.0
 """NVML may list an MPS client as such only this long after it has its context."""
-GRAPH_KERNELS = 16
-"""In one captured graph."""
 
 Answer = TypeVar("Answer")
 
@@ -64,8 +62,7 @@ class ClientGroup:
     def run(self, load: Load, plan: BenchPlan, begin: float | None = None) -> RunMeasurement:
         """`begin` is the common start in seconds since 1970; None: as soon as all clients are ready."""
         lanes = self._pass.clients if self._pass.mode is SharingMode.STREAMS else 1
-        graph = GRAPH_KERNELS if self._pass.mode is SharingMode.GRAPHS else 0
-        self._send(LoadRequest(load, lanes, graph))
+        self._send(LoadRequest(load, lanes))
         work = self._gather(LoadPrepared, PREPARE_SECONDS)[0].work
         moment = time.monotonic() + (LEAD_SECONDS if begin is None else common_start.delay(begin, time.time()))
         self._send(Window.of(moment, plan.warmup, plan.window))
@@ -73,8 +70,8 @@ class ClientGroup:
         self._stop.check()
         clocks, memory = self._read_monitor()
         counted = self._gather(LoopResult, plan.window + FINISH_SECONDS)
-        launch = Launch(work.blocks, work.flops, work.bytes, graph or 1)
-        return RunMeasurement(work, launch, tuple(self._results(counted, launch)), clocks, memory)
+        launch = Launch(work.blocks, work.flops, work.bytes)
+        return RunMeasurement(work, launch, tuple(self._results(counted, load)), clocks, memory)
 
     def finish(self) -> None:
         """Lets the clients leave the GPU in good order."""
@@ -89,12 +86,11 @@ class ClientGroup:
             self._stop.wait(LISTED_SECONDS)
             check_mode(self._pass.mode, pids, monitor.processes())
 
-    def _results(self, counted: Sequence[LoopResult], launch: Launch) -> list[ClientResult]:
+    def _results(self, counted: Sequence[LoopResult], load: Load) -> list[ClientResult]:
         results: list[ClientResult] = []
         for client, one in zip(self.clients, counted, strict=True):
-            for latency in one.latencies:
-                kernels = latency.count * launch.kernels
-                results.append(ClientResult(len(results), client.pid, kernels, latency, one.late_ns / 1e6))
+            for rounds, latency in zip(one.counted, one.latencies, strict=True):
+                results.append(ClientResult(len(results), client.pid, rounds * load.depth, latency, one.late_ns / 1e6))
         return results
 
     def _read_monitor(self) -> tuple[Mapping[str, Any], Mapping[int, int]]:

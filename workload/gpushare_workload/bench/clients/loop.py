@@ -1,8 +1,8 @@
-"""The closed loop of one client: launch, wait, launch again, until the end of the window.
+"""The closed loop of one client: submit a round of launches, wait for it, submit the next, until the window ends.
 
 Guarantees: all clients of a run take their window from one clock (CLOCK_MONOTONIC, which the processes of a machine
-share), so every launch that counts ran beside those of all others. A launch counts if it *ended* within the window:
-launches that run at its start count, those that run at its end do not, and the two balance.
+share), so every launch that counts ran beside those of all others. A round counts with the part of its time that lies
+within the window. So neither a round that is longer than the window nor a window that cuts a round falsifies a rate.
 """
 
 import time
@@ -30,37 +30,49 @@ class Window:
         count_from = begin + round(warmup * NS)
         return cls(begin, count_from, count_from + round(seconds * NS))
 
+    def part(self, start: int, end: int) -> float:
+        """The part from 0 to 1 of the time from `start` to `end` that launches count in."""
+        inside = min(end, self.end) - max(start, self.count_from)
+        return max(0, inside) / (end - start) if end > start else float(self.count_from <= start < self.end)
+
 
 @dataclass(frozen=True, slots=True)
 class LoopResult:
-    """The latencies of the launches that count, for each lane. `late_ns`: from the common start to the first launch."""
+    """`late_ns`: from the common start to the first launch."""
 
     latencies: tuple[Histogram, ...]
+    """For each lane, of the rounds that lie at least partly within the window."""
+    counted: tuple[float, ...]
+    """For each lane, the rounds within the window, parts included."""
+    submitted: int
+    """Rounds on each lane, those of the warm-up included."""
     late_ns: int
 
 
 def closed_loop(
-    launches: Sequence[Callable[[], None]],
+    rounds: Sequence[Callable[[], None]],
     wait: Callable[[], None],
     window: Window,
     asked: Callable[[], bool],
     clock: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LoopResult:
-    """Launches on each lane, waits for all lanes, and repeats that. Ends early when `asked()` is true."""
-    histograms = tuple(Histogram() for _ in launches)
+    """Submits a round on each lane, waits for all lanes, and repeats that. Ends early when `asked()` is true."""
+    histograms, counted, submitted = tuple(Histogram() for _ in rounds), [0.0] * len(rounds), 0
     sleep(max(0, window.begin - clock() - SPIN_NS) / NS)
     while clock() < window.begin:
         pass
-    late, starts = clock() - window.begin, [0] * len(launches)
+    late, starts = clock() - window.begin, [0] * len(rounds)
     while True:
-        for lane, launch in enumerate(launches):
+        for lane, submit in enumerate(rounds):
             starts[lane] = clock()
-            launch()
+            submit()
         wait()
+        submitted += 1
         now = clock()
+        if now > window.count_from:
+            for lane, start in enumerate(starts):
+                histograms[lane].record(now - start)
+                counted[lane] += window.part(start, now)
         if now >= window.end or asked():
-            return LoopResult(histograms, late)
-        if now >= window.count_from:
-            for start, histogram in zip(starts, histograms, strict=True):
-                histogram.record(now - start)
+            return LoopResult(histograms, tuple(counted), submitted, late)

@@ -12,17 +12,17 @@ from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.histogram import Histogram
 
-SCHEMA = "gpushare.dev/bench/v1"
+SCHEMA = "gpushare.dev/bench/v2"
 PERCENTILES = (50.0, 90.0, 99.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """One client in one run. `kernels` ended within the window; `latency` is that of each launch with its wait."""
+    """One client in one run. `kernels` ran within the window; `latency` is that of each round with its wait."""
 
     client: int
     pid: int
-    kernels: int
+    kernels: float
     latency: Histogram
     late_ms: float
     """From the common start to its first launch."""
@@ -33,7 +33,7 @@ class ClientResult:
         return {
             "client": self.client,
             "pid": self.pid,
-            "kernels": self.kernels,
+            "kernels": round(self.kernels, 3),
             "kernels_per_second": round(self.kernels / window, 3),
             **{f"p{percent:g}_us": round(self.latency.percentile(percent) / 1000, 2) for percent in percents},
             "late_ms": round(self.late_ms, 3),
@@ -43,17 +43,16 @@ class ClientResult:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ClientResult":
         latency = Histogram.from_json(value["latency"])
-        return cls(int(value["client"]), int(value["pid"]), int(value["kernels"]), latency, float(value["late_ms"]))
+        return cls(int(value["client"]), int(value["pid"]), float(value["kernels"]), latency, float(value["late_ms"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: of a kernel, or of a graph of several. `flops` and `bytes_moved` are those of one kernel."""
+    """One launch of a kernel."""
 
     blocks: int
     flops: int
     bytes_moved: int
-    kernels: int
 
     def as_json(self) -> dict[str, int]:
         return asdict(self)
@@ -100,6 +99,8 @@ class Run:
             "threads_percent": self.threads,
             "kind": self.load.kind.value,
             "grid": self.load.grid.value,
+            "depth": self.load.depth,
+            "graph": self.load.graph,
             "window_seconds": self.window,
             "kernels_per_second": round(self.total_rate, 3),
             "launch": self.launch.as_json(),
@@ -119,7 +120,7 @@ class Run:
             mode=SharingMode(value["mode"]),
             clients=int(value["clients"]),
             threads=None if threads is None else float(threads),
-            load=Load(LoadKind(value["kind"]), Grid(value["grid"])),
+            load=Load(LoadKind(value["kind"]), Grid(value["grid"]), int(value["depth"]), bool(value["graph"])),
             window=float(value["window_seconds"]),
             launch=Launch(**value["launch"]),
             results=tuple(ClientResult.from_json(one) for one in value["results"]),

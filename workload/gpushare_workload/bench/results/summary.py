@@ -10,7 +10,7 @@ from typing import Any
 
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.document import PERCENTILES, Run
+from gpushare_workload.bench.results.document import PERCENTILES, Launch, Run
 from gpushare_workload.bench.results.histogram import Histogram
 from gpushare_workload.bench.results.statistics import Spread, jain
 
@@ -33,7 +33,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Rates in kernels per second, latencies in µs of one launch with its wait, memory in MiB."""
+    """Rates in kernels per second, latencies in µs of one round with its wait, memory in MiB."""
 
     case: Case
     repeats: int
@@ -41,6 +41,8 @@ class Row:
     of_time_slicing: Spread | None
     """The total as a multiple of time-slicing with as many clients; None if that was not measured."""
     of_one_client: Spread | None
+    """The total as a multiple of one client that has the GPU to itself, at the same depth; None if not measured."""
+    launch: Launch
     fairness: Spread
     latency: Histogram
     """Of all clients and repeats."""
@@ -53,12 +55,24 @@ class Row:
     def percentile_us(self, percent: float) -> float:
         return self.latency.percentile(percent) / 1000
 
+    @property
+    def gflops(self) -> float:
+        """Billions of floating-point operations per second, all clients together."""
+        return self.total.median * self.launch.flops / 1e9
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Through device memory, or over the host link, all clients together."""
+        return self.total.median * self.launch.bytes_moved / 1e9
+
     def as_json(self) -> dict[str, Any]:
         """Flat, for CSV and tables: one column for each figure."""
         case = self.case
         row: dict[str, Any] = {
             "kind": case.load.kind.value,
             "grid": case.load.grid.value,
+            "depth": case.load.depth,
+            "graph": case.load.graph,
             "clients": case.clients,
             "mode": case.mode.value,
             "threads_percent": case.threads,
@@ -73,44 +87,55 @@ class Row:
         ):
             for part in ("median", "least", "largest"):
                 row[f"{name}_{part}"] = None if spread is None else round(getattr(spread, part), 4)
+        row["gflops"] = round(self.gflops, 1)
+        row["gigabytes_per_second"] = round(self.gigabytes_per_second, 2)
         for percent in PERCENTILES:
             row[f"p{percent:g}_us"] = round(self.percentile_us(percent), 2)
         return {**row, "worst_client_p99_us": round(self.worst_p99_us, 2), "warnings": "; ".join(self.warnings)}
 
 
 def rows(runs: Iterable[Run]) -> list[Row]:
-    """One row for each case, ordered by kind, grid, clients and mode. Refused runs are left out."""
+    """One row for each case, ordered by kind, grid, clients and mode. Refused and empty runs are left out."""
     by_case: dict[Case, dict[int, Run]] = {}
     for run in runs:
-        if not run.refused and run.results:
+        if not run.refused and any(result.latency.count for result in run.results):
             by_case.setdefault(Case(run.load, run.clients, run.mode, run.threads), {})[run.repeat] = run
     return [_row(case, repeats, by_case) for case, repeats in sorted(by_case.items(), key=lambda item: _order(item[0]))]
 
 
-def _order(case: Case) -> tuple[int, int, int, int, float]:
+def _order(case: Case) -> tuple[float, ...]:
     kinds, grids, modes = list(LoadKind), list(Grid), list(SharingMode)
-    place = (kinds.index(case.load.kind), grids.index(case.load.grid), case.clients, modes.index(case.mode))
-    return (*place, -(case.threads or 0.0))
+    load = (kinds.index(case.load.kind), grids.index(case.load.grid), case.load.depth, int(case.load.graph))
+    return (*load, case.clients, modes.index(case.mode), -(case.threads or 0.0))
 
 
 def _row(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case, Mapping[int, Run]]) -> Row:
     runs = list(repeats.values())
     slicing = by_case.get(Case(case.load, case.clients, SharingMode.TIME_SLICING, None), {})
-    alone_threads = 100.0 if case.mode is SharingMode.MPS_EQUAL_CAPS else case.threads
-    alone = by_case.get(Case(case.load, 1, case.mode, alone_threads), {})
     memory = [sum(run.memory_mib.values()) / run.clients for run in runs if run.memory_mib]
     return Row(
         case=case,
         repeats=len(runs),
         total=Spread.of([run.total_rate for run in runs]),
         of_time_slicing=None if case.mode is SharingMode.TIME_SLICING else _ratio(repeats, slicing),
-        of_one_client=None if case.clients == 1 else _ratio(repeats, alone),
+        of_one_client=_of_one_client(case, repeats, by_case),
+        launch=runs[0].launch,
         fairness=Spread.of([jain(run.rates) for run in runs]),
         latency=Histogram.merged(result.latency for run in runs for result in run.results),
         worst_p99_us=max(_p99(run) for run in runs) / 1000,
         memory_mib=Spread.of(memory) if memory else None,
         warnings=tuple(sorted({warning for run in runs for warning in run.warnings})),
     )
+
+
+def _of_one_client(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case, Mapping[int, Run]]) -> Spread | None:
+    """Against the whole GPU: one process without MPS, or where that cannot be measured one client without a cap."""
+    for alone in (Case(case.load, 1, SharingMode.TIME_SLICING, None), Case(case.load, 1, SharingMode.MPS, 100.0)):
+        if case == alone:
+            return None
+        if ratio := _ratio(repeats, by_case.get(alone, {})):
+            return ratio
+    return None
 
 
 def _p99(run: Run) -> float:

@@ -19,10 +19,11 @@ from gpushare_workload.scenarios.stopwatch import Stopwatch
 
 COLLECTIVE_SECONDS = 60
 """Limit of every collective operation: a rank that is gone is an error, not a hang."""
-FEATURES, HIDDEN = 32, 64
+FEATURES = 32
 TOLERANCE = 1e-4
 """Relative difference between several ranks and one process, which add floats in another order."""
-RATE = 0.05
+RATE = 3.2
+"""Divided by the width of the model: a wider one diverges at the rate of a narrow one."""
 SMALLEST = 1e-6
 LOCALHOST = "127.0.0.1"
 
@@ -35,9 +36,18 @@ class TrainingSettings:
     device: str
     """cuda or cpu."""
     steps: int
+    """Of each of `repeats`, which follow `warmup` steps."""
+    warmup: int
+    repeats: int
     batch: int
     """Rows for each rank."""
+    width: int
+    """Of the model's hidden layers."""
     seed: int
+
+    @property
+    def all_steps(self) -> int:
+        return self.warmup + self.repeats * self.steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,9 @@ class TrainingResult:
 
     device: str
     loss: float
-    seconds: float
+    parameters: int
+    seconds: tuple[float, ...]
+    """Of each repeat."""
     difference: float
     """Largest relative difference of any parameter from that of one process."""
 
@@ -120,22 +132,27 @@ def _train(
     mine = slice(worker.index * settings.batch, (worker.index + 1) * settings.batch)
     model = _model(torch, settings, device)
     parallel = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    watch = Stopwatch()
-    with watch:
-        for _ in range(settings.steps):
-            _end_together(torch, distributed, worker, device)
-            loss = _step(torch, parallel, optimizer, rows[mine], target[mine])
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE / settings.width)
+    seconds = []
+    loss = 0.0
+    for steps in (settings.warmup, *[settings.steps] * settings.repeats):
+        watch = Stopwatch()
+        with watch:
+            for _ in range(steps):
+                _end_together(torch, distributed, worker, device)
+                loss = _step(torch, parallel, optimizer, rows[mine], target[mine])
+        seconds.append(watch.seconds)
     difference = _difference(model, _train_alone(torch, settings, device, rows, target))
     if not difference <= TOLERANCE:
         raise WrongError(f"parameters differ by {difference:g} from those that one process trained on all of the data")
-    return TrainingResult(name, loss, watch.seconds, difference)
+    parameters = sum(it.numel() for it in model.parameters())
+    return TrainingResult(name, loss, parameters, tuple(seconds[1:]), difference)
 
 
 def _train_alone(torch: Any, settings: TrainingSettings, device: Any, rows: Any, target: Any) -> Any:
     model = _model(torch, settings, device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    for _ in range(settings.steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE / settings.width)
+    for _ in range(settings.all_steps):
         _step(torch, model, optimizer, rows, target)
     return model
 
@@ -165,7 +182,10 @@ def _step(torch: Any, model: Any, optimizer: Any, rows: Any, target: Any) -> flo
 def _model(torch: Any, settings: TrainingSettings, device: Any) -> Any:
     """The same values in every process."""
     torch.manual_seed(settings.seed)
-    layers = torch.nn.Sequential(torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
+    nn, width = torch.nn, settings.width
+    layers = nn.Sequential(
+        nn.Linear(FEATURES, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+    )
     return layers.to(device)
 
 

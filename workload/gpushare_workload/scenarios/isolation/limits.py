@@ -94,9 +94,16 @@ def check_throughput(
     """Emits the fraction of the GPU's peak that a saturating kernel reaches. Raises WrongError above the grant."""
     device, peaks = backend.device(), backend.peaks()
     task = backend.prepare(Work(LoadKind.COMPUTE, Grid.SATURATING.blocks(device.total_sms or device.sms or H200_SMS)))
+    launches = 0
+
+    def launch() -> None:
+        nonlocal launches
+        launches += 1
+        task.launch()
+
     try:
-        per_second = measure(task.launch, backend.synchronize, seconds)
-        if wrong := task.wrong():
+        per_second = measure(launch, backend.synchronize, seconds)
+        if wrong := task.wrong(launches):
             raise WrongError(wrong)
     finally:
         task.close()

@@ -109,6 +109,6 @@ def measure(worker: Worker, work: GraphWork) -> GraphTiming:
                 once()
             backend.synchronize()
             seconds.append(time.perf_counter() - began)
-        if wrong := chain.wrong():
+        if wrong := chain.wrong(2 + work.passes * work.repeats):
             raise WrongError(f"{work.mode}: {wrong}")
         return GraphTiming(backend.name, backend.timed, tuple(seconds))

@@ -5,14 +5,15 @@ different parts of the GPU (arithmetic, device memory, the link to the host) can
 need the same part divide it.
 
 Measured: a compute-bound, a memory-bound and a transfer-bound program in every pair, also two of the same kind, each in
-a closed loop in its own process. For each program: launches per second beside the other, and the slowdown against the
-same process alone at the same limits. 1.0 means no effect; 2.0 means half of the rate. On an H200 at 25 % of the SMs
-each: 1.00 to 1.02, but 1.14 for two memory-bound programs and 1.86 for two that copy. In time slices: 2.3 to 5.4 if
-neither copies.
+a closed loop in its own process; at each of `--threads`, which tightens the limit of both. `combined` is the sum over
+both programs of rate ÷ its rate alone without a further limit: 1 means that the two get together what one gets alone, 2
+that neither notices the other. `verdict` calls a pair complementary, alike (its programs divide one part of the GPU) or
+partly one and partly the other. Each launch adds to its result, so that the check at the end counts them.
 """
 
 import argparse
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
 from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.gpus.mps import limited, reachable_daemon
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -37,6 +39,15 @@ SHORTEST_SECONDS = 0.01
 """Even a slow launch can end within this time."""
 KINDS = tuple(LoadKind)
 SIDES = 2
+COMPLEMENTARY, ALIKE = 1.5, 1.1
+"""Combined throughput from which on two programs are complementary, and up to which they divide one part of the GPU."""
+
+Entry = tuple[LoadKind, ...]
+"""One kind alone, or a pair."""
+PLAN: tuple[Entry, ...] = (
+    *((kind,) for kind in KINDS),
+    *itertools.combinations_with_replacement(KINDS, SIDES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +69,55 @@ class TimedRun:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Launches per second of each side, one tuple for each repeat, by thread limit and entry."""
+
+    program: ProgramInfo
+    rates: dict[tuple[float, Entry], list[tuple[float, ...]]]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_work_options(parser, Grid.SATURATING)
     parser.add_argument("--duration", type=float, default=1.0, metavar="SECONDS", help="time of each pair")
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many interleaved runs")
+    options.add_threads_option(parser)
 
 
 def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     options.check_work_options(arguments)
     check_bounds(arguments, repeats=1, duration=SHORTEST_SECONDS)
-    plan = [(kind,) for kind in KINDS] + list(itertools.combinations_with_replacement(KINDS, SIDES))
-    rates: dict[tuple[LoadKind, ...], list[tuple[float, ...]]] = {entry: [] for entry in plan}
-    with Team(stop) as team, progress(len(plan) * arguments.repeats, NAME) as advance:
+    limits = sorted({100.0, *arguments.threads}, reverse=True)
+    options.check_threads(limits, reachable_daemon() is not None)
+    sharing = "time-slicing" if reachable_daemon() is None else "mps"
+    measured: Measured | None = None
+    with progress(len(PLAN) * arguments.repeats * len(limits), NAME) as advance:
+        for _ in range(arguments.repeats):
+            for percent in limits:
+                measured = _measure_all(arguments, percent, stop, measured, events)
+                advance(len(PLAN))
+    assert measured is not None  # noqa: S101 - there is at least one repeat and one limit
+    _emit(measured, limits, sharing, events)
+
+
+def _measure_all(
+    arguments: argparse.Namespace, percent: float, stop: Stop, before: Measured | None, events: JsonLines
+) -> Measured:
+    """`before`, and every entry of the plan once more, at one thread limit, in two new processes."""
+    rates = {} if before is None else before.rates
+    with Team(stop) as team:
         for _ in range(SIDES):
-            team.start(serve, arguments)
+            team.start(serve, arguments, environment=limited(percent))
         team.go()
         programs = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(SIDES))]
-        events.emit("started", pairs=len(plan), repeats=arguments.repeats)
-        for _ in range(arguments.repeats):
-            for entry in plan:
-                rates[entry].append(_measure(team, entry, arguments.duration))
-                advance(1)
+        if before is None:
+            events.emit("started", pairs=len(PLAN), repeats=arguments.repeats)
+        for entry in PLAN:
+            rates.setdefault((percent, entry), []).append(_measure(team, entry, arguments.duration))
         for side in range(SIDES):
             team.send(side, None)
         team.results(WAIT_SECONDS)
-    _emit(rates, programs[0], events)
+    return Measured(programs[0], rates)
 
 
 def serve(worker: Worker, arguments: argparse.Namespace) -> None:
@@ -93,6 +128,7 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
             kind: stack.enter_context(closing(backend.prepare(options.work_of(arguments, device, kind))))
             for kind in KINDS
         }
+        launched = dict.fromkeys(KINDS, 1)
         for task in tasks.values():
             task.launch()
         backend.synchronize()
@@ -107,12 +143,13 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
                 backend.synchronize()
                 launches += 1
             worker.send(launches / (time.monotonic() - timed.begin))
+            launched[timed.kind] += launches
         for kind, task in tasks.items():
-            if wrong := task.wrong():
+            if wrong := task.wrong(launched[kind]):
                 raise WrongError(f"{kind.value}: {wrong}")
 
 
-def _measure(team: Team, kinds: tuple[LoadKind, ...], seconds: float) -> tuple[float, ...]:
+def _measure(team: Team, kinds: Entry, seconds: float) -> tuple[float, ...]:
     """Launches per second of each side."""
     begin = time.monotonic() + LEAD_SECONDS
     for side, kind in enumerate(kinds):
@@ -128,19 +165,49 @@ def slowdown(alone: Sequence[float], beside: Sequence[float]) -> float:
     return statistics.median(alone) / statistics.median(beside)
 
 
-def _emit(rates: dict[tuple[LoadKind, ...], list[tuple[float, ...]]], program: ProgramInfo, events: JsonLines) -> None:
-    for entry, runs in rates.items():
+def combined(rates: Sequence[float], alone: Sequence[float]) -> float:
+    """The sum of each program's rate ÷ its rate alone; NaN if one ended no launch alone. Pure."""
+    return sum(rate / whole for rate, whole in zip(rates, alone, strict=True)) if all(alone) else math.nan
+
+
+def verdict(combined_: Sequence[float]) -> str:
+    """By the combined throughputs of all repeats: the worst of them has to be complementary, the best alike. Pure."""
+    if min(combined_) >= COMPLEMENTARY:
+        return "complementary"
+    return "alike" if max(combined_) <= ALIKE else "partly"
+
+
+def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: JsonLines) -> None:
+    program, rates = measured.program, measured.rates
+    for percent, entry in itertools.product(limits, PLAN):
+        runs = rates[percent, entry]
+        common = {"backend": program.backend, "timed": program.timed, "sharing": sharing, "threads_percent": percent}
         for side, kind in enumerate(entry):
             beside = entry[1 - side] if len(entry) == SIDES else None
-            got, alone = [run[side] for run in runs], [run[0] for run in rates[(kind,)]]
+            got, alone = [run[side] for run in runs], [run[0] for run in rates[percent, (kind,)]]
+            whole = [run[0] for run in rates[100.0, (kind,)]]
             if why := implausible(program.works[kind], statistics.median(got), program.peaks):
                 raise WrongError(f"{kind.value} beside {beside}: {why}")
             events.emit(
                 "measured",
-                backend=program.backend,
-                timed=program.timed,
+                **common,
                 kind=kind.value,
                 beside=beside and beside.value,
                 launches_per_second=round(statistics.median(got), 1),
                 slowdown=round(slowdown(alone, got), 3),
+                slowdown_of_uncapped=round(slowdown(whole, got), 3),
+            )
+        if len(entry) == SIDES:
+            sums = [
+                combined(run, [rates[100.0, (kind,)][repeat][0] for kind in entry]) for repeat, run in enumerate(runs)
+            ]
+            events.emit(
+                "pair",
+                **common,
+                kinds=[kind.value for kind in entry],
+                combined=round(statistics.median(sums), 3),
+                combined_least=round(min(sums), 3),
+                combined_largest=round(max(sums), 3),
+                repeats=len(sums),
+                verdict=verdict(sums),
             )

@@ -5,10 +5,11 @@ frameworks. CUDA_VISIBLE_DEVICES chooses the GPU, but only if it is set *before 
 effect, and several processes end up on GPU 0 by accident. They may share it on purpose: a GPU takes as many processes
 as its memory and compute mode allow, and 48 clients under MPS (60 from driver 590).
 
-Measured: first one process for each visible GPU, pinned to it, then `--processes` on the first GPU. Each process
-reports which GPU CUDA gave it, and computes a result that is checked. NVML's process list shows where each process is;
-in a container without the host's PID namespace its PIDs mean nothing, and `listed_by_nvml` is then false. On two H200s:
-one process on each, and four on the first, as NVML lists them.
+Measured: first one process for each visible GPU, pinned to it, then `--processes` on the first GPU; then one that sets
+the variable to another value, or to no GPU at all, after CUDA has started: it stays where it was. Each process reports
+which GPU CUDA gave it, and computes a result that is checked. NVML's process list shows where each process is; in a
+container without the host's PID namespace its PIDs mean nothing, and `listed_by_nvml` is then false. On two H200s: one
+process on each, and four on the first, as NVML lists them.
 """
 
 import argparse
@@ -52,10 +53,33 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     uuids = inventory.visible()
     if not uuids:
         raise GpuError(NO_DEVICE, f"no GPU is visible with {VARIABLE}={os.environ.get(VARIABLE)!r}")
-    with progress(2, NAME) as advance:
+    with progress(3, NAME) as advance:
         for what, pinned in (("one per GPU", uuids), ("one GPU", [uuids[0]] * arguments.processes)):
             _place(what, pinned, arguments, events, stop)
             advance(1)
+        _set_too_late(uuids, arguments, events, stop)
+
+
+def _set_too_late(uuids: Sequence[str], arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
+    """Raises WrongError if the variable had an effect after all."""
+    other = uuids[1] if len(uuids) > 1 else ""
+    with Team(stop) as team:
+        team.start(choose_late, arguments.backend, other, environment={VARIABLE: uuids[0]})
+        team.go()
+        [process] = team.results(WAIT_SECONDS)
+    events.emit("set-too-late", backend=process.backend, started_with=uuids[0], then_set_to=other, uuid=process.uuid)
+    if process.uuid != uuids[0]:
+        raise WrongError(
+            f"{VARIABLE}={other!r} moved a process from {uuids[0]} to {process.uuid} after CUDA had started"
+        )
+
+
+def choose_late(worker: Worker, choice: str, other: str) -> PlacedProcess:
+    """The target of a process that sets the variable when CUDA has already read it."""
+    with worker.gpu(choice) as backend:
+        os.environ[VARIABLE] = other
+        worker.start()
+        return PlacedProcess(os.getpid(), backend.device().uuid, backend.name)
 
 
 def _place(what: str, pinned: Sequence[str], arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:

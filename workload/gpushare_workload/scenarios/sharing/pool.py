@@ -2,9 +2,7 @@
 
 Commonly claimed: CUDA serves one process at a time; every call needs its own process; `Pool(100)` runs 100 of them.
 Under MPS kernels of several processes run at the same time. But each process pays for a CUDA context (hundreds of
-milliseconds, 60 to 520 MiB), and the 49th client of a GPU is refused with error 46. Measured on an H200, 100 tasks:
-19.9 s with a process for each, 8 at once; a pool of 8 takes 2.0 s with its start and 4 ms once it is warm, streams of
-one process 1.0 s and 6 ms, one batch 1.0 s and 6 ms.
+milliseconds, 60 to 520 MiB), and the 49th client of a GPU is refused with error 46 (measured on an H200).
 
 The task: the sum of squares of a vector of doubles; every result is checked against NumPy. `pair` runs the tasks in one
 process, then in two at once. `ceiling` starts `--clients` clients at once until the GPU refuses more: it leaves no
@@ -23,6 +21,7 @@ from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.repeats import summarised
 from gpushare_workload.scenarios.sharing.pool_modes import MODES, NAMED_ONLY, ModeResult, PoolJob
 
 NAME = "pool"
@@ -34,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes at once; at most 48 clients fit a GPU")
     parser.add_argument("--streams", type=int, default=8, help="streams of the one process in mode `streams`")
     parser.add_argument("--clients", type=int, default=100, help="clients that `ceiling` starts at once")
+    parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many runs of each mode")
     default = [name for name in MODES if name not in NAMED_ONLY]
     parser.add_argument(
         "--modes", nargs="+", choices=list(MODES), default=default, help="what to run (default: all but `ceiling`)"
@@ -46,29 +46,34 @@ def run(
     stop: Stop,
     modes: Mapping[str, Callable[[PoolJob], ModeResult]] = MODES,
 ) -> None:
-    check_bounds(arguments, tasks=0, elements=1, workers=1, streams=1, clients=1)
+    check_bounds(arguments, tasks=0, elements=1, workers=1, streams=1, clients=1, repeats=1)
     data = SharedArray((arguments.tasks, arguments.elements))
     np.random.default_rng(arguments.seed).random(out=data.array)
     expected: Vector = np.einsum("ij,ij->i", data.array, data.array)
     job = PoolJob(data, arguments.backend, arguments.workers, arguments.streams, arguments.clients, stop)
-    for mode in arguments.modes:
-        stop.check()
-        began = time.monotonic()
-        result = modes[mode](job)
-        seconds = time.monotonic() - began
-        for sums in result.sums:
-            if sums.shape != expected.shape or not np.allclose(sums, expected, rtol=1e-9):
-                raise WrongError(f"{mode}: the results differ from NumPy's")
-        figures: dict[str, Any] = {"mode": mode, **result.identity, "processes": result.processes}
-        if result.sums:
-            tasks = arguments.tasks * len(result.sums)
-            figures |= {
-                "tasks": tasks,
-                "wall_seconds": round(seconds, 4),
-                "tasks_per_second": round(tasks / seconds, 1),
-            }
-            if work := result.figures.get("work_seconds"):
-                figures["tasks_per_second_warm"] = round(tasks / work, 1)
-        if result.memory_mib is not None:
-            figures |= {"gpu_mib": result.memory_mib * result.processes, "gpu_mib_per_process": result.memory_mib}
-        events.emit("measured", **figures, **result.figures)
+    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in arguments.modes}
+    for repeat in range(arguments.repeats):
+        for mode in arguments.modes:
+            stop.check()
+            found[mode].append(_once(mode, modes[mode], job, expected))
+            if repeat == arguments.repeats - 1:
+                events.emit("measured", **summarised(found[mode]))
+
+
+def _once(mode: str, run_mode: Callable[[PoolJob], ModeResult], job: PoolJob, expected: Vector) -> dict[str, Any]:
+    """The figures of one run of a mode. Raises WrongError for a result that differs from `expected`."""
+    began = time.monotonic()
+    result = run_mode(job)
+    seconds = time.monotonic() - began
+    for sums in result.sums:
+        if sums.shape != expected.shape or not np.allclose(sums, expected, rtol=1e-9):
+            raise WrongError(f"{mode}: the results differ from NumPy's")
+    figures: dict[str, Any] = {"mode": mode, **result.identity, "processes": result.processes}
+    if result.sums:
+        tasks = len(expected) * len(result.sums)
+        figures |= {"tasks": tasks, "wall_seconds": seconds, "tasks_per_second": tasks / seconds}
+        if work := result.figures.get("work_seconds"):
+            figures["tasks_per_second_warm"] = tasks / work
+    if result.memory_mib is not None:
+        figures |= {"gpu_mib": result.memory_mib * result.processes, "gpu_mib_per_process": result.memory_mib}
+    return {**figures, **result.figures}

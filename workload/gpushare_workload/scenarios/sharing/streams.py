@@ -4,12 +4,11 @@ Commonly claimed: kernels on different streams run at the same time. They do so 
 kernels overlap, kernels that fill all SMs run one after the other on any streams. Copies overlap with kernels only to
 and from pinned memory, and only on other streams. So the overlap is measured here, by events on each stream.
 
-Measured: the same kernels on one stream and spread over several, as the ms from the first start to the last end, and
-the number that ran at once. Then chunks that are copied in, processed and copied out: on one stream, on several, and on
-several from pageable memory. All results are checked to the last bit. On an H200, 8 small kernels on 8 streams: 6.5
-times as fast, 8 at once; under MPS 2.0 times, 2 at once, since a client has two connections to the GPU
-(CUDA_DEVICE_MAX_CONNECTIONS); saturating kernels 1.0 times. Copies beside kernels: 2.5 times from pinned memory, 0.3
-from pageable.
+Measured: the same kernels on one stream and spread over several, as the ms from the first start to the last end. Then
+chunks that are copied in, processed and copied out: on one stream, on several, and on several from pageable memory. All
+results are checked to the last bit. On an H200, 8 small kernels on 8 streams: 6.5 times as fast; under MPS 2.0 times,
+since a client has two connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS); saturating kernels 1.0 times. Copies beside
+kernels: 2.5 times from pinned memory, 0.3 from pageable.
 """
 
 import argparse
@@ -85,11 +84,10 @@ def _kernels(
                 kind=arguments.kind,
                 grid=arguments.grid,
                 wall_ms=round(figures[streams], 4),
-                most_at_once=int(statistics.median(most_at_once(it) for it in runs)),
                 times_as_fast=_ratio(figures[1], figures[streams]),
             )
         for number, task in enumerate(tasks):
-            if wrong := task.wrong():
+            if wrong := task.wrong(1 + 2 * arguments.repeats):
                 raise WrongError(f"kernel {number}: {wrong}")
 
 
@@ -129,16 +127,6 @@ def _chunks(
 def extent_ms(spans: Sequence[Span]) -> float:
     """ms from the first start to the last end; 0 without spans."""
     return max((it.end for it in spans), default=0.0) - min((it.start for it in spans), default=0.0)
-
-
-def most_at_once(spans: Sequence[Span]) -> int:
-    """The largest number of spans with a moment in common. A span that ends when another starts does not count."""
-    edges = sorted([(it.start, 1) for it in spans] + [(it.end, -1) for it in spans])
-    now = most = 0
-    for _, change in edges:
-        now += change
-        most = max(most, now)
-    return most
 
 
 def _ratio(before: float, after: float) -> float | None:

@@ -10,21 +10,33 @@ from gpushare_workload.backend.work import LoadKind, Work
 
 @pytest.mark.parametrize("kind", list(LoadKind))
 @pytest.mark.parametrize("blocks", [1, 8, 33])
-def test_launched_work_is_right_and_unlaunched_work_is_not(kind: LoadKind, blocks: int) -> None:
+def test_a_result_is_that_of_every_launch(kind: LoadKind, blocks: int) -> None:
     task = open_backend("numpy").prepare(Work(kind, blocks, iterations=600, elements=700))
-    assert task.wrong() is not None
+    assert task.wrong(0) is None
     task.launch()
     task.launch(lane=3)
-    assert task.wrong() is None
+    assert task.wrong(2) is None
+    assert "values are wrong" in str(task.wrong(1))
+    assert "values are wrong" in str(task.wrong(3))
     task.close()
+
+
+def test_recorded_launches_are_right_and_their_records_bounded() -> None:
+    recording = open_backend("numpy").record(Work(LoadKind.COMPUTE, 2), launches=2)
+    for _ in range(3):
+        recording.launch()
+    first, second = recording.records()
+    assert first.start < first.end <= second.start < second.end
+    assert recording.wrong(3) is None
+    assert recording.wrong(2) is not None
 
 
 def test_a_graph_of_launches_is_as_right_as_they_are() -> None:
     task = open_backend("numpy").prepare(Work(LoadKind.TRANSFER, 2))
     replay = task.captured(3)
-    assert task.wrong() is not None
+    assert task.wrong(3) is not None
     replay()
-    assert task.wrong() is None
+    assert task.wrong(3) is None
 
 
 def test_spans_of_one_process_without_a_gpu_follow_each_other() -> None:
@@ -39,7 +51,8 @@ def test_a_chain_counts_every_kernel_launched_or_replayed(elements: int) -> None
     chain = open_backend("numpy").chain(5, elements)
     chain.launch()
     chain.replay()
-    assert chain.wrong() is None
+    assert chain.wrong(2) is None
+    assert chain.wrong(1) is not None
 
 
 @pytest.mark.parametrize(("chunks", "length", "lanes"), [(0, 4, 1), (1, 1, 3), (5, 7, 2)])

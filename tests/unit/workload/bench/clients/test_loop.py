@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare_workload.bench.clients.loop import NS, SPIN_NS, LoopResult, Window, closed_loop
 
@@ -36,12 +38,25 @@ class Machine:
         return closed_loop([self.launch] * lanes, self.wait, window, asked, self.clock, self.sleep)
 
 
-def test_launches_count_that_end_within_the_window() -> None:
+def test_rounds_count_with_their_part_within_the_window() -> None:
     machine = Machine()
-    (latencies,) = machine.run(Window(begin=0, count_from=1000, end=2000)).latencies
-    # One launch takes 100 ns: those that end at 1000, 1100, … 1900 count, the one that ends at 2000 does not.
-    assert (latencies.count, latencies.least, latencies.largest) == (10, 100, 100)
-    assert machine.launched == 20
+    result = machine.run(Window(begin=0, count_from=1030, end=2070))
+    # A round takes 100 ns: 70 ns of the one from 1000 on, nine whole ones, and 70 ns of the one from 2000 on.
+    assert result.counted == (pytest.approx(0.7 + 9 + 0.7),)
+    assert (result.latencies[0].count, result.latencies[0].least, result.latencies[0].largest) == (11, 100, 100)
+    assert result.submitted == machine.launched == 21
+
+
+@given(
+    launch=st.integers(0, 5000),
+    wait=st.integers(1, 5000),
+    warmup=st.integers(0, 3000),
+    length=st.integers(1, 3000),
+)
+def test_however_long_a_round_its_rate_is_that_of_the_machine(launch: int, wait: int, warmup: int, length: int) -> None:
+    result = Machine(launch, wait).run(Window(begin=0, count_from=warmup, end=warmup + length))
+    assert result.counted[0] == pytest.approx(length / (launch + wait))
+    assert result.latencies[0].count >= 1
 
 
 def test_lanes_are_launched_together_and_waited_for_together() -> None:
@@ -49,7 +64,8 @@ def test_lanes_are_launched_together_and_waited_for_together() -> None:
     counted = machine.run(Window(begin=0, count_from=0, end=1000), lanes=3)
     first, _, last = counted.latencies
     # A round of three launches and a wait takes 120 ns; the first lane waits for all of it, the last for 100.
-    assert [it.count for it in counted.latencies] == [8, 8, 8]
+    assert [it.count for it in counted.latencies] == [9, 9, 9]
+    assert counted.submitted == 9
     assert (first.largest, last.largest) == (120, 100)
 
 

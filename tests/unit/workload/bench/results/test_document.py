@@ -12,17 +12,17 @@ from tests.unit.workload.bench.made_up import document, run
 
 
 def test_a_document_survives_json() -> None:
-    whole = document(run(memory_mib={1: 2}, warnings=("w",)))
+    whole = document(run(memory_mib={1: 2}, warnings=("w",), load=Load(LoadKind.COMPUTE, Grid.HALF, 16, graph=True)))
     again = Document.from_json(json.loads(json.dumps(whole.as_json())))
     assert again.as_json() == whole.as_json()
     assert isinstance(again.runs[0], Run)
-    assert again.runs[0].load == Load(LoadKind.COMPUTE, Grid.SMALL)
+    assert again.runs[0].load == Load(LoadKind.COMPUTE, Grid.HALF, 16, graph=True)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema": "other/v1"}, "the schema is 'other/v1'"),
+        ({"schema": "gpushare.dev/bench/v1"}, "the schema is 'gpushare.dev/bench/v1', not 'gpushare.dev/bench/v2'"),
         ({"runs": [{}]}, "not a whole result of the benchmark: KeyError"),
         ({"plan": None}, "not a whole result of the benchmark: TypeError"),
     ],

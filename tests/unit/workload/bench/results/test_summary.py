@@ -4,6 +4,7 @@ import pytest
 
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import Launch
 from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import find, rows
 from tests.unit.workload.bench.made_up import SMALL, run
@@ -24,22 +25,54 @@ def test_a_ratio_to_time_slicing_is_taken_repeat_by_repeat() -> None:
     assert mps.total == Spread(310.0, 200.0, 420.0)
 
 
-def test_a_ratio_to_one_client_is_of_the_same_mode_and_cap() -> None:
+def test_one_client_alone_has_the_whole_gpu_and_the_same_depth() -> None:
+    deep = Load(LoadKind.COMPUTE, Grid.SMALL, 16)
+    table = rows(
+        [
+            run(SharingMode.TIME_SLICING, (50,)),
+            run(SharingMode.TIME_SLICING, (10, 15)),
+            run(SharingMode.MPS, (40,)),
+            run(SharingMode.MPS, (40, 60)),
+            run(SharingMode.MPS, (25,), threads=25.0),
+            run(SharingMode.MPS_EQUAL_CAPS, (20, 20)),
+            run(SharingMode.TIME_SLICING, (400,), load=deep),
+            run(SharingMode.MPS, (300, 300), load=deep),
+        ]
+    )
+    ratios = {(row.case.load.depth, row.case.clients, row.case.label): row.of_one_client for row in table}
+    assert {key: ratio and ratio.median for key, ratio in ratios.items()} == {
+        (1, 1, "time-slicing"): None,
+        (1, 1, "mps"): 0.8,
+        (1, 1, "mps at 25 %"): 0.5,
+        (1, 2, "time-slicing"): 0.5,
+        (1, 2, "mps"): 2.0,
+        (1, 2, "mps-equal-caps"): 0.8,
+        (16, 1, "time-slicing"): None,
+        (16, 2, "mps"): 1.5,
+    }
+
+
+def test_where_only_mps_can_be_measured_its_uncapped_client_is_the_one_alone() -> None:
     table = rows(
         [run(SharingMode.MPS, (50,)), run(SharingMode.MPS, (40, 60, 100)), run(SharingMode.MPS, (7,), threads=25.0)]
     )
-    assert [(row.case.clients, row.of_one_client) for row in table] == [
-        (1, None),
-        (1, None),
-        (3, Spread(4.0, 4.0, 4.0)),
+    assert [(row.case.label, row.of_one_client and row.of_one_client.median) for row in table] == [
+        ("mps", None),
+        ("mps at 25 %", 0.14),
+        ("mps", 4.0),
     ]
-    assert [row.case.label for row in table] == ["mps", "mps at 25 %", "mps"]
 
 
-def test_equal_caps_are_compared_with_one_client_that_has_it_all() -> None:
-    table = rows([run(SharingMode.MPS_EQUAL_CAPS, (50,)), run(SharingMode.MPS_EQUAL_CAPS, (40, 60))])
-    assert table[1].of_one_client == Spread(2.0, 2.0, 2.0)
-    assert table[1].case.label == "mps-equal-caps"
+def test_a_graph_is_compared_with_graphs() -> None:
+    graph = Load(LoadKind.COMPUTE, Grid.SMALL, 16, graph=True)
+    single = Load(LoadKind.COMPUTE, Grid.SMALL, 16)
+    table = rows([run(SharingMode.TIME_SLICING, (10,), load=single), run(SharingMode.MPS, (90,), load=graph)])
+    assert [row.of_time_slicing for row in table] == [None, None]
+
+
+def test_the_work_of_all_clients_is_their_rate_times_that_of_one_launch() -> None:
+    (row,) = rows([run(kernels=(1_000_000, 1_000_000), launch=Launch(8, flops=3_000_000, bytes_moved=500_000))])
+    assert (row.gflops, row.gigabytes_per_second) == (6000.0, 1000.0)
 
 
 def test_a_figure_that_was_not_measured_is_absent() -> None:
@@ -65,6 +98,10 @@ def test_memory_is_divided_by_the_clients_also_where_one_process_serves_them_all
 def test_refused_runs_count_nowhere() -> None:
     (row,) = rows([run(repeat=0), run(repeat=1, kernels=(10**9, 1), refused="too fast")])
     assert row.repeats == 1
+
+
+def test_a_run_in_which_nothing_ended_counts_nowhere() -> None:
+    assert rows([run(kernels=(0, 0))]) == []
 
 
 def test_rows_come_by_kind_grid_clients_and_mode() -> None:

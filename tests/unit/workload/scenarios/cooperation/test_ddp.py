@@ -15,7 +15,10 @@ from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.cooperation import ddp, training
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
-OPTIONS: dict[str, Any] = {"backend": "numpy", "seed": 1, "ranks": None, "device": None, "steps": 5, "batch": 8}
+OPTIONS: dict[str, Any] = {
+    "backend": "numpy", "seed": 1, "ranks": None, "device": None, "steps": 5, "warmup": 2, "repeats": 2, "batch": 8,
+    "width": 16,
+}  # fmt: skip
 
 
 def run(**options: Any) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def test_a_rank_on_each_gpu_is_fine() -> None:
     training.check_one_rank_per_gpu(["GPU-a", "GPU-b"])
 
 
-@pytest.mark.parametrize(("name", "value"), [("ranks", 0), ("steps", 0), ("batch", 0)])
+@pytest.mark.parametrize(("name", "value"), [("ranks", 0), ("steps", 0), ("batch", 0), ("width", 0), ("repeats", 0)])
 def test_a_number_below_its_bound_names_its_option(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"--{name} 0: must be at least 1"):
         run(**{name: value})

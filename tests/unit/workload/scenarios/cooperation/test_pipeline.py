@@ -26,6 +26,7 @@ OPTIONS: dict[str, Any] = {
     "gpu_workers": 1,
     "finish": 1,
     "queue": 1,
+    "repeats": 1,
     "filters": [Filter.ADD],
 }
 TARGETS: tuple[Any, Any, Any] = (pipeline.prepare_chunks, pipeline.compute_chunks, pipeline.finish_chunks)
@@ -48,6 +49,13 @@ def test_both_forms_are_measured_for_each_filter() -> None:
     assert not any(line["timed"] for line in lines)
     assert all(line["chunks"] == 3 for line in lines)
     assert all(length <= 1 for line in lines for length in line.get("longest_queues", []))
+
+
+def test_the_gain_over_one_process_is_taken_in_each_repeat() -> None:
+    serial, piped = run(repeats=2)
+    assert piped["repeats"] == 2
+    assert piped["times_as_fast_least"] <= piped["times_as_fast"] <= piped["times_as_fast_largest"]
+    assert "times_as_fast" not in serial
 
 
 def test_a_single_chunk_may_be_shorter_than_asked_for() -> None:

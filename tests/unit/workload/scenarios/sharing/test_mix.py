@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,11 @@ from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import mix
 
 TINY: dict[str, Any] = {"grid": "small", "duration": 0.3, "repeats": 1}
+
+
+@pytest.fixture(autouse=True)
+def no_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
 
 
 def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -35,6 +41,34 @@ def test_a_mixture_measures_each_program_alone_and_beside_every_other() -> None:
     assert all(it["slowdown"] == 1.0 for it in lines if it["beside"] is None)
 
 
+def test_each_pair_has_a_combined_throughput_and_a_verdict() -> None:
+    lines = [it for it in run(repeats=2) if it["event"] == "pair"]
+    assert [tuple(it["kinds"]) for it in lines] == list(itertools.combinations_with_replacement(LoadKind, 2))
+    assert all(0 < it["combined_least"] <= it["combined"] <= it["combined_largest"] for it in lines)
+    assert {(it["sharing"], it["threads_percent"], it["repeats"]) for it in lines} == {("time-slicing", 100.0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("rates", "alone", "whole"),
+    [((50.0, 5.0), (100.0, 10.0), 1.0), ((100.0, 10.0), (100.0, 10.0), 2.0), ((25.0, 2.5), (100.0, 10.0), 0.5)],
+)
+def test_combined_throughput_is_in_parts_of_what_each_gets_alone(rates: Any, alone: Any, whole: float) -> None:
+    assert mix.combined(rates, alone) == whole
+
+
+@pytest.mark.parametrize(
+    ("combined", "words"),
+    [
+        ([1.5, 1.9, 2.0], "complementary"),
+        ([1.49, 1.9, 2.0], "partly"),
+        ([0.9, 1.0, 1.1], "alike"),
+        ([0.9, 1.0, 1.11], "partly"),
+    ],
+)
+def test_a_verdict_needs_every_repeat(combined: list[float], words: str) -> None:
+    assert mix.verdict(combined) == words
+
+
 @pytest.mark.parametrize(
     ("alone", "beside", "times"), [([10.0], [5.0], 2.0), ([10.0, 30.0, 20.0], [20.0, 1.0, 99.0], 1.0)]
 )
@@ -54,6 +88,8 @@ def test_a_program_that_got_nothing_done_is_no_slowdown() -> None:
         ({"duration": float("nan")}, "--duration nan: must be at least"),
         ({"duration": float("inf")}, "--duration inf: must be finite"),
         ({"elements": 0}, "--elements 0: must be at least 1"),
+        ({"threads": [50.0]}, "--threads 50: no MPS daemon is in reach"),
+        ({"threads": [0.0]}, "--threads 0: a percentage above 0, up to 100"),
     ],
 )
 def test_a_bad_argument_names_itself_and_its_value(options: dict[str, Any], words: str) -> None:

@@ -22,6 +22,7 @@ OPTIONS: dict[str, Any] = {
     "workers": 2,
     "streams": 3,
     "clients": 2,
+    "repeats": 1,
 }
 
 
@@ -47,6 +48,17 @@ def test_edge_sizes_give_right_results(tasks: int, elements: int, workers: int) 
     modes = {name: pool_modes.MODES[name] for name in ("process-per-task", "pool", "streams", "batched")}
     lines = run(modes=modes, tasks=tasks, elements=elements, workers=workers)
     assert [line["tasks"] for line in lines] == [tasks] * 4
+
+
+def test_repeats_give_medians_and_their_spread() -> None:
+    seconds = iter([4.0, 1.0, 2.0])
+
+    def mode(_: pool_modes.PoolJob) -> pool_modes.ModeResult:
+        return pool_modes.ModeResult([], {}, 1, None, {"work_seconds": next(seconds)})
+
+    [line] = run(modes={"ceiling": mode}, repeats=3)
+    spread = [line["repeats"], line["work_seconds"], line["work_seconds_least"], line["work_seconds_largest"]]
+    assert spread == [3, 2.0, 1.0, 4.0]
 
 
 def test_a_wrong_sum_is_found() -> None:

@@ -16,7 +16,7 @@ from gpushare_workload.backend.work import Floats, Work
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import streams
-from gpushare_workload.scenarios.sharing.streams import extent_ms, most_at_once
+from gpushare_workload.scenarios.sharing.streams import extent_ms
 
 TINY: dict[str, Any] = {
     "kernels": 3,
@@ -60,7 +60,7 @@ def test_streams_take_edge_sizes(options: dict[str, Any]) -> None:
 
 
 class WrongTask(NumpyTask):
-    def wrong(self) -> str | None:
+    def wrong(self, launches: int) -> str | None:
         return "1 of 2 values are wrong"
 
 
@@ -85,18 +85,12 @@ def test_a_wrong_chunk_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spans", "at_once", "milliseconds"),
-    [
-        ([], 0, 0),
-        ([Span(2, 3)], 1, 1),
-        ([Span(0, 1), Span(1, 2)], 1, 2),
-        ([Span(0, 4), Span(1, 2), Span(3, 5)], 2, 5),
-        ([Span(0, 9), Span(1, 9), Span(2, 9)], 3, 9),
-    ],
-    ids=["none", "one", "end-to-end", "two", "three"],
+    ("spans", "milliseconds"),
+    [([], 0), ([Span(2, 3)], 1), ([Span(0, 1), Span(1, 2)], 2), ([Span(0, 4), Span(1, 2), Span(3, 5)], 5)],
+    ids=["none", "one", "end-to-end", "overlapping"],
 )
-def test_overlaps_are_counted_from_the_spans(spans: list[Span], at_once: int, milliseconds: float) -> None:
-    assert (most_at_once(spans), extent_ms(spans)) == (at_once, milliseconds)
+def test_the_extent_is_from_the_first_start_to_the_last_end(spans: list[Span], milliseconds: float) -> None:
+    assert extent_ms(spans) == milliseconds
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""overlap: what processes record, alone and at once."""
+
+import argparse
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare_workload.events import JsonLines
+from gpushare_workload.processes.stopping import Stop, StoppedError
+from gpushare_workload.scenarios.sharing import overlap
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind")
+TINY: dict[str, Any] = {"duration": 0.3, "repeats": 2, "iterations": 1}
+
+
+@pytest.fixture(autouse=True)
+def no_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+
+
+def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
+    parser, out = argparse.ArgumentParser(), StringIO()
+    overlap.add_arguments(parser)
+    given = vars(parser.parse_args([])) | TINY | options
+    overlap.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("overlap", out), stop or Stop())
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_one_process_and_all_at_once_are_measured() -> None:
+    lines = run(depth=2, records=5000)
+    alone, both = (it for it in lines if it["event"] == "measured")
+    assert [(it["processes"], it["repeats"], it["depth"]) for it in (alone, both)] == [(1, 2, 2), (2, 2, 2)]
+    assert (alone["at_once"], alone["at_once_most"]) == (1.0, 1)
+    assert 1.0 <= both["at_once_least"] <= both["at_once"] <= both["at_once_largest"] <= 2.0
+    (timeline,) = (it for it in lines if it["event"] == "timeline")
+    assert all(start < end for _, start, end in timeline["microseconds"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"processes": 49}, "--processes 49: must be at most 48"),
+        ({"records": 1 << 30}, "--records 1073741824: must be at most 100000"),
+        ({"depth": 0}, "--depth 0: must be at least 1"),
+        ({"threads": [25.0]}, "--threads 25: no MPS daemon is in reach"),
+    ],
+)
+def test_a_bad_argument_names_itself_and_its_value(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        run(**options)
+
+
+def test_a_program_that_is_asked_to_end_ends() -> None:
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(StoppedError):
+        run(stop)

@@ -1,0 +1,194 @@
+"""overlap: do kernels of different processes run at the same time, and on which SMs?
+
+Commonly claimed: a higher throughput shows that kernels overlap. It also rises when a GPU merely switches less. Here
+each launch writes down when it began and ended, by the GPU's own clock, which all processes share, and on which SMs its
+blocks ran; a time slice that ended in mid-kernel is found as a gap between two looks at that clock.
+
+Measured: launches per second of one process alone and of `--processes` at once, at each of `--threads`; how many
+processes ran a kernel at the same moment (`at_once`: the mean over the time in which any of them did, and the most),
+and how many SMs each of them used, and how many were used by more than one. Time slices give 1, MPS gives more.
+`timeline` has the first launches for a picture. Every launch adds to its result, so that the check at the end counts
+them.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from gpushare_workload.backend.interface import LaunchRecord
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.gpus.mps import limited, reachable_daemon
+from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.team import Team
+from gpushare_workload.processes.worker import Worker
+from gpushare_workload.scenarios import options
+from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
+from gpushare_workload.scenarios.sharing import concurrency
+from gpushare_workload.scenarios.sharing.concurrency import Concurrency
+
+NAME = "overlap"
+MOST_PROCESSES, MOST_RECORDS, MOST_DEPTH = 48, 100_000, 1024
+LEAD_SECONDS = 0.05
+WAIT_SECONDS = 60.0
+SHORTEST_SECONDS = 0.01
+TIMELINE_US, TIMELINE_LAUNCHES = 3000.0, 400
+"""Of the picture: its length, and the most launches in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One process in one run."""
+
+    launches_per_second: float
+    records: tuple[LaunchRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingInfo:
+    """What one process reports when it is ready."""
+
+    backend: str
+    timed: bool
+    sms: int | None
+    """That CUDA shows it: its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """Run for `seconds`, from `begin` on (CLOCK_MONOTONIC)."""
+
+    begin: float
+    seconds: float
+
+
+Run = tuple[RecordedRun, ...]
+"""Of each process."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--processes", type=int, default=2, help="processes that run at once (default: %(default)s)")
+    options.add_work_options(parser, Grid.SMALL, iterations=20480)
+    parser.add_argument("--depth", type=int, default=1, help="launches between two waits (default: %(default)s)")
+    parser.add_argument("--duration", type=float, default=0.5, metavar="SECONDS", help="time of each run")
+    parser.add_argument("--records", type=int, default=1000, help="launches of a process that are recorded in each run")
+    parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many runs")
+    options.add_threads_option(parser)
+
+
+def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
+    options.check_work_options(arguments)
+    check_bounds(arguments, processes=1, depth=1, records=1, repeats=1, duration=SHORTEST_SECONDS)
+    for name, most in (("processes", MOST_PROCESSES), ("records", MOST_RECORDS), ("depth", MOST_DEPTH)):
+        if getattr(arguments, name) > most:
+            raise ValueError(f"--{name} {getattr(arguments, name)}: must be at most {most}")
+    options.check_threads(arguments.threads, reachable_daemon() is not None)
+    sharing = "time-slicing" if reachable_daemon() is None else "mps"
+    events.emit("started", sharing=sharing, processes=arguments.processes)
+    counts = sorted({1, arguments.processes})
+    with progress(len(arguments.threads) * len(counts) * arguments.repeats, NAME) as advance:
+        for percent in arguments.threads:
+            with Team(stop) as team:
+                for _ in range(arguments.processes):
+                    team.start(serve, arguments, environment=limited(percent))
+                team.go()
+                infos = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(arguments.processes))]
+                runs: dict[int, list[Run]] = {count: [] for count in counts}
+                for _ in range(arguments.repeats):
+                    for count in counts:
+                        runs[count].append(_run(team, count, arguments.duration))
+                        advance(1)
+                for index in range(arguments.processes):
+                    team.send(index, None)
+                team.results(WAIT_SECONDS)
+            for count in counts:
+                _emit(infos[0], sharing, percent, arguments, runs[count], events)
+
+
+def serve(worker: Worker, arguments: argparse.Namespace) -> None:
+    """The target of one process: runs when it is sent a request, until it is sent None. Raises WrongError."""
+    with worker.gpu(arguments.backend) as backend:
+        device = backend.device()
+        work = options.work_of(arguments, device, LoadKind.COMPUTE)
+        with closing(backend.record(work, 1)) as first:
+            first.launch()  # loads the kernel
+            backend.synchronize()
+        worker.start()
+        worker.send(RecordingInfo(backend.name, backend.timed, device.sms))
+        while (request := worker.receive()) is not None:
+            with closing(backend.record(work, arguments.records)) as recording:
+                launches = 0
+                worker.stop.wait(request.begin - time.monotonic())
+                while True:
+                    for _ in range(arguments.depth):
+                        recording.launch()
+                    backend.synchronize()
+                    launches += arguments.depth
+                    if time.monotonic() >= request.begin + request.seconds or worker.asked():
+                        break
+                rate = launches / (time.monotonic() - request.begin)
+                if wrong := recording.wrong(launches):
+                    raise WrongError(wrong)
+                worker.send(RecordedRun(rate, tuple(recording.records())))
+
+
+def _run(team: Team, processes: int, seconds: float) -> Run:
+    begin = time.monotonic() + LEAD_SECONDS
+    for index in range(processes):
+        team.send(index, RecordRequest(begin, seconds))
+    answers = dict(team.receive(seconds + WAIT_SECONDS) for _ in range(processes))
+    return tuple(answers[index] for index in range(processes))
+
+
+def _emit(
+    info: RecordingInfo,
+    sharing: str,
+    percent: float,
+    arguments: argparse.Namespace,
+    runs: Sequence[Run],
+    events: JsonLines,
+) -> None:
+    recorded = [[one.records for one in run] for run in runs]
+    found = [concurrency.of(one) for one in recorded]
+    rates = [sum(one.launches_per_second for one in run) for run in runs]
+    sms = [concurrency.sms(one) for one in recorded]
+    common = {
+        "backend": info.backend,
+        "timed": info.timed,
+        "sharing": sharing,
+        "threads_percent": percent,
+        "processes": len(runs[0]),
+        "grid": arguments.grid,
+        "depth": arguments.depth,
+    }
+    events.emit(
+        "measured",
+        **common,
+        repeats=len(runs),
+        launches_per_second=round(statistics.median(rates), 1),
+        launches_per_second_least=round(min(rates), 1),
+        launches_per_second_largest=round(max(rates), 1),
+        **_concurrency(found),
+        sms_shown=info.sms,
+        sms_of_each=[len(each) for each in sms[-1]],
+        sms_in_all=len(frozenset().union(*sms[-1])),
+        sms_of_several=len(concurrency.of_several(sms[-1])),
+        sm_numbers=[sorted(each) for each in sms[-1]],
+    )
+    if len(runs[0]) > 1:
+        pieces = concurrency.timeline(recorded[-1], TIMELINE_US, TIMELINE_LAUNCHES)
+        events.emit("timeline", **common, microseconds=[[index, *piece] for index, *piece in pieces])
+
+
+def _concurrency(found: Sequence[Concurrency]) -> dict[str, float]:
+    means = [it.mean for it in found]
+    return {
+        "at_once": round(statistics.median(means), 3),
+        "at_once_least": round(min(means), 3),
+        "at_once_largest": round(max(means), 3),
+        "at_once_most": max(it.most for it in found),
+    }
