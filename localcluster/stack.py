@@ -24,7 +24,7 @@ RELEASE = "gpushare"
 CHART = REPOSITORY / "charts" / "gpushare"
 PLUGIN = {
     "kubectl-gpushare": ("gpushare.cli.kubectl.main", "main"),
-    "kubectl_complete-gpushare": ("gpushare.cli.kubectl.completion", "program"),
+    "kubectl_complete-gpushare": ("gpushare.cli.kubectl.main", "completion"),
 }
 """Programs by which kubectl finds the plugin and its completion: (module, function)."""
 

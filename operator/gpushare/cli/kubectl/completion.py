@@ -6,7 +6,6 @@ the parser, and names from the cluster; where that does not answer there are non
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
@@ -24,13 +23,6 @@ _OF_OPTIONS = {
     "share": GPU_SHARES,
 }
 _KINDS = ("share", "node", "pod")
-
-
-def program() -> int:
-    """The entry point of `kubectl_complete-gpushare`."""
-    from gpushare.cli.kubectl.main import parser_for
-
-    return complete(parser_for, sys.argv[1:])
 
 
 def complete(parser_for: ParserFor, words: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ COMMANDS = {
 """Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""
 
 COMPLETE = "__complete"
-"""The command that kubectl's completion asks, through `kubectl_complete-gpushare`."""
+"""A command for a `kubectl_complete-gpushare` that is a script: it gets what kubectl asks."""
 WATCH_SECONDS = 2.0
 BROKEN_PIPE = 141
 INTERRUPTED = 130
@@ -42,9 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0; 1 where the command found a problem; 2 where the command failed or its arguments are wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == [COMPLETE]:
-        from gpushare.cli.kubectl.completion import complete
-
-        return complete(parser_for, arguments[1:])
+        return completion(arguments[1:])
     parser, module = parser_for(arguments)
     args = parser.parse_args(arguments)
     if module is None:
@@ -64,6 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     finally:
         cluster.close()
+
+
+def completion(words: Sequence[str] | None = None) -> int:
+    """The program `kubectl_complete-gpushare`, which kubectl's completion runs with the words so far."""
+    from gpushare.cli.kubectl.completion import complete
+
+    return complete(parser_for, sys.argv[1:] if words is None else words)
 
 
 def _answer(module: ModuleType, cluster: Cluster, args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cli.kubectl.output.report import LEAST_UUID, Column, Lines, Report, Short, Table, short_uuids
+from gpushare.cli.kubectl.output.report import LEAST_UUID, Column, Report, Sentences, Short, Table, short_uuids
 from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows
 from gpushare.cli.kubectl.output.table import CUT, GAP, LEAST, lines
 from tests.unit.cli.kubectl.cluster_objects import shown
@@ -106,7 +106,7 @@ def test_a_watch_prints_rows_that_are_new_or_changed() -> None:
 
 
 def test_a_sentence_is_broken_below_its_start_on_a_terminal_alone() -> None:
-    report = Report({}, [Lines([("Name: ", "one two three four five"), ("Age: ", "1s")])])
+    report = Report({}, [Sentences([("Name: ", "one two three four five"), ("Age: ", "1s")])])
     assert shown(report).splitlines() == ["Name: one two three four five", "Age: 1s"]
     broken = shown(report, 16).splitlines()
     assert broken[0] == "Name: one two"
@@ -115,6 +115,6 @@ def test_a_sentence_is_broken_below_its_start_on_a_terminal_alone() -> None:
 
 
 def test_parts_are_apart_by_an_empty_line_unless_they_are_one_text() -> None:
-    both = [Lines([("", "a")]), Lines([("", "b")])]
+    both = [Sentences([("", "a")]), Sentences([("", "b")])]
     assert shown(Report({}, both)) == "a\n\nb\n"
     assert shown(Report({}, both, together=True)) == "a\nb\n"

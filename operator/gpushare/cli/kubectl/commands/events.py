@@ -3,7 +3,7 @@
 import argparse
 
 from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.kubectl.cluster import Cluster, optional
 from gpushare.cli.kubectl.commands.scope import chosen_namespace
 from gpushare.cli.kubectl.output.report import Report
 from gpushare.kube.resources import CORE_EVENTS
@@ -19,13 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
-    shared = cluster.items(CORE_EVENTS, CLUSTER_SCOPED)
-    namespace = chosen_namespace(cluster, args)()
+    shared, chosen = cluster.items(CORE_EVENTS, CLUSTER_SCOPED), chosen_namespace(cluster, args)
+    namespace = chosen()
     every = cluster.items(CORE_EVENTS, namespace)
     from gpushare.cli.kubectl.views.events import events  # while kubectl asks
     from gpushare.cli.kubectl.views.objects import now
 
     found = every.result()
     if namespace not in (None, CLUSTER_SCOPED):
-        found = [*found, *(it for it in shared.result() if not (it.get("involvedObject") or {}).get("namespace"))]
+        found = [
+            *found,
+            *(it for it in optional(shared) or () if not (it.get("involvedObject") or {}).get("namespace")),
+        ]
     return events(found, now(), warnings=args.types == "Warning", about=args.about)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpushare.cli.kubectl.cluster import Cluster, installed, optional
+from gpushare.cli.kubectl.cluster import Cluster, optional
 from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, Object
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class AboutPod:
         events = self._cluster.items(
             CORE_EVENTS, self.namespace, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}"
         )
-        shares = {share.name: share for share in read(GpuShare, installed(self._shares))}
+        shares = {share.name: share for share in read(GpuShare, optional(self._shares) or ())}
         nodes = read(GpuNode, optional(self._nodes) or ())
         return PodFacts(pod, optional(events) or (), shares, nodes, optional(self._claims) or ())
 

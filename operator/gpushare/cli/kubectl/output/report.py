@@ -32,7 +32,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Sentences:
     """Pairs of a lead, such as `Name:  `, and a sentence, which on a terminal is broken and goes on below its start."""
 
     lines: Sequence[tuple[str, str]]
@@ -46,7 +46,7 @@ class Report:
     """
 
     data: dict[str, Any]
-    parts: Sequence[Table | Lines]
+    parts: Sequence[Table | Sentences]
     code: int = 0
     names: Sequence[str] = field(default=())
     together: bool = False

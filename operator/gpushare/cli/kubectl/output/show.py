@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from gpushare.cli.kubectl.output.report import Lines, Report, Row, Table
+from gpushare.cli.kubectl.output.report import Report, Row, Sentences, Table
 from gpushare.cli.kubectl.output.table import lines, ordered, plain
 
 FORMATS = ("wide", "json", "yaml", "name")
@@ -53,7 +53,7 @@ class Printer:
         between = [] if report.together else [""]
         return [line for at, block in enumerate(blocks) for line in ([*between] if at else []) + block]
 
-    def _sorted(self, parts: Sequence[Table | Lines]) -> list[Table | Lines]:
+    def _sorted(self, parts: Sequence[Table | Sentences]) -> list[Table | Sentences]:
         if not self.sort_by:
             return list(parts)
         wanted = self.sort_by.upper()
@@ -66,8 +66,8 @@ class Printer:
             for part in parts
         ]
 
-    def _block(self, part: Table | Lines) -> list[str]:
-        if isinstance(part, Lines):
+    def _block(self, part: Table | Sentences) -> list[str]:
+        if isinstance(part, Sentences):
             return [line for lead, text in part.lines for line in self._broken(lead, plain(text))]
         if not part.rows:
             return []

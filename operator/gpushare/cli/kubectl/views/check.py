@@ -12,7 +12,7 @@ from typing import Any
 
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
-from gpushare.cli.kubectl.output.report import Lines, Report
+from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.objects import is_true
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.wrong import unknown
@@ -81,7 +81,7 @@ def check(facts: Facts, node: str | None) -> Report:
     data: list[dict[str, Any]] = [
         {"level": it.level.value, "what": it.what, "message": it.message, "hint": it.hint} for it in found
     ]
-    return Report({"checks": data}, [Lines(lines)], 1 if any(it.level is Level.FAIL for it in found) else 0)
+    return Report({"checks": data}, [Sentences(lines)], 1 if any(it.level is Level.FAIL for it in found) else 0)
 
 
 def _cluster(facts: Facts) -> Iterator[CheckResult]:

@@ -9,7 +9,7 @@ from gpushare.api.gpunode import Finding, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
-from gpushare.cli.kubectl.output.report import Column, Lines, Report, Row, Short, Table, short_uuids
+from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
 from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
 from gpushare.cli.kubectl.views.objects import age, gpu_state
 from gpushare.cli.kubectl.views.pod import PodFacts, findings, gpus, grants
@@ -74,7 +74,7 @@ def describe_share(
             "findings": [finding.wire() for finding in own],
         },
         [
-            Lines(rows),
+            Sentences(rows),
             *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
             *_titled("GPUs:", GPUS_OF_SHARE, _gpus_of_share(share, nodes, short)),
             *_titled("Pods that do not run:", PODS, [_waiting(pod, at) for pod in waiting]),
@@ -106,7 +106,7 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
     return Report(
         {"node": node.wire()},
         [
-            Lines(rows),
+            Sentences(rows),
             *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
             *_titled("GPUs:", GPUS_OF_NODE, _gpus_of_node(node, short)),
             *_titled("Findings:", FINDINGS, _findings(state.findings, short, at)),
@@ -146,7 +146,7 @@ def describe_pod(facts: PodFacts, at: datetime) -> Report:
     return Report(
         data,
         [
-            Lines(rows),
+            Sentences(rows),
             *_titled("GPUs:", NEIGHBOURS, neighbours),
             *_titled("Findings:", FINDINGS, _findings(found, short, at)),
             *_titled("Events:", OF_AN_OBJECT, of_an_object(facts.events, at)),
@@ -155,8 +155,8 @@ def describe_pod(facts: PodFacts, at: datetime) -> Report:
     )
 
 
-def _titled(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> list[Lines | Table]:
-    return [Lines([(title, "")]), Table(columns, rows, indent=INDENT)] if rows else []
+def _titled(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> list[Sentences | Table]:
+    return [Sentences([(title, "")]), Table(columns, rows, indent=INDENT)] if rows else []
 
 
 def _conditions(conditions: Iterable[Condition], at: datetime) -> list[Row]:

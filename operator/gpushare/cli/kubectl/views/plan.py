@@ -15,7 +15,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
-from gpushare.cli.kubectl.output.report import Column, Lines, Report, Row, Short, Table, short_uuids
+from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import Snapshot
@@ -86,7 +86,7 @@ def plan(live: Snapshot, accepted: Object) -> Report:
             "memoryPerGpuMiB": _promised(share),
         },
         [
-            Lines(_summary(share, summary, slots)),
+            Sentences(_summary(share, summary, slots)),
             Table(GPUS, [_row(fate, short) for fate in fates]),
             Table(REFUSED, [(it.reason.value, it.message) for it in summary.refused]),
         ],

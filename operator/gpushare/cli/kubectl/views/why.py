@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
-from gpushare.cli.kubectl.output.report import Lines, Report
+from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.events import last_seen, object_of
 from gpushare.cli.kubectl.views.objects import ready_condition
 from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, findings, gpus, grants, own_claims, slot_shares
@@ -57,7 +57,7 @@ def report(answer: WhyAnswer) -> Report:
     lines = [(f"{answer.pod}: ", answer.sentence), ("  at:    ", answer.stage.value), ("  see:   ", answer.source)]
     if answer.hint:
         lines.append(("  hint:  ", answer.hint))
-    return Report(asdict(answer), [Lines(lines)], code=1 if answer.held else 0)
+    return Report(asdict(answer), [Sentences(lines)], code=1 if answer.held else 0)
 
 
 def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer | None:
