@@ -45,6 +45,27 @@ def test_on_a_narrow_terminal_the_least_useful_column_goes_first(width: int, hea
     assert (CUT in "".join(found)) == (width == 20)
 
 
+PROBLEMS = Table(
+    (Column("OBJECT"), Column("MESSAGE", text=True)), [("node/n1", "the MPS daemon does not answer"), ("node/n2", "")]
+)
+
+
+def test_a_sentence_goes_below_its_row_where_the_terminal_is_too_narrow() -> None:
+    assert lines(PROBLEMS, width=80)[1] == "node/n1  the MPS daemon does not answer"
+    assert lines(PROBLEMS, width=24) == [
+        "OBJECT",
+        "node/n1",
+        "    the MPS daemon does",
+        "    not answer",
+        "node/n2",
+    ]
+
+
+def test_of_a_name_that_is_cut_both_ends_are_left() -> None:
+    table = Table((Column("POD"),), [("inference-6d5f9c7b8-x0k2p",), ("inference-6d5f9c7b8-x1k2p",)])
+    assert lines(table, width=13)[1:] == ["infere…-x0k2p", "infere…-x1k2p"]
+
+
 CELL = st.text(max_size=40)
 
 

@@ -12,13 +12,15 @@ Row = tuple[str, ...]
 class Column:
     """`dropped`: where a terminal is too narrow, columns are left out from the highest number on; 0: never.
 
-    `wide`: shown with -o wide alone. `figures`: sorted from the largest on.
+    `wide`: shown with -o wide alone. `figures`: sorted from the largest on. `text`: sentences, which stand below their
+    row where a terminal is too narrow; the last column.
     """
 
     name: str
     dropped: int = 0
     wide: bool = False
     figures: bool = False
+    text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

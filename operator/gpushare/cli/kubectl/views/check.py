@@ -25,6 +25,8 @@ OLDEST_CONTAINERD = (1, 7, 2)
 PARTS = ("operator", "webhook", "agent")
 MPS = "mps"
 """Part of the MPS pods, of which there are none without a share."""
+LONGEST_WHAT = 16
+"""Characters up to which what was checked is aligned."""
 FAILED_CALL = "failed calling webhook"
 """The API server's message where it did not reach a webhook."""
 
@@ -72,12 +74,12 @@ def check(facts: Facts, node: str | None) -> Report:
     if node is not None and node not in known:
         raise unknown("node", node, known)
     found = [*_cluster(facts), *_nodes(facts, node)]
-    width = max(len(it.what) for it in found)
+    width = min(LONGEST_WHAT, max(len(it.what) for it in found))
     lines = []
     for it in found:
         lines.append((f"{it.level.value:<4}  {it.what:<{width}}  ", it.message))
         if it.hint:
-            lines.append((f"{'':<4}  {'':<{width}}  hint: ", it.hint))
+            lines.append((f"{'':<4}  hint: ", it.hint))
     data: list[dict[str, Any]] = [
         {"level": it.level.value, "what": it.what, "message": it.message, "hint": it.hint} for it in found
     ]

@@ -19,15 +19,27 @@ from gpushare.kube.pods import Pod, containers, full_name, has_ended, limits, ph
 from gpushare.kube.resources import Object
 
 INDENT = 2
-CONDITIONS = (Column("TYPE"), Column("STATUS"), Column("SINCE", dropped=1), Column("REASON"), Column("MESSAGE"))
-FINDINGS = (Column("POD"), Column("GPU", dropped=1), Column("REASON"), Column("SINCE", dropped=2), Column("MESSAGE"))
+CONDITIONS = (
+    Column("TYPE"),
+    Column("STATUS"),
+    Column("SINCE", dropped=1),
+    Column("REASON"),
+    Column("MESSAGE", text=True),
+)
+FINDINGS = (
+    Column("POD"),
+    Column("GPU", dropped=1),
+    Column("REASON"),
+    Column("SINCE", dropped=2),
+    Column("MESSAGE", text=True),
+)
 GPUS_OF_SHARE = (
     Column("NODE"),
     Column("GPU"),
     Column("PRODUCT", dropped=1),
     Column("STATE"),
     Column("HELD"),
-    Column("PODS"),
+    Column("PODS", text=True),
 )
 GPUS_OF_NODE = (
     Column("INDEX"),
@@ -38,10 +50,10 @@ GPUS_OF_NODE = (
     Column("STATE"),
     Column("LIMITS", dropped=2),
     Column("HELD"),
-    Column("PODS"),
+    Column("PODS", text=True),
 )
-PODS = (Column("POD"), Column("PHASE"), Column("NODE", dropped=1), Column("AGE"), Column("WHY"))
-NEIGHBOURS = (Column("GPU"), Column("NODE"), Column("SHARE"), Column("STATE"), Column("NEIGHBOURS"))
+PODS = (Column("POD"), Column("PHASE"), Column("NODE", dropped=1), Column("AGE"), Column("WHY", text=True))
+NEIGHBOURS = (Column("GPU"), Column("NODE"), Column("SHARE"), Column("STATE"), Column("NEIGHBOURS", text=True))
 
 
 def describe_share(
@@ -121,7 +133,7 @@ def describe_pod(facts: PodFacts, at: datetime) -> Report:
     short = short_uuids(gpu.uuid for gpu in held)
     rows = [
         ("Name:      ", facts.name),
-        ("Node:      ", str((pod.get("spec") or {}).get("nodeName") or "")),
+        ("Node:      ", str((pod.get("spec") or {}).get("nodeName") or "none yet")),
         ("Phase:     ", phase(pod)),
         ("Age:       ", age(pod["metadata"].get("creationTimestamp"), at)),
         ("Why:       ", answer.sentence),
@@ -131,7 +143,7 @@ def describe_pod(facts: PodFacts, at: datetime) -> Report:
     ]
     found = findings(facts)
     neighbours = [
-        (short[it.uuid], it.node, it.share, it.daemon.reason if it.daemon else "", ",".join(it.neighbours))
+        (short[it.uuid], it.node, it.share, it.daemon.reason if it.daemon else "", ", ".join(it.neighbours))
         for it in held
     ]
     data: dict[str, Any] = {
@@ -186,7 +198,7 @@ def _gpus_of_share(share: GpuShare, nodes: Iterable[GpuNode], short: Mapping[str
                 continue
             gpu, holder = known.get(daemon.uuid), holders.get((daemon.uuid, share.name))
             state = gpu_state(gpu, daemon, node) if gpu else daemon.reason
-            held, pods = (len(holder.slots), ",".join(holder.pods)) if holder else (0, "")
+            held, pods = (len(holder.slots), ", ".join(holder.pods)) if holder else (0, "")
             product = gpu.product if gpu else ""
             rows.append((node.name, short.get(daemon.uuid, daemon.uuid), product, state, str(held), pods))
     return rows
@@ -209,7 +221,7 @@ def _gpus_of_node(node: GpuNode, short: Mapping[str, Short]) -> list[Row]:
                 gpu_state(gpu, daemon, node),
                 f"{now.threads}%/{format_mib(now.memory_mib)}" if now else "",
                 str(len(holder.slots)) if holder else "0",
-                ",".join(holder.pods) if holder else "",
+                ", ".join(holder.pods) if holder else "",
             )
         )
     return rows

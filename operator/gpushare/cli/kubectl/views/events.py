@@ -17,7 +17,7 @@ COLUMNS = (
     Column("REASON"),
     Column("OBJECT"),
     Column("COUNT", dropped=1, figures=True),
-    Column("MESSAGE"),
+    Column("MESSAGE", text=True),
 )
 OF_AN_OBJECT = tuple(column for column in COLUMNS if column.name not in ("NAMESPACE", "OBJECT"))
 

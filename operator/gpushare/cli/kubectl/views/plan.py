@@ -34,7 +34,7 @@ GPUS = (
     Column("OUTCOME"),
     Column("MEMORY-GRANTED", dropped=2),
 )
-REFUSED = (Column("REFUSED"), Column("MESSAGE"))
+REFUSED = (Column("REFUSED"), Column("MESSAGE", text=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ GPUS = (
     Column("STATE"),
     Column("HELD", figures=True),
 )
-PROBLEMS = (Column("OBJECT"), Column("GPU", dropped=1), Column("REASON"), Column("MESSAGE"))
+PROBLEMS = (Column("OBJECT"), Column("GPU", dropped=1), Column("REASON"), Column("MESSAGE", text=True))
 
 
 def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:

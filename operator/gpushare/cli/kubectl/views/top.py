@@ -23,25 +23,25 @@ SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED}
 CLIENTS = (
     Column("NAMESPACE"),
     Column("POD"),
-    Column("CONTAINER", dropped=3),
-    Column("NODE", dropped=2),
+    Column("CONTAINER", dropped=5),
+    Column("NODE", dropped=4),
     Column("SHARE", dropped=1),
     Column("GPU"),
     Column("MEMORY", figures=True),
     Column("GRANT", figures=True),
     Column("%", figures=True),
-    Column("PROCS", dropped=4),
-    Column("THREADS", dropped=5, figures=True),
+    Column("PROCS", dropped=2),
+    Column("THREADS", dropped=3, figures=True),
 )
 IDLE = (
-    Column("IDLE-ON"),
+    Column("NODE"),
     Column("GPU"),
     Column("SHARE"),
     Column("HELD", figures=True),
     Column("CLIENTS", figures=True),
-    Column("PODS-WITHOUT-A-CLIENT"),
+    Column("IDLE-PODS", text=True),
 )
-SILENT = (Column("NODE-WITHOUT-FIGURES"), Column("REASON"))
+SILENT = (Column("NODE-WITHOUT-FIGURES"), Column("REASON", text=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def top(
     read = {scrape.node for scrape in scrapes if not scrape.problem}
     idle = [it for it in _idle(nodes, found, read) if share is None or it["share"] == share]
     if namespace is not None:
-        idle = [it for it in idle if any(pod.startswith(f"{namespace}/") for pod in it["pods"])]
+        own = f"{namespace}/"
+        idle = [it | {"pods": [pod for pod in it["pods"] if pod.startswith(own)]} for it in idle]
+        idle = [it for it in idle if it["pods"]]
     short = short_uuids(uuid for it in (*found, *idle) for uuid in [it["uuid"]])
     columns = [column for column in CLIENTS if namespace is None or column.name != "NAMESPACE"]
     return Report(
@@ -151,4 +153,4 @@ def _row(client: dict[str, Any], short: Mapping[str, Short]) -> Row:
 
 def _idle_row(idle: dict[str, Any], short: Mapping[str, Short]) -> Row:
     held, clients = str(idle["slotsHeld"]), str(idle["clients"])
-    return idle["node"], short[idle["uuid"]], idle["share"], held, clients, ",".join(idle["pods"])
+    return idle["node"], short[idle["uuid"]], idle["share"], held, clients, ", ".join(idle["pods"])

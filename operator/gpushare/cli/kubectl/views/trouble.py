@@ -49,9 +49,9 @@ def _of_containers(pod: Pod) -> Iterator[Trouble]:
 def _waiting(waiting: dict[str, Any], status: Any, container: str, image: str, logs: str) -> Trouble:
     reason = str(waiting.get("reason") or "Waiting")
     if reason in NO_IMAGE:
-        said = waiting.get("message") or ""
-        hint = f"push the image to where the node can pull it, or correct its name or pull secret{_quoted(said)}"
-        return Trouble(reason, f"{reason} {image}", hint, container)
+        said = str(waiting.get("message") or "").removeprefix(f'Back-off pulling image "{image}"').lstrip(": ")
+        hint = "push the image to where the node can pull it, or correct its name or pull secret"
+        return Trouble(reason, f"{reason} {image}{f': {said}' if said else ''}", hint, container)
     last = (status.get("lastState") or {}).get("terminated")
     if reason == "CrashLoopBackOff" and last:
         return Trouble(reason, f"{reason}: {_ended(last, container)}", f"{logs} --previous", container)
@@ -68,10 +68,6 @@ def _ended(ended: dict[str, Any], container: str) -> str:
 
 def _said(part: Any) -> str:
     return ": ".join(str(part[key]) for key in ("reason", "message") if part.get(key))
-
-
-def _quoted(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 def _main_containers(pod: Pod) -> set[str]:
