@@ -79,10 +79,10 @@ def _answer(module: ModuleType, cluster: Cluster, args: argparse.Namespace) -> i
     printer.show(report)
     while getattr(args, "watch", False):
         time.sleep(WATCH_SECONDS)
-        now: Report = module.run(cluster, args)
+        before, report = report, module.run(cluster, args)
         printer.headers = False
-        printer.show(new_rows(report, now))
-        report = now
+        if report.data != before.data:
+            printer.show(new_rows(before, report))
     return report.code
 
 

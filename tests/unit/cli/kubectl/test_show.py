@@ -126,6 +126,12 @@ def test_a_watch_prints_rows_that_are_new_or_changed() -> None:
     assert new_rows(REPORT, REPORT).parts == []
 
 
+def test_a_watch_does_not_mind_that_time_goes_by() -> None:
+    columns = (Column("POD"), Column("AGE", moving=True))
+    before, now = (Report({}, [Table(columns, [("a", age)])]) for age in ("1s", "2s"))
+    assert new_rows(before, now).parts == []
+
+
 def test_a_sentence_is_broken_below_its_start_on_a_terminal_alone() -> None:
     report = Report({}, [Sentences([("Name: ", "one two three four five"), ("Age: ", "1s")])])
     assert shown(report).splitlines() == ["Name: one two three four five", "Age: 1s"]

@@ -8,7 +8,7 @@ import pytest
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.views.pod import PodFacts
-from gpushare.cli.kubectl.views.why import Stage, refused, report, why, worst_first
+from gpushare.cli.kubectl.views.why import Stage, is_made_by, refused, report, why, worst_first
 from tests.unit.cli.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
 
 FULL = {"slots": {"total": 16, "used": 16}, "gpus": {"ready": 2}}
@@ -179,6 +179,22 @@ def test_other_refusals_are_told_apart(message: str, words: str) -> None:
     answer = refused("app", "ml", [event("FailedCreate", message, "ReplicaSet/app-1")])
     assert answer is not None
     assert words in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "made"),
+    [
+        ("app-5d8f6c", "app", True),  # a ReplicaSet of a Deployment
+        ("train-29384756", "train", True),  # a CronJob's Job
+        ("web-0", "web", True),  # a StatefulSet's pod
+        ("app-backend", "app", False),
+        ("app-backend-5d8f6c", "app", False),
+        ("application", "app", False),
+        ("app", "app-5d8f6c", False),
+    ],
+)
+def test_what_kubernetes_makes_is_told_from_a_longer_name(name: str, owner: str, made: bool) -> None:
+    assert is_made_by(name, owner) == made
 
 
 def test_nothing_is_made_up_for_a_name_that_nobody_reports() -> None:

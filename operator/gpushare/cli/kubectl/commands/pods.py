@@ -29,11 +29,11 @@ class AboutPod:
         from gpushare.api.gpushare import GpuShare
         from gpushare.cli.kubectl.views.objects import read
         from gpushare.cli.kubectl.views.pod import PodFacts
-        from gpushare.cli.kubectl.views.why import worst_first
+        from gpushare.cli.kubectl.views.why import is_made_by, worst_first
 
         pods = self._pods.result()
         found = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
-            pod for pod in pods if _made_by(pod, self.name)
+            pod for pod in pods if any(is_made_by(owner, self.name) for owner in _owners(pod))
         )
         if not found:
             return None
@@ -52,7 +52,5 @@ class AboutPod:
         return [pod["metadata"]["name"] for pod in self._pods.result()]
 
 
-def _made_by(pod: Object, owner: str) -> bool:
-    """By that owner, or by a ReplicaSet of that Deployment or a Job of that CronJob, which are named after them."""
-    owners = [str(it.get("name")) for it in pod["metadata"].get("ownerReferences") or () if it.get("controller")]
-    return any(name == owner or name.startswith(f"{owner}-") for name in owners)
+def _owners(pod: Object) -> list[str]:
+    return [str(it.get("name")) for it in pod["metadata"].get("ownerReferences") or () if it.get("controller")]

@@ -13,7 +13,7 @@ class Column:
     """`dropped`: where a terminal is too narrow, columns are left out from the highest number on; 0: never.
 
     `wide`: shown with -o wide alone. `figures`: sorted from the largest on. `text`: sentences, which stand below their
-    row where a terminal is too narrow; the last column.
+    row where a terminal is too narrow; the last column. `moving`: changes by itself, so that a watch does not mind it.
     """
 
     name: str
@@ -21,6 +21,7 @@ class Column:
     wide: bool = False
     figures: bool = False
     text: bool = False
+    moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,14 +94,16 @@ def terminal_width(stream: IO[str]) -> int | None:
 
 def new_rows(before: Report, now: Report) -> Report:
     """`now` with those rows alone that `before` did not have: what a watch prints next."""
-    known = {(_columns(part), row) for part in before.parts if isinstance(part, Table) for row in part.rows}
+    known = {_still(part, row) for part in before.parts if isinstance(part, Table) for row in part.rows}
     parts = [
         Table(part.columns, rows, indent=part.indent)
         for part in now.parts
-        if isinstance(part, Table) and (rows := [row for row in part.rows if (_columns(part), row) not in known])
+        if isinstance(part, Table) and (rows := [row for row in part.rows if _still(part, row) not in known])
     ]
     return Report(now.data, parts, now.code, [name for name in now.names if name not in before.names], now.together)
 
 
-def _columns(table: Table) -> Row:
-    return tuple(column.name for column in table.columns)
+def _still(table: Table, row: Row) -> tuple[tuple[str, str], ...]:
+    """What of a row changes only where something happened, by column."""
+    cells = zip(table.columns, row, strict=True)
+    return tuple((column.name, cell) for column, cell in cells if not column.moving)

@@ -12,7 +12,7 @@ from gpushare.kube.resources import Object
 
 COLUMNS = (
     Column("NAMESPACE", dropped=2),
-    Column("LAST"),
+    Column("LAST", moving=True),
     Column("TYPE", dropped=3),
     Column("REASON"),
     Column("OBJECT"),

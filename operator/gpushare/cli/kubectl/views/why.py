@@ -23,6 +23,8 @@ from gpushare.kube.resources import Object
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
 _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')
 _GATE = re.compile(rf"unresolvable CDI devices .*?{re.escape(names.CDI_KIND)}=(?P<uuid>[A-Za-z0-9-]+)")
+_GENERATED = r"-([bcdfghjklmnpqrstvwxz2456789]+|[0-9]+)"
+"""What Kubernetes appends: random characters, which form no words, or a number."""
 WITHDRAWN = (
     "the scheduler did not know yet that slots were withdrawn, or the kubelet restarted; a controller replaces such a "
     "pod by itself, a bare one must be created again"
@@ -80,7 +82,12 @@ def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer 
 
 def _is_of(owner: str, name: str) -> bool:
     """Whether the pod or the owner `name` is of that ReplicaSet, Job or other owner."""
-    return owner == name or owner.startswith(f"{name}-") or name.startswith(f"{owner}-")
+    return is_made_by(owner, name) or is_made_by(name, owner)
+
+
+def is_made_by(name: str, owner: str) -> bool:
+    """Whether it is `owner`, or has a name that Kubernetes gives what it makes for that, such as a ReplicaSet or a pod."""
+    return name == owner or re.fullmatch(re.escape(owner) + _GENERATED, name) is not None
 
 
 def worst_first(pods: Iterable[Pod]) -> list[Pod]:
