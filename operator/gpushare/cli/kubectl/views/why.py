@@ -86,7 +86,7 @@ def _is_of(owner: str, name: str) -> bool:
 
 
 def is_made_by(name: str, owner: str) -> bool:
-    """Whether it is `owner`, or has a name that Kubernetes gives what it makes for that, such as a ReplicaSet or a pod."""
+    """Whether it is `owner`, or is named as Kubernetes names what it makes for it, such as a ReplicaSet or a pod."""
     return name == owner or re.fullmatch(re.escape(owner) + _GENERATED, name) is not None
 
 
