@@ -85,6 +85,9 @@ def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
     assert plugin.digest(tmp_path) == first
     (tmp_path / "a").write_text("2")
     assert plugin.digest(tmp_path) != first
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert plugin.digest(tmp_path) != first
 
 
 def test_the_manifest_of_krew_names_each_platforms_archive_by_its_checksum() -> None:

@@ -47,6 +47,8 @@ def test_top_names_who_holds_slots_without_a_client() -> None:
     assert (idle["slotsHeld"], idle["clients"], idle["pods"]) == (3, 1, ["team/quiet"])
     assert "team/quiet" in shown(report)
     assert top([Scrape("n1", metrics("a", 1, 2))], [node], "elsewhere").data["idle"] == []
+    busy = "".join(metrics(pod, 1, 2) for pod in "abc")
+    assert top([Scrape("n1", busy)], [node]).data["idle"] == []
 
 
 def test_of_a_node_whose_figures_are_unknown_nobody_is_called_idle() -> None:
