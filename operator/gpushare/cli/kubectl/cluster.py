@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -22,11 +23,14 @@ PROCESS_SECONDS = 25
 """More than a request: the credentials' own program may need some."""
 Found = TypeVar("Found")
 
+IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _REFUSED = re.compile(r"Error from server(?: \((?P<reason>\w+)\))?: (?P<message>.*)", re.DOTALL)
 _INVALID = re.compile(r"The \w+ \".*?\" is invalid: .*", re.DOTALL)
 _LOG_LINE = re.compile(r"[EWI]\d{4} \d\d:|Warning: ")
 _NO_CONTEXT = "localhost:8080 was refused"
 """kubectl asks there where it knows no cluster at all."""
+_NO_INPUT = "EOF"
+"""kubectl asked for a user's name, and got none from us."""
 _STATUS = {
     "NotFound": HTTPStatus.NOT_FOUND,
     "Forbidden": HTTPStatus.FORBIDDEN,
@@ -76,10 +80,14 @@ class Cluster:
         return self._start(lambda: self._raw(path))
 
     def namespace(self) -> Future[str]:
-        """That of the context in use, as kubectl takes it."""
+        """That of the context in use, or of the pod in which we run, as kubectl takes it."""
 
         def asked() -> str:
-            view = json.loads(self.run("config", "view", "--minify", "--output=json"))
+            try:
+                view = json.loads(self.run("config", "view", "--minify", "--output=json"))
+            except UnreachableError:
+                # Without a context kubectl uses the pod's ServiceAccount; where it cannot, each question says why.
+                return IN_POD.read_text().strip() if IN_POD.exists() else "default"
             found = (view.get("contexts") or [{}])[0].get("context") or {}
             return str(found.get("namespace") or "default")
 
@@ -149,6 +157,8 @@ def failure(text: str) -> KubeError | UnreachableError:
             "get-contexts` with --context"
         )
     words = " ".join(said.removeprefix("error: ").split())
+    if words == _NO_INPUT:
+        words = "the context has no credentials"
     return UnreachableError(f"no cluster: {words or 'kubectl failed without a word'}")
 
 

@@ -36,6 +36,7 @@ def test_a_refusal_of_the_api_server_is_told_from_a_cluster_that_is_not_there(
             "no cluster: kubectl has no context; set KUBECONFIG",
         ),
         ("Unable to connect to the server: dial tcp:\nno route", "no cluster: Unable to connect to the server: dial"),
+        ("error: EOF", "no cluster: the context has no credentials"),
         ("", "no cluster: kubectl failed without a word"),
     ],
 )
@@ -73,7 +74,17 @@ def test_what_kubectl_cannot_do_is_an_error_with_its_words(tmp_path: Path, scrip
 
 def test_without_kubectl_its_absence_is_named() -> None:
     with pytest.raises(UnreachableError, match="/nowhere/kubectl is not on the PATH"):
-        Cluster(program="/nowhere/kubectl").namespace().result()
+        Cluster(program="/nowhere/kubectl").items(PODS).result()
+
+
+def test_without_a_context_the_namespace_is_the_default_one(tmp_path: Path) -> None:
+    program = stand_in(tmp_path, "echo 'error: current-context must exist in order to minify' >&2; exit 1")
+    assert Cluster(program=program).namespace().result() == "default"
+
+
+def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    program = stand_in(tmp_path, """echo '{"contexts": [{"context": {"namespace": "ml"}}]}'""")
+    assert Cluster(program=program).namespace().result() == "ml"
 
 
 def test_what_the_user_may_not_read_or_the_cluster_does_not_have_is_none(tmp_path: Path) -> None:
