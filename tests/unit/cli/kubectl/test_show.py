@@ -122,14 +122,16 @@ def test_what_is_missing_is_said_beside_the_output() -> None:
 
 def test_a_watch_prints_rows_that_are_new_or_changed() -> None:
     later = Report({}, [Table(TABLE.columns, [TABLE.rows[0], ("b", "n2", "7Mi", "it is", "")])])
-    assert new_rows(REPORT, later).parts[0].rows == [("b", "n2", "7Mi", "it is", "")]  # type: ignore[union-attr]
-    assert new_rows(REPORT, REPORT).parts == []
+    assert shown(new_rows(REPORT, later)).splitlines()[1:] == ["b    n2    7Mi   it is"]
+    text = io.StringIO()
+    Printer(sort_by="used", out=text, notes=text).show(new_rows(REPORT, REPORT))
+    assert text.getvalue() == ""
 
 
 def test_a_watch_does_not_mind_that_time_goes_by() -> None:
     columns = (Column("POD"), Column("AGE", moving=True))
     before, now = (Report({}, [Table(columns, [("a", age)])]) for age in ("1s", "2s"))
-    assert new_rows(before, now).parts == []
+    assert shown(new_rows(before, now)) == ""
 
 
 def test_a_sentence_is_broken_below_its_start_on_a_terminal_alone() -> None:

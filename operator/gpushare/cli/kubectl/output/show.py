@@ -96,9 +96,9 @@ def new_rows(before: Report, now: Report) -> Report:
     """`now` with those rows alone that `before` did not have: what a watch prints next."""
     known = {_still(part, row) for part in before.parts if isinstance(part, Table) for row in part.rows}
     parts = [
-        Table(part.columns, rows, indent=part.indent)
+        Table(part.columns, [row for row in part.rows if _still(part, row) not in known], indent=part.indent)
         for part in now.parts
-        if isinstance(part, Table) and (rows := [row for row in part.rows if _still(part, row) not in known])
+        if isinstance(part, Table)
     ]
     return Report(now.data, parts, now.code, [name for name in now.names if name not in before.names], now.together)
 
