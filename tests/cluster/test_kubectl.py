@@ -52,6 +52,11 @@ def why(harness: Harness, tenant: Tenant, name: str, words: str) -> dict[str, An
     return found
 
 
+def _full(held: dict[str, int], slots: int) -> dict[str, int]:
+    """What is held, once it is so many slots."""
+    return held if sum(held.values()) == slots else {}
+
+
 def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness, tmp_path: Path) -> None:
     file = tmp_path / "share.yaml"
     file.write_text(json.dumps(gpu_share("planned", SPEC | {"gpus": {"perNode": 1}})))
@@ -85,9 +90,10 @@ def test_a_share_that_the_webhook_refuses_is_refused_by_plan_with_its_words(harn
 def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harness: Harness) -> None:
     with harness.share("tight", per_node=1, per_gpu=2), harness.namespace() as tenant:
         first, second = tenant.neighbours("tight", 2)
+        held = wait_until("both slots are reported", lambda: _full(harness.held_by_gpu("tight"), 2), 30)
         runs = ask(harness, "why", first, "-n", tenant.name)
         assert (runs["stage"], runs["held"]) == ("running", False)
-        uuid = next(iter(harness.held_by_gpu("tight")))
+        (uuid,) = held
         assert f"GPU {uuid} of node {NODE}" in runs["sentence"]
         assert "25% of the SMs, 8Gi, 1 process of share tight" in runs["sentence"]
 
