@@ -143,7 +143,8 @@ def _download(requirements: Path, wheels: Path, platform: str, python: str) -> N
     tags = [f"--platform={tag}" for tag in PLATFORMS[platform]]
     argv = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
-        "--no-deps", "--require-hashes", f"--python-version={python}", *tags, f"--dest={wheels}", "-r", str(requirements),
+        "--no-deps", "--require-hashes", f"--python-version={python}", *tags, f"--dest={wheels}",
+        "-r", str(requirements),
     ]  # fmt: skip
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
