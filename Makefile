@@ -73,8 +73,12 @@ images: ## build the images; REGISTRY=HOST/PATH pushes them and prints how to in
 image-size: venv ## measure the images by layer and package, into docs/results/image-size.json
 	@$(BIN)/python -m release.image_size $(if $(BEFORE),--before $(BEFORE))
 
+.PHONY: kubectl
+kubectl: venv ## the kubectl plugin as one file, build/kubectl-gpushare; PLATFORM=linux-arm64 for another machine
+	@$(BIN)/python -m release.plugin $(if $(PLATFORM),--platform $(PLATFORM))
+
 .PHONY: release
-release: venv ## images, chart, bills of materials and checksums in dist/, for REGISTRY=HOST/PATH; PREVIEW=1 from a changed tree
+release: venv ## images, chart, plugin, bills of materials and checksums in dist/, for REGISTRY=HOST/PATH; PREVIEW=1 from a changed tree
 	@$(BIN)/python -m release $(if $(PREVIEW),--preview) $(if $(REGISTRY),--registry $(REGISTRY))
 
 .PHONY: demo

@@ -5,8 +5,11 @@ The demo and the cluster tests share this, so that the demo shows the tested ins
 
 import os
 import re
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from localcluster.cluster import cluster
 from localcluster.doctor import require
@@ -21,6 +24,11 @@ from localcluster.progress import say
 NAMESPACE = "gpushare-system"
 RELEASE = "gpushare"
 CHART = REPOSITORY / "charts" / "gpushare"
+PLUGIN = {
+    "kubectl-gpushare": ("gpushare.cli.kubectl.main", "main"),
+    "kubectl_complete-gpushare": ("gpushare.cli.kubectl.main", "completion"),
+}
+"""Programs by which kubectl finds the plugin and its completion: (module, function)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ def embedded(name: str) -> Stack:
     say("building the images from the Dockerfile")
     built = buildah.build_images(cache_root())
     cluster.load_built(layout, built)
+    put_plugin(layout.tools)
     return Stack(
         cluster.environment(layout),
         built["operator"].image,
@@ -56,6 +65,16 @@ def embedded(name: str) -> Stack:
         simulated=True,
         embedded=name,
     )
+
+
+def put_plugin(directory: Path) -> None:
+    """Makes `kubectl gpushare` work where `directory` is on the PATH, with the packages of this very Python."""
+    directory.mkdir(exist_ok=True)
+    for name, (module, function) in PLUGIN.items():
+        code = f"import sys; from {module} import {function}; sys.exit({function}())"
+        program = directory / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
+        program.chmod(0o755)
 
 
 def own(environment: Mapping[str, str] = os.environ) -> Stack:

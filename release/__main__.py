@@ -28,9 +28,10 @@ from localcluster.packages import ensure_packages
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.programs.build import HELM, build_component
 from localcluster.progress import say
-from release import changelog, sbom
+from release import changelog, krew, sbom
 from release.oci import OciArchive
 from release.packages import contents
+from release.plugin import PluginError
 
 CHART = REPOSITORY / "charts" / "gpushare"
 CHARTED_IMAGE = "operator"
@@ -63,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         registry = names.checked_registry(arguments.registry)
         directory = release(read_source(REPOSITORY, arguments.preview), arguments.output, registry)
-    except (ReleaseError, changelog.NoSectionError, LocalClusterError) as error:
+    except (ReleaseError, PluginError, changelog.NoSectionError, LocalClusterError) as error:
         print(error, file=sys.stderr)
         return 1
     print(directory)
@@ -99,7 +100,7 @@ def check_chart(chart: str, version: str) -> None:
 
 
 def release(source: Source, output: Path, registry: str) -> Path:
-    """Builds dist/VERSION and returns it. Raises LocalClusterError where a build fails."""
+    """Builds dist/VERSION and returns it. Raises LocalClusterError or PluginError where a build fails."""
     require()
     ensure_packages(cache_root())
     built = build_images(cache_root())
@@ -109,6 +110,7 @@ def release(source: Source, output: Path, registry: str) -> Path:
         aside.mkdir()
         digests = {target: _image(target, Path(image.archive), source, aside) for target, image in built.items()}
         _chart(registry, digests[CHARTED_IMAGE], source, aside, Path(scratch))
+        krew.publish(source.version, aside, Path(scratch))
         (aside / "NOTES.md").write_text(source.notes)
         (aside / "images.json").write_text(
             json.dumps({"version": source.version, "commit": source.commit, "images": digests}, indent=1) + "\n"

@@ -249,4 +249,4 @@ def _settings(layout: Layout) -> dict[str, str]:
 
 def _program_path(layout: Layout) -> str:
     programs = layout.programs
-    return os.pathsep.join(str(path) for path in (programs.kube, programs.helm, programs.runtime))
+    return os.pathsep.join(str(path) for path in (layout.tools, programs.kube, programs.helm, programs.runtime))

@@ -51,6 +51,11 @@ class Layout:
         return self.state / "admin.kubeconfig"
 
     @property
+    def tools(self) -> Path:
+        """Programs of the repository for whoever uses the cluster: kubectl's plugin."""
+        return self.state / "bin"
+
+    @property
     def cgroup(self) -> str:
         """The cgroup, below the root of every hierarchy, that holds the cluster's pods."""
         return f"gpushare-{self.name}"

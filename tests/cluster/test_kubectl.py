@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.harness import Harness, gpu_share, wait_until
+from localcluster.kubectl import Object
+from tests.cluster.harness import NODE, Harness, Tenant, gpu_share, wait_until
 
 SPEC = {"clients": {"perGpu": 4, "threads": {"default": 25, "max": 50}, "memory": {"default": "8Gi"}}}
+NO_IMAGE = "gpushare/none:0"
 
 
 def plugin(harness: Harness, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,12 +20,41 @@ def plugin(harness: Harness, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
-def ask(harness: Harness, *arguments: str) -> dict[str, Any]:
-    """The JSON answer of the plugin, which must exit with 0."""
+def ask(harness: Harness, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """The JSON answer of the plugin, which must exit with `code`."""
     done = plugin(harness, *arguments, "-o", "json")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def deployment(name: str, template: Object) -> Object:
+    labels = {"app": name}
+    metadata = {"labels": labels, "annotations": template["metadata"]["annotations"]}
+    spec = {**template["spec"], "restartPolicy": "Always"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": metadata, "spec": spec}},
+    }
+
+
+def why(harness: Harness, tenant: Tenant, name: str, words: str) -> dict[str, Any]:
+    """The answer about a pod that is held back, once it has these words."""
+
+    def answer() -> dict[str, Any] | None:
+        found = json.loads(plugin(harness, "why", name, "-n", tenant.name, "-o", "json").stdout or "{}")
+        return found if words in found.get("sentence", "") else None
+
+    found = wait_until(f"why {name}: {words}", answer, 60, lambda: plugin(harness, "why", name, "-n", tenant.name))
+    assert found is not None
+    return found
+
+
+def _full(held: dict[str, int], slots: int) -> dict[str, int]:
+    """What is held, once it is so many slots."""
+    return held if sum(held.values()) == slots else {}
 
 
 def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness, tmp_path: Path) -> None:
@@ -54,3 +85,87 @@ def test_a_share_that_the_webhook_refuses_is_refused_by_plan_with_its_words(harn
     done = plugin(harness, "plan", str(file))
     assert done.returncode == 2
     assert "spec.gpus.products[0]" in done.stderr
+
+
+def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harness: Harness) -> None:
+    with harness.share("tight", per_node=1, per_gpu=2), harness.namespace() as tenant:
+        first, second = tenant.neighbours("tight", 2)
+        held = wait_until("both slots are reported", lambda: _full(harness.held_by_gpu("tight"), 2), 30)
+        runs = ask(harness, "why", first, "-n", tenant.name)
+        assert (runs["stage"], runs["held"]) == ("running", False)
+        (uuid,) = held
+        assert f"GPU {uuid} of node {NODE}" in runs["sentence"]
+        assert "25% of the SMs, 8Gi, 1 process of share tight" in runs["sentence"]
+
+        tenant.start(tenant.pod("third", "tight", "depart"))
+        waits = why(harness, tenant, "third", "all 2 are held")
+        assert (waits["stage"], waits["source"]) == ("scheduler", "gpushare/tight")
+        described = ask(harness, "describe", "share", "tight")
+        assert described["pendingPods"] == [f"{tenant.name}/third"]
+        (gpu,) = ask(harness, "describe", f"pod/{first}", "-n", tenant.name)["gpus"]
+        assert (gpu["uuid"], gpu["neighbours"]) == (uuid, [f"{tenant.name}/{second}"])
+        assert uuid in json.dumps(ask(harness, "describe", "node", NODE))
+
+        unfit = tenant.pod("unfit", "tight", "depart", annotations={"gpushare.dev/threads": "70"})
+        tenant.kubectl.create(deployment("unfit", unfit))
+        refused = why(harness, tenant, "deployment/unfit", "is above the 50 percent")
+        assert refused["stage"] == "admission"
+        assert refused["source"].startswith("replicaset/unfit-")
+        assert any(
+            it["reason"] == "FailedCreate" and "is above the 50 percent" in it["message"]
+            for it in ask(harness, "events", "-n", tenant.name)["events"]
+        )
+        tenant.kubectl.delete("deployment", "unfit")
+
+        absent = tenant.pod("absent", "tight", "depart")
+        absent["spec"]["containers"][0] |= {"image": NO_IMAGE, "resources": {}}
+        tenant.start(absent)
+        assert why(harness, tenant, "absent", NO_IMAGE)["stage"] == "start"
+
+
+def test_what_does_not_exist_is_an_error_with_a_suggestion(harness: Harness) -> None:
+    for arguments, words in (
+        (("describe", "node", "nod1"), f'node "nod1" not found; did you mean "{NODE}"?'),
+        (("check", "nod1"), f'node "nod1" not found; did you mean "{NODE}"?'),
+        (("top", "-n", "kube-sytem"), 'namespace "kube-sytem" not found; did you mean "kube-system"?'),
+        (("why", "nothing", "-n", "default"), 'in namespace default: pod "nothing" not found'),
+        (("top", "-A", "--share", "none"), 'GpuShare "none" not found'),
+        (("status", "--context", "none"), 'context "none" does not exist'),
+    ):
+        done = plugin(harness, *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert words in done.stderr
+
+
+def test_check_names_the_cause_of_a_part_that_does_not_run(harness: Harness) -> None:
+    live = harness.system.get("deployment", "gpushare-operator")
+    container = live["spec"]["template"]["spec"]["containers"][0]["name"]
+    harness.system("set", "image", "deployment/gpushare-operator", f"{container}={NO_IMAGE}")
+    try:
+
+        def found() -> dict[str, Any] | None:
+            checks = json.loads(plugin(harness, "check", "-o", "json").stdout)["checks"]
+            own = next(it for it in checks if it["what"] == "operator")
+            return own if NO_IMAGE in own["message"] else None
+
+        own = wait_until("check names the image", found, 60)
+        assert own is not None
+        assert own["level"] in ("warn", "FAIL")
+        assert "ImagePull" in own["message"]
+        assert "push the image" in own["hint"]
+    finally:
+        harness.system("rollout", "undo", "deployment/gpushare-operator")
+        harness.system("rollout", "status", "deployment/gpushare-operator", "--timeout=90s", seconds=100)
+        harness.wait_component("operator")
+
+
+def test_kubectl_finds_the_plugin_and_its_completion(harness: Harness) -> None:
+    environment = {**os.environ, **harness.stack.environment}
+
+    def kubectl(*arguments: str) -> list[str]:
+        done = subprocess.run(["kubectl", *arguments], env=environment, capture_output=True, text=True, timeout=60)
+        return done.stdout.split()
+
+    assert kubectl("__complete", "gpushare", "descr")[:1] == ["describe"]
+    assert kubectl("__complete", "gpushare", "describe", "node", "")[:1] == [NODE]
+    assert f"gpunode.gpushare.dev/{NODE}" in kubectl("gpushare", "status", "-o", "name")

@@ -17,7 +17,7 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import digest, stamped
 from gpushare.fleet import MpsPod, Template
-from gpushare.kube.client import Object
+from gpushare.kube.resources import Object
 from gpushare.mps.wire import BROKER_UID
 
 TMP_SIZE = "64Mi"

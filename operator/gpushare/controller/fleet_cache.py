@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -27,9 +27,12 @@ from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
 from gpushare.fleet.gpu_record import moves_counts_alone
-from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Kube, Object, Resource
 from gpushare.kube.reflector import ListWatch
+from gpushare.kube.resources import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
 from gpushare.kube.store import Key, Store
+
+if TYPE_CHECKING:
+    from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
 GPU_NODE_STATUS = (
@@ -131,7 +134,7 @@ class FleetCache:
         if not self._writing:
             self._changed()
 
-    def watches(self, kube: Kube, namespace: str) -> list[ListWatch]:
+    def watches(self, kube: "Kube", namespace: str) -> list[ListWatch]:
         """Of everything but GpuShares. `namespace`: where our DaemonSets and MPS pods are."""
         return [
             ListWatch(kube, NODES, self.nodes),

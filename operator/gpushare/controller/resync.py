@@ -8,9 +8,10 @@ import asyncio
 import logging
 import random
 import re
+from typing import Protocol
 
 from gpushare.controller.fleet_cache import FleetCache
-from gpushare.kube.client import API_ERRORS, DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, Kube, KubeError
+from gpushare.kube.resources import DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, KubeError, Object, Resource
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
@@ -22,8 +23,20 @@ CLAIMS_SINCE = (1, 36)
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 
-async def resync(kube: Kube, cache: FleetCache) -> None:
+class ClusterReader(Protocol):
+    """The part of gpushare.kube.client.Kube that is used here, with its errors."""
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object: ...
+
+    async def server_version(self) -> str: ...
+
+    async def served(self, resource: Resource) -> bool: ...
+
+
+async def resync(kube: ClusterReader, cache: FleetCache) -> None:
     """Returns once everything has been read; waits for CRDs that are not there yet."""
+    from gpushare.kube.client import API_ERRORS  # with its packages, which `read_once` can do without
+
     backoff = FIRST_BACKOFF
     while True:
         try:
@@ -34,21 +47,21 @@ async def resync(kube: Kube, cache: FleetCache) -> None:
         backoff = min(backoff * 2, LAST_BACKOFF)
 
 
-async def keep_resyncing(kube: Kube, cache: FleetCache) -> None:
+async def keep_resyncing(kube: ClusterReader, cache: FleetCache) -> None:
     """Runs until cancelled."""
     while True:
         await asyncio.sleep(RESYNC_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spread, no secret
         await resync(kube, cache)
 
 
-async def read_once(kube: Kube, cache: FleetCache) -> None:
+async def read_once(kube: ClusterReader, cache: FleetCache) -> None:
     """Raises API_ERRORS."""
     answer = await kube.list_all(GPU_SHARES)
     cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
     cache.set_cluster(await nvidia_dra_nodes(kube), await no_claims(kube))
 
 
-async def no_claims(kube: Kube) -> str:
+async def no_claims(kube: ClusterReader) -> str:
     """Why this cluster cannot deliver by ResourceClaim; empty where it can.
 
     Capacity that claims consume is on by default from Kubernetes 1.36 on (DRAConsumableCapacity); whether an
@@ -63,7 +76,7 @@ async def no_claims(kube: Kube) -> str:
     return ""
 
 
-async def nvidia_dra_nodes(kube: Kube) -> frozenset[str]:
+async def nvidia_dra_nodes(kube: ClusterReader) -> frozenset[str]:
     """Nodes on which NVIDIA's DRA driver offers GPUs; none where the cluster has no such API (before 1.34)."""
     try:
         answer = await kube.list_all(RESOURCE_SLICES, fieldSelector=f"spec.driver={NVIDIA_DRA_DRIVER}")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason, ShareReason
-from gpushare.kube.client import CLAIM_TEMPLATES, Object, Resource
+from gpushare.kube.resources import CLAIM_TEMPLATES, Object, Resource
 
 MANAGER = "gpushare-operator"
 """Field manager of our writes, and the reporting controller of our events."""

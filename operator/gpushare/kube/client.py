@@ -8,15 +8,67 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from copy import copy
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import client, config
 
-Object = dict[str, Any]
+from gpushare.kube.resources import (
+    CLAIM_TEMPLATES,
+    CORE_EVENTS,
+    DAEMON_SETS,
+    DEVICE_CLASSES,
+    EVENTS,
+    GPU_NODES,
+    GPU_SHARES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POLICIES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    KubeError,
+    Object,
+    Resource,
+)
+
+__all__ = (  # with the names of resources, for those who connect anyway
+    "CLAIM_TEMPLATES",
+    "CORE_EVENTS",
+    "DAEMON_SETS",
+    "DEVICE_CLASSES",
+    "EVENTS",
+    "GPU_NODES",
+    "GPU_SHARES",
+    "MUTATING_WEBHOOKS",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "POLICIES",
+    "RESOURCE_CLAIMS",
+    "RESOURCE_SLICES",
+    "SECRETS",
+    "VALIDATING_WEBHOOKS",
+    "KubeError",
+    "Object",
+    "Resource",
+    "API_ERRORS",
+    "CONNECTION_ERRORS",
+    "MAX_OBJECT_BYTES",
+    "PAGE_BYTES",
+    "PAGE_ITEMS",
+    "READ_BYTES",
+    "REQUEST_SECONDS",
+    "WATCH_SECONDS",
+    "Kube",
+    "TooLargeError",
+    "connect",
+    "with_configuration",
+)
 
 REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
@@ -34,27 +86,6 @@ READ_BYTES = 64 * 1024
 _PATCH_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 
 
-class KubeError(Exception):
-    """The API server refused. `status` is the HTTP status, `reason` the API's own word, such as AlreadyExists."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{reason or status}: {message}")
-        self.status = status
-        self.reason = reason
-
-    @property
-    def not_found(self) -> bool:
-        return self.status == HTTPStatus.NOT_FOUND
-
-    @property
-    def conflict(self) -> bool:
-        return self.status == HTTPStatus.CONFLICT
-
-    @property
-    def gone(self) -> bool:
-        return self.status == HTTPStatus.GONE
-
-
 CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 """The API server did not answer."""
 API_ERRORS = (KubeError, *CONNECTION_ERRORS)
@@ -63,45 +94,6 @@ API_ERRORS = (KubeError, *CONNECTION_ERRORS)
 
 class TooLargeError(ValueError):
     """An answer, or a part of it that is read as a whole, is larger than anything that an API server should send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """Where a kind lives. `group` is empty for the core API."""
-
-    group: str
-    version: str
-    plural: str
-
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if namespace is not None:
-            parts += ["namespaces", quote(namespace, safe="")]
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(quote(name, safe=""))
-        if subresource is not None:
-            parts.append(subresource)
-        return "/".join(parts)
-
-
-GPU_SHARES = Resource("gpushare.dev", "v1alpha1", "gpushares")
-GPU_NODES = Resource("gpushare.dev", "v1alpha1", "gpunodes")
-NODES = Resource("", "v1", "nodes")
-PODS = Resource("", "v1", "pods")
-NAMESPACES = Resource("", "v1", "namespaces")
-SECRETS = Resource("", "v1", "secrets")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets")
-RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
-RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
-CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
-DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses")
-MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
-VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
-POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
-EVENTS = Resource("events.k8s.io", "v1", "events")
-CORE_EVENTS = Resource("", "v1", "events")
-"""The same objects as the kubelet writes them, and the only form whose selectors name the object concerned."""
 
 
 async def connect(user_agent: str) -> "Kube":

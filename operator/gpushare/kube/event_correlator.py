@@ -9,8 +9,8 @@ server from storing it twice.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from gpushare.kube.client import Object
 from gpushare.kube.events import Event, Reason, Topic, topic
+from gpushare.kube.resources import Object
 
 TOPICS = 4096
 CONTENTS = 8

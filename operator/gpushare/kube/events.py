@@ -6,7 +6,7 @@ from typing import Literal
 
 from gpushare.api.conditions import EventReason, ShareReason
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.client import Object
+from gpushare.kube.resources import Object
 
 NOTE_BYTES = 1024
 """Bound of the API on an event's note."""

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from gpushare.api import names
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.client import Object
 from gpushare.kube.lease import LEASE_API_VERSION, Record
+from gpushare.kube.resources import Object
 from gpushare.kube.store import version_of
 
 RENEW_SECONDS = 10.0

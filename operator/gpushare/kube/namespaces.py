@@ -1,6 +1,6 @@
 """Namespaces as our parts keep them: there may be many, each with 256 kB of annotations. Pure."""
 
-from gpushare.kube.client import Object
+from gpushare.kube.resources import Object
 
 _READ = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels")
 

@@ -8,10 +8,13 @@ only a page of a list, or one event, is in memory at a time.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
+from gpushare.kube.resources import KubeError, Object, Resource
 from gpushare.kube.store import Key, Store
+
+if TYPE_CHECKING:
+    from gpushare.kube.client import Kube
 
 __all__ = ["Follower", "Key", "ListWatch", "Reflector"]
 
@@ -25,7 +28,7 @@ class _Following:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: "Kube",
         resource: Resource,
         namespace: str | None,
         selectors: dict[str, str],
@@ -39,6 +42,8 @@ class _Following:
 
     async def run(self) -> None:
         """Runs until cancelled."""
+        from gpushare.kube.client import API_ERRORS  # with its packages, which one list can do without
+
         backoff = self._first_backoff
         while True:
             try:
@@ -81,7 +86,7 @@ class ListWatch(_Following):
     """Keeps a store like the API server's objects of one kind."""
 
     def __init__(
-        self, kube: Kube, resource: Resource, store: Store[Any], namespace: str | None = None, **selectors: str
+        self, kube: "Kube", resource: Resource, store: Store[Any], namespace: str | None = None, **selectors: str
     ) -> None:
         """`selectors`: labelSelector, fieldSelector."""
         super().__init__(kube, resource, namespace, selectors)
@@ -116,7 +121,7 @@ class Reflector(ListWatch):
 
     def __init__(
         self,
-        kube: Kube,
+        kube: "Kube",
         resource: Resource,
         changed: Callable[[], None],
         namespace: str | None = None,
@@ -151,7 +156,7 @@ class Follower(_Following):
 
     def __init__(
         self,
-        kube: Kube,
+        kube: "Kube",
         resource: Resource,
         seen: Callable[[Object], None],
         namespace: str,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gpushare.kube.client import Object
+from gpushare.kube.resources import Object
 
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for cluster-scoped objects."""

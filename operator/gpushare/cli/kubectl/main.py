@@ -1,65 +1,127 @@
 """The program `kubectl-gpushare`: kubectl finds it on the PATH and runs it as `kubectl gpushare`.
 
-It uses the kubeconfig as kubectl does, and the user's own rights. docs/kubectl.md says which rights a command needs.
+It reaches the cluster through kubectl, so with its kubeconfig and the user's own rights. docs/kubectl.md says which
+rights a command needs. Only the module of the command is imported, so that each call starts quickly.
 """
 
 import argparse
-import asyncio
+import importlib
+import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
-from kubernetes.aio.config import ConfigException
-from pydantic import ValidationError
-from rich.console import Console
-
-from gpushare.cli.kubectl import check, plan, status, top
-from gpushare.cli.kubectl.report import Report, show
-from gpushare.controller.fleet_cache import UnreadableError
-from gpushare.kube.client import API_ERRORS, Kube, connect
+from gpushare.cli.kubectl import options
+from gpushare.cli.kubectl.cluster import Cluster, UnreachableError
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
+from gpushare.cli.kubectl.wrong import WrongInputError
+from gpushare.kube.resources import KubeError
 
 COMMANDS = {
-    "status": (status, "show shares, GPUs and their problems"),
-    "top": (top, "show what each container is granted of its GPU and uses of it"),
-    "plan": (plan, "show which GPUs a GpuShare in a file would take, and why others are refused"),
-    "check": (check, "check whether the cluster, or a node, is ready for shares"),
+    "status": ("gpushare.cli.kubectl.commands.status", "show shares, GPUs and their problems"),
+    "top": ("gpushare.cli.kubectl.commands.top", "show what each container is granted of its GPU and uses of it"),
+    "why": ("gpushare.cli.kubectl.commands.why", "say in one answer why a pod does not run, or what it runs on"),
+    "describe": ("gpushare.cli.kubectl.commands.describe", "show everything about one share, node or pod"),
+    "events": ("gpushare.cli.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
+    "plan": ("gpushare.cli.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
+    "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
 }
-API_FAILURES = (ConfigException, *API_ERRORS)
-UNREADABLE = (plan.PlanError, UnreadableError, ValidationError)
+"""Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""
+
+COMPLETE = "__complete"
+"""A command for a `kubectl_complete-gpushare` that is a script: it gets what kubectl asks."""
+WATCH_SECONDS = 2.0
+BROKEN_PIPE = 141
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 where the command found a problem (plan: no GPU would be taken); 2 where the command failed."""
-    args = _parser().parse_args(argv)
-    try:
-        report = asyncio.run(_ask(args.run, args))
-    except (*API_FAILURES, *UNREADABLE) as error:
-        print(f"error: {error or type(error).__name__}", file=sys.stderr)
+    """Returns 0; 1 where the command found a problem; 2 where the command failed or its arguments are wrong."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == [COMPLETE]:
+        return completion(arguments[1:])
+    parser, module = parser_for(arguments)
+    args = parser.parse_args(arguments)
+    if module is None:
+        parser.print_help()
         return 2
-    return show(report, args.output, Console(soft_wrap=args.output == "json"))
-
-
-async def _ask(command: Callable[[Kube, argparse.Namespace], Awaitable[Report]], args: argparse.Namespace) -> Report:
-    kube = await connect(f"kubectl-gpushare/{version('gpushare')}")
+    args.system_namespace = getattr(args, "system_namespace", "gpushare-system")
+    cluster = Cluster(options.connection_flags(args))
     try:
-        return await command(kube, args)
+        return _answer(module, cluster, args)
+    except (KubeError, UnreachableError, WrongInputError, UnknownColumnError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+        return BROKEN_PIPE
     finally:
-        await kube.close()
+        cluster.close()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kubectl gpushare", description="Shows GPUs that are shared through MPS.")
-    parser.add_argument("--version", action="version", version=f"kubectl-gpushare {version('gpushare')}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (module, summary) in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary)
-        command.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
-        command.add_argument(
-            "--system-namespace", default="gpushare-system", help="namespace of gpushare; default: gpushare-system"
-        )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    return parser
+def completion(words: Sequence[str] | None = None) -> int:
+    """The program `kubectl_complete-gpushare`, which kubectl's completion runs with the words so far."""
+    from gpushare.cli.kubectl.completion import complete
+
+    return complete(parser_for, sys.argv[1:] if words is None else words)
+
+
+def _answer(module: ModuleType, cluster: Cluster, args: argparse.Namespace) -> int:
+    printer = Printer(
+        args.output, not getattr(args, "no_headers", False), getattr(args, "sort_by", ""), terminal_width(sys.stdout)
+    )
+    report: Report = module.run(cluster, args)
+    printer.show(report)
+    while getattr(args, "watch", False):
+        time.sleep(WATCH_SECONDS)
+        before, report = report, module.run(cluster, args)
+        printer.headers = False
+        if report.data != before.data:
+            printer.show(new_rows(before, report))
+    return report.code
+
+
+def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """The parser, with the options of the command among `arguments` alone, and that command's module."""
+    chosen = command_of(arguments)
+    parser = argparse.ArgumentParser(
+        prog="kubectl gpushare", description="Shows GPUs that are shared through MPS.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    options.add_connection(parser)
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
+    module = None
+    for name, (path, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False)
+        if name == chosen:
+            module = importlib.import_module(path)
+            module.add_arguments(command)
+            options.add_connection(command)
+    return parser, module
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """The first word that is neither an option nor the value of one before it."""
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        if word.removeprefix("--") in options.VALUED:
+            next(words, None)
+    return None
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version  # by this option alone: it takes long to import
+
+        print(f"kubectl-gpushare {version('gpushare')}")
+        parser.exit()
 
 
 if __name__ == "__main__":

@@ -6,22 +6,25 @@ nothing of claims for other devices.
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpushare.api import names
 from gpushare.controller.writes import RENDERED, stamp_of
-from gpushare.kube.client import (
+from gpushare.kube.namespaces import kept_namespace
+from gpushare.kube.reflector import Reflector
+from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
     NAMESPACES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
-    Kube,
     Object,
     Resource,
 )
-from gpushare.kube.namespaces import kept_namespace
-from gpushare.kube.reflector import Reflector
 from gpushare.kube.store import Key
+
+if TYPE_CHECKING:
+    from gpushare.kube.client import Kube
 
 _OURS = {"labelSelector": names.LABEL_SHARE}
 _SELECTORS: dict[Resource, dict[str, str]] = {
@@ -52,7 +55,7 @@ class ClaimCache:
         """Everything has been listed. If False, a missing object means nothing."""
         return self.followed and all(reflector.synced.is_set() for reflector in self._reflectors.values())
 
-    def follow(self, kube: Kube) -> None:
+    def follow(self, kube: "Kube") -> None:
         """Begins to watch at the first call; `close` ends it."""
         if self.followed:
             return

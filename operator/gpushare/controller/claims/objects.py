@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
 from gpushare.controller.writes import stamped
-from gpushare.kube.client import Object
+from gpushare.kube.resources import Object
 
 REQUEST = "gpu"
 """Name of the one request in a template's claims."""

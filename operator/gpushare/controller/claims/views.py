@@ -15,7 +15,7 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
-from gpushare.kube.client import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
+from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 
 
 def demand(claims: ClaimCache) -> Demand:

@@ -1,13 +1,12 @@
-"""Shares and nodes as the API server has them, and a report as a terminal shows it."""
+"""Shares, nodes, pods and events as the API server has them, and a report as it is printed."""
 
 import io
 from typing import Any
 
-from rich.console import Console
-
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.report import Report, show
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.cli.kubectl.output.show import Printer
 
 GPU = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
 LIMITS = {"threads": 50, "memoryMib": 8192}
@@ -28,7 +27,32 @@ def gpu_node(*uuids: str, **status: Any) -> GpuNode:
     return GpuNode.model_validate({"metadata": {"name": "n1", "generation": 1}, "status": state})
 
 
-def shown(report: Report) -> str:
+def pod(name: str = "app", *, namespace: str = "ml", asks: str = "inference", **parts: Any) -> dict[str, Any]:
+    """`asks`: the share of whose slots it wants one; `parts`: metadata, spec, status, over what is here."""
+    limits = {f"gpushare.dev/{asks}": "1"} if asks else {}
+    container = {"name": "main", "image": "img:1", "resources": {"limits": limits}}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"} | parts.get("metadata", {}),
+        "spec": {"containers": [container]} | parts.get("spec", {}),
+        "status": {"phase": "Pending"} | parts.get("status", {}),
+    }
+
+
+def event(reason: str, message: str, about: str = "Pod/app", at: str = "2026-01-01T00:00:00Z", **more: Any) -> Any:
+    kind, _, name = about.partition("/")
+    return {
+        "metadata": {"name": "e", "namespace": "ml"},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "ml"},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "lastTimestamp": at,
+        "reportingComponent": "gpushare-agent",
+    } | more
+
+
+def shown(report: Report, width: int | None = None, form: str = "") -> str:
+    """What is printed: standard output and notes. `width`: of a terminal; None: a pipe."""
     text = io.StringIO()
-    show(report, "table", Console(file=text, width=200))
+    Printer(form, width=width, out=text, notes=text).show(report)
     return text.getvalue()

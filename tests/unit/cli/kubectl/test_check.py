@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.check import Facts, check
-from tests.unit.cli.kubectl.cluster_objects import GPU, SILENT, gpu_node, shown
+from gpushare.cli.kubectl.views.check import Facts, check
+from gpushare.cli.kubectl.wrong import WrongInputError
+from tests.unit.cli.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
 
 
-def pod(part: str, ready: bool = True) -> dict[str, Any]:
+def pod(part: str, ready: bool = True, **state: Any) -> dict[str, Any]:
     condition = {"type": "Ready", "status": str(ready)}
-    return {"metadata": {"labels": {"app.kubernetes.io/component": part}}, "status": {"conditions": [condition]}}
+    labels = {"app.kubernetes.io/component": part}
+    return {
+        "metadata": {"name": f"{part}-1", "namespace": "gpushare-system", "uid": "u", "labels": labels},
+        "spec": {"nodeName": "n1", "containers": [{"name": part, "image": "gpushare/operator:0.1.0"}]},
+        "status": {"conditions": [condition], "containerStatuses": [{"name": part, "ready": ready} | state]},
+    }
 
 
 def node(runtime: str = "containerd://2.1.0", **status: Any) -> dict[str, Any]:
@@ -98,4 +104,70 @@ def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to
 
 def test_a_node_that_is_asked_for_by_name_is_reported_even_without_gpus() -> None:
     assert problems(replace(SOUND, gpu_nodes={}), "n1")[0][1].startswith("no agent reports it")
-    assert ("FAIL", "there is no such node") in problems(SOUND, "n9")
+    with pytest.raises(WrongInputError, match='node "n9" not found; did you mean "n1"'):
+        check(SOUND, "n9")
+
+
+PULL = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}
+CRASH = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": {"terminated": {"exitCode": 2, "reason": "Error", "message": "no CRD"}},
+}
+
+
+def workload(kind: str, name: str, part: str, spec: Any = None, **status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": part}
+    own = spec or {"template": {"spec": {"nodeSelector": {"pool": "gpu"}}}}
+    return {"kind": kind, "metadata": {"name": name, "labels": labels}, "spec": own, "status": status}
+
+
+def without(part: str, *instead: dict[str, Any], **facts: Any) -> Facts:
+    kept = [it for it in SOUND.pods if it["metadata"]["labels"]["app.kubernetes.io/component"] != part]
+    return replace(SOUND, pods=(*kept, *instead), **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "hint"),
+    [
+        (without("operator", pod("operator", False, **PULL)), "ImagePullBackOff gpushare/operator:0.1.0", "push"),
+        (
+            without("operator", pod("operator", False, **CRASH)),
+            "CrashLoopBackOff: container operator ended with exit code 2: no CRD (pod operator-1 on n1)",
+            "kubectl logs -n gpushare-system operator-1 -c operator --previous",
+        ),
+        (
+            without("webhook", pod("webhook", False, state={"running": {}})),
+            "NotReady: container webhook runs, and its probe fails",
+            "kubectl logs -n gpushare-system webhook-1 -c webhook",
+        ),
+        (without("operator"), "nothing of it is in namespace gpushare-system", "--system-namespace"),
+        (
+            without("agent", workloads=(workload("DaemonSet", "gpushare-agent", "agent", desiredNumberScheduled=0),)),
+            "DaemonSet gpushare-agent fits no node, it wants pool=gpu",
+            "label the nodes",
+        ),
+        (
+            without(
+                "operator",
+                workloads=(workload("Deployment", "gpushare-operator", "operator", {"replicas": 0}),),
+            ),
+            "Deployment gpushare-operator is scaled to 0",
+            "kubectl scale -n gpushare-system deployment/gpushare-operator --replicas=1",
+        ),
+        (
+            without(
+                "agent",
+                workloads=(workload("DaemonSet", "gpushare-agent", "agent", desiredNumberScheduled=1),),
+                failures=(event("FailedCreate", 'pods "x" is forbidden: quota', "DaemonSet/gpushare-agent"),),
+            ),
+            'no pod can be made: pods "x" is forbidden: quota',
+            "",
+        ),
+    ],
+)
+def test_a_part_that_does_not_run_is_reported_with_cause_and_hint(facts: Facts, cause: str, hint: str) -> None:
+    (found,) = [it for it in check(facts, None).data["checks"] if it["level"] != "ok"]
+    assert found["level"] == "FAIL"
+    assert cause in found["message"]
+    assert hint in found["hint"]
+    assert bool(found["hint"]) == bool(hint)

@@ -1,31 +1,98 @@
-"""The program: what a user sees where it cannot do what he asks."""
+"""The program: what a user sees where it cannot do what he asks, and what it imports."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpushare.cli.kubectl import main as program
+from gpushare.cli.kubectl.wrong import WrongInputError, require, unknown
+
+HEAVY = ("aiohttp", "kubernetes", "kopf", "grpc", "rich", "prometheus_client", "yaml", "asyncio")
 
 
-def test_without_a_cluster_it_says_so_and_fails(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "KUBERNETES_SERVICE_HOST"}
-    done = subprocess.run(
-        [sys.executable, "-m", "gpushare.cli.kubectl.main", "status"],
-        env=environment | {"KUBECONFIG": str(tmp_path / "none")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def plugin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+
+
+def kubectl(folder: Path, script: str) -> str:
+    """The PATH with a stand-in for kubectl."""
+    stand_in = folder / "kubectl"
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    stand_in.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("command", [["status"], ["top"], ["why", "a"], ["events"], ["check"], ["describe", "pod/a"]])
+def test_without_a_cluster_each_command_says_so_in_one_sentence(tmp_path: Path, command: list[str]) -> None:
+    done = plugin(*command, PATH=kubectl(tmp_path, 'echo "error: context \\"a\\" does not exist" >&2; exit 1'))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "\nerror: " in "\n" + done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr == 'error: no cluster: context "a" does not exist\n'
 
 
-def test_a_file_that_cannot_be_read_is_named(capsys: Any) -> None:
+def test_status_imports_no_client_of_the_api_server_and_nothing_else_that_is_slow(tmp_path: Path) -> None:
+    code = (
+        "import sys; from gpushare.cli.kubectl.main import main; code = main(['status']); "
+        f"found = {HEAVY} & sys.modules.keys(); print(sorted(found)); sys.exit(code)"
+    ).replace(str(HEAVY), str(set(HEAVY)))
+    path = kubectl(tmp_path, "echo '{\"items\": []}'")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["status"], "status"),
+        (["--context", "status", "top"], "top"),
+        (["--context=status", "top", "-n", "plan"], "top"),
+        (["--version"], None),
+    ],
+)
+def test_the_command_is_the_first_word_that_is_no_options_value(arguments: list[str], command: str | None) -> None:
+    assert program.command_of(arguments) == command
+
+
+def test_options_of_kubectl_are_taken_before_and_after_the_command(tmp_path: Path) -> None:
+    path = kubectl(tmp_path, f'echo "$@" >> {tmp_path}/asked; echo \'{{"items": []}}\'')
+    assert plugin("--context", "a", "status", "--kubeconfig=b", PATH=path).returncode == 0
+    assert all("--context=a --kubeconfig=b" in line for line in (tmp_path / "asked").read_text().splitlines())
+
+
+def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         program.main(["plan", "/nowhere.yaml"])
     assert "cannot read /nowhere.yaml" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
+    names = ",".join(f'{{"metadata": {{"name": "n{number}"}}}}' for number in range(3000))
+    path = kubectl(tmp_path, f"cat {tmp_path}/list")
+    (tmp_path / "list").write_text(f'{{"items": [{names}]}}')
+    command = f"{sys.executable} -m gpushare.cli.kubectl.main events -A -o yaml | head -1"
+    done = subprocess.run(command, shell=True, env=os.environ | {"PATH": path}, capture_output=True, timeout=60)  # noqa: S602
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        (["inference", "batch"], 'GpuShare "infrence" not found; did you mean "inference"?'),
+        (["a", "b"], 'GpuShare "infrence" not found; there are a, b'),
+        ([], 'GpuShare "infrence" not found; there is none'),
+        (None, 'GpuShare "infrence" not found'),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_a_suggestion(known: list[str] | None, says: str) -> None:
+    assert str(unknown("GpuShare", "infrence", known)) == says
+
+
+def test_a_known_name_is_none() -> None:
+    require("GpuShare", "a", ["a"])
+    with pytest.raises(WrongInputError):
+        require("GpuShare", "b", ["a"])

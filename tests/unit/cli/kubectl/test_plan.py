@@ -7,7 +7,10 @@ import pytest
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.plan import PlanError, plan, read
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.cli.kubectl.views import plan as view
+from gpushare.cli.kubectl.views.plan import wanted_share
+from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import NodeView, Snapshot
 from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, shown
 
@@ -15,6 +18,10 @@ from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, show
 def fleet(*shares: GpuShare, node: GpuNode | None = None, **view: Any) -> Snapshot:
     values = {"labels": {"pool": "gpu"}, "ready": True, "allocatable": frozenset(), **view}
     return Snapshot(shares, (NodeView("n1", gpu_node=node or gpu_node("GPU-0", "GPU-1"), **values),))
+
+
+def plan(live: Snapshot, wanted: GpuShare) -> Report:
+    return view.plan(live, wanted.wire())
 
 
 def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_goes() -> None:
@@ -32,7 +39,7 @@ def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> Non
     sizes = [{"name": "small", "threads": 10, "memory": "8Gi"}]
     report = plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, gpus={"perNode": 1}))
     text = shown(report)
-    for part in ("8 at most, 8 on each GPU", "claims share 100% of each GPU", "size small", "10%, 8Gi"):
+    for part in ("8 at most, 8 on each GPU", "claims share 100% of each GPU", "small: 10%, 8Gi"):
         assert part in text
 
 
@@ -72,9 +79,9 @@ def test_plan_of_a_changed_share_shows_what_it_keeps_and_gives_back() -> None:
     ],
 )
 def test_a_file_that_holds_no_share_is_refused_with_what_is_wrong(text: str, problem: str) -> None:
-    with pytest.raises(PlanError, match=problem.replace("(", "\\(")):
-        read(text)
+    with pytest.raises(WrongInputError, match=problem.replace("(", "\\(")):
+        wanted_share(text)
 
 
 def test_the_example_of_the_readme_can_be_planned() -> None:
-    assert read(Path("examples/inference.yaml").read_text())["metadata"]["name"] == "inference"
+    assert wanted_share(Path("examples/inference.yaml").read_text())["metadata"]["name"] == "inference"

@@ -1,7 +1,7 @@
 """`kubectl gpushare status`: shares, GPUs and their problems."""
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.status import status
+from gpushare.cli.kubectl.views.status import status
 from tests.unit.cli.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, share, shown
 
 
@@ -20,7 +20,6 @@ def test_status_shows_shares_gpus_and_their_problems() -> None:
     for part in (
         "inference",
         "0/1",
-        "2/0",
         "DaemonNotReady",
         "ControlTimeout",
         "does not answer",
@@ -35,13 +34,13 @@ def test_status_shows_which_claims_fit_nowhere_and_why() -> None:
     claims = {"pending": 1, "unplaced": [{"claim": "ml/big", "message": "10 percent of threads lack"}]}
     waiting = GpuShare.model_validate(share().wire() | {"status": {"claims": claims}})
     text = shown(status([waiting], [gpu_node("GPU-0")]))
-    for part in ("ResourceClaim ml/big", "ClaimPending", "10 percent of threads lack"):
+    for part in ("resourceclaim/ml/big", "ClaimPending", "10 percent of threads lack"):
         assert part in text
 
 
 def test_status_of_a_sound_cluster_has_no_list_of_problems() -> None:
-    assert "Problems" not in shown(status([], [gpu_node("GPU-0")]))
-    assert "none; create one" in shown(status([], []))
+    assert "MESSAGE" not in shown(status([], [gpu_node("GPU-0")]))
+    assert "no GpuShare; create one" in shown(status([], []))
 
 
 def test_a_message_of_a_node_is_shown_literally_and_never_as_markup() -> None:

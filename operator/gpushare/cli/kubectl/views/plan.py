@@ -1,14 +1,12 @@
 """`kubectl gpushare plan FILE`: the GPUs that a GpuShare would take, refused GPUs with reasons, and their memory.
 
 A dry run lets the API server check the share, by schema and webhook. Then the operator's own planner plans a snapshot
-of the live fleet with that share in it. Nothing is written.
+of the live fleet with that share in it. Nothing is written. Pure but for the clock.
 """
 
-import argparse
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,9 +15,9 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
-from gpushare.cli.kubectl.report import Report, Row, Section
-from gpushare.controller.fleet_cache import FleetCache
-from gpushare.controller.resync import read_once
+from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
+from gpushare.cli.kubectl.views.objects import read
+from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import Snapshot
 from gpushare.fleet.conditions import verdicts
 from gpushare.fleet.fleet_index import fleet_records
@@ -27,14 +25,16 @@ from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.plan import summary_of
 from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
 from gpushare.fleet.share_summary import ShareSummary
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, Kube, KubeError, Object
-from gpushare.kube.reflector import ListWatch
+from gpushare.kube.resources import Object
 
-MANAGER = "kubectl-gpushare"
-
-
-class PlanError(Exception):
-    """The file holds no GpuShare that can be planned; the text says why."""
+GPUS = (
+    Column("NODE"),
+    Column("GPU"),
+    Column("PRODUCT", dropped=1),
+    Column("OUTCOME"),
+    Column("MEMORY-GRANTED", dropped=2),
+)
+REFUSED = (Column("REFUSED"), Column("MESSAGE", text=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,57 +48,26 @@ class ShareOutcome:
     note: str
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=_text, help="YAML file with one GpuShare; - for standard input")
-
-
-def _text(name: str) -> str:
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text()
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"cannot read {name}: {error.strerror}") from None
-
-
-async def run(kube: Kube, args: argparse.Namespace) -> Report:
-    """Raises PlanError."""
-    wanted = read(args.file)
-    try:
-        accepted = await _dry_run(kube, wanted)
-    except KubeError as error:
-        raise PlanError(f"the API server refuses it: {error}") from None
-    cache = FleetCache(lambda: None)
-    await ListWatch(kube, GPU_NODES, cache.gpu_nodes).list_once()
-    await ListWatch(kube, NODES, cache.nodes).list_once()
-    await read_once(kube, cache)
-    return plan(cache.snapshot(datetime.now(UTC)), GpuShare.model_validate(_dated(accepted)))
-
-
-async def _dry_run(kube: Kube, wanted: Object) -> Object:
-    """The share as the API server would store it, with its defaults. Raises KubeError where it refuses the share."""
-    name = wanted["metadata"]["name"]
-    if await kube.find(GPU_SHARES, name) is None:
-        return await kube.create(GPU_SHARES, wanted, dry_run=True)
-    patch = [{"op": "replace", "path": "/spec", "value": wanted.get("spec")}]
-    return await kube.patch(GPU_SHARES, name, patch, manager=MANAGER, kind="json", dry_run=True)
-
-
-def read(text: str) -> Object:
-    """The GpuShare of a YAML document. Raises PlanError."""
+def wanted_share(text: str) -> Object:
+    """The GpuShare of a YAML document. Raises WrongInputError."""
     try:
         found = [item for item in yaml.safe_load_all(text) if item]
     except yaml.YAMLError as error:
-        raise PlanError(f"not YAML: {error}") from None
+        raise WrongInputError(f"not YAML: {error}") from None
     shares = [item for item in found if isinstance(item, dict) and item.get("kind") == "GpuShare"]
     if len(shares) != 1:
-        raise PlanError(f"{len(shares)} GpuShares in {len(found)} documents: give a file with exactly one")
+        raise WrongInputError(f"{len(shares)} GpuShares in {len(found)} documents: give a file with exactly one")
     share: Object = shares[0]
     if share.get("apiVersion") != names.API_VERSION or not (share.get("metadata") or {}).get("name"):
-        raise PlanError(f"apiVersion {share.get('apiVersion')!r} or name missing: write {names.API_VERSION} and a name")
+        raise WrongInputError(
+            f"apiVersion {share.get('apiVersion')!r} or name missing: write {names.API_VERSION} and a name"
+        )
     return {key: share[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in share}
 
 
-def plan(live: Snapshot, share: GpuShare) -> Report:
-    """`share`: as the API server would store it."""
+def plan(live: Snapshot, accepted: Object) -> Report:
+    """`accepted`: the share as the API server would store it. Raises WrongInputError."""
+    (share,) = read(GpuShare, [_dated(accepted)])
     before = {record.key for found in fleet_records(live).values() for record in found if record.holder == share.name}
     others = tuple(other for other in live.shares if other.name != share.name)
     summary = summary_of(replace(live, shares=(*others, share)), share.name)
@@ -106,6 +75,7 @@ def plan(live: Snapshot, share: GpuShare) -> Report:
         *(_fate(record, "kept" if record.key in before else "taken", _part(share, record)) for record in summary.kept),
         *(_fate(record, "given back once idle", "") for record in (*summary.draining, *summary.releasing)),
     ]
+    short = short_uuids(fate.uuid for fate in fates)
     slots = len(summary.kept) * share.spec.clients.per_gpu
     return Report(
         {
@@ -116,9 +86,9 @@ def plan(live: Snapshot, share: GpuShare) -> Report:
             "memoryPerGpuMiB": _promised(share),
         },
         [
-            Section(f"GpuShare {share.name} would have", ("WHAT", "AMOUNT"), _summary(share, summary, slots)),
-            Section("GPUs", ("NODE", "GPU", "PRODUCT", "WHAT", "MEMORY GRANTED"), [_row(fate) for fate in fates]),
-            Section("Refused", ("REASON", "MESSAGE"), [(it.reason.value, it.message) for it in summary.refused]),
+            Sentences(_summary(share, summary, slots)),
+            Table(GPUS, [_row(fate, short) for fate in fates]),
+            Table(REFUSED, [(it.reason.value, it.message) for it in summary.refused]),
         ],
         code=0 if summary.kept else 1,
     )
@@ -143,25 +113,28 @@ def _promised(share: GpuShare) -> int:
     return share.spec.clients.per_gpu * share.memory_default_mib
 
 
-def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[Row]:
+def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[str, str]]:
     clients = share.spec.clients
     threads = clients.per_gpu * clients.threads.default
     assigned = verdicts(summary)[1]
-    gpus = ("GPUs", f"{len(summary.kept)} of {summary.matching} that match: {assigned.message}")
+    gpus = [
+        ("Share:    ", f"{share.name}, as it would be"),
+        ("GPUs:     ", f"{len(summary.kept)} of {summary.matching} that match: {assigned.message}"),
+    ]
     if share.by_claims:
+        percent = f"{clients.threads.default}% by default, {clients.threads.max}% at most"
         return [
-            gpus,
-            ("clients", f"{slots} at most, {clients.per_gpu} on each GPU"),
-            ("threads", f"{clients.threads.default}% by default, {clients.threads.max}% at most; claims share "
-             f"{100 * clients.threads.overcommit}% of each GPU"),
-            ("memory", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
-            *((f"size {one.name}", f"{one.threads}%, {format_mib(one.memory_mib)}") for one in share.spec.sizes),
-        ]  # fmt: skip
+            *gpus,
+            ("Clients:  ", f"{slots} at most, {clients.per_gpu} on each GPU"),
+            ("Threads:  ", f"{percent}; claims share {100 * clients.threads.overcommit}% of each GPU"),
+            ("Memory:   ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
+            *(("Size:     ", f"{one.name}: {one.threads}%, {format_mib(one.memory_mib)}") for one in share.spec.sizes),
+        ]
     return [
-        gpus,
-        ("slots", f"{slots}, {clients.per_gpu} on each GPU"),
-        ("threads", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
-        ("memory", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),
+        *gpus,
+        ("Slots:    ", f"{slots}, {clients.per_gpu} on each GPU"),
+        ("Threads:  ", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
+        ("Memory:   ", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),
     ]
 
 
@@ -169,8 +142,8 @@ def _data(fate: ShareOutcome) -> dict[str, Any]:
     return {"node": fate.node, "uuid": fate.uuid, "product": fate.product, "what": fate.what}
 
 
-def _row(fate: ShareOutcome) -> Row:
-    return fate.node, fate.uuid, fate.product, fate.what, fate.note
+def _row(fate: ShareOutcome, short: Mapping[str, Short]) -> Row:
+    return fate.node, short[fate.uuid], fate.product, fate.what, fate.note
 
 
 def _dated(share: Object) -> Object:

@@ -4,43 +4,29 @@ Gathers facts once and checks them purely. The webhook is really called: by a dr
 webhook must refuse.
 """
 
-import argparse
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
-from gpushare.cli.kubectl.report import Report, Section
+from gpushare.cli.kubectl.output.report import Report, Sentences
+from gpushare.cli.kubectl.views.objects import is_true
+from gpushare.cli.kubectl.views.trouble import trouble
+from gpushare.cli.kubectl.wrong import unknown
 from gpushare.controller.resync import CLAIMS_SINCE
 from gpushare.fleet.refusals import NVIDIA_RESOURCES
-from gpushare.kube.client import (
-    API_ERRORS,
-    GPU_NODES,
-    GPU_SHARES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    POLICIES,
-    Kube,
-    KubeError,
-    Object,
-)
+from gpushare.kube.resources import Object
 
 OLDEST_KUBERNETES = (1, 32)
 OLDEST_CONTAINERD = (1, 7, 2)
 PARTS = ("operator", "webhook", "agent")
-REFUSED_PRODUCT = " "
-"""A product name that the schema takes and the webhook refuses."""
-PROBE = {
-    "apiVersion": names.API_VERSION,
-    "kind": "GpuShare",
-    "metadata": {"name": "webhook-probe"},
-    "spec": {"gpus": {"products": [REFUSED_PRODUCT]}, "clients": {"perGpu": 1, "memory": {"default": "1Gi"}}},
-}
+MPS = "mps"
+"""Part of the MPS pods, of which there are none without a share."""
+LONGEST_WHAT = 16
+"""Characters up to which what was checked is aligned."""
 FAILED_CALL = "failed calling webhook"
 """The API server's message where it did not reach a webhook."""
 
@@ -53,16 +39,20 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
+    """`message`: what is so, with the cause of a failure; `hint`: what to do."""
+
     level: Level
     what: str
     message: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`webhook`: the answer to the probe, None where it was admitted. `pods`: of gpushare's own namespace.
+    """`webhook`: the answer to the probe, None if it was admitted. `policies`: names, None if you may not list them.
 
-    `policies`: names, None where we may not list them.
+    Of gpushare's own namespace: `pods`, `workloads` (Deployments and DaemonSets) and `failures`, core
+    events about pods that could not be made. `namespace`: its name.
     """
 
     version: str
@@ -73,50 +63,27 @@ class Facts:
     pods: tuple[Object, ...]
     nodes: tuple[Object, ...]
     gpu_nodes: dict[str, GpuNode]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", nargs="?", metavar="NODE", help="check this node only; default: all nodes with GPUs")
-
-
-async def run(kube: Kube, args: argparse.Namespace) -> Report:
-    namespace = await kube.find(NAMESPACES, args.system_namespace)
-    labels = (namespace or {"metadata": {}})["metadata"].get("labels") or {}
-    gpu_nodes = [GpuNode.model_validate(item) for item in (await kube.list_all(GPU_NODES))["items"]]
-    ours = await kube.list_all(PODS, args.system_namespace, labelSelector="app.kubernetes.io/name=gpushare")
-    facts = Facts(
-        version=await kube.server_version(),
-        webhook=await _probe_webhook(kube),
-        policies=await _policies(kube),
-        enforced=labels.get("pod-security.kubernetes.io/enforce", ""),
-        pods=tuple(ours.get("items") or ()),
-        nodes=tuple((await kube.list_all(NODES))["items"]),
-        gpu_nodes={node.name: node for node in gpu_nodes},
-    )
-    return check(facts, args.node)
-
-
-async def _probe_webhook(kube: Kube) -> str | None:
-    try:
-        await kube.create(GPU_SHARES, PROBE, dry_run=True)
-    except API_ERRORS as error:
-        return str(error)
-    return None
-
-
-async def _policies(kube: Kube) -> tuple[str, ...] | None:
-    try:
-        return tuple(item["metadata"]["name"] for item in (await kube.list_all(POLICIES))["items"])
-    except KubeError:
-        return None
+    workloads: tuple[Object, ...] = ()
+    failures: tuple[Object, ...] = ()
+    namespace: str = "gpushare-system"
 
 
 def check(facts: Facts, node: str | None) -> Report:
+    """`node`: only this one. Raises WrongInputError where there is none of that name."""
+    known = {it["metadata"]["name"] for it in facts.nodes}
+    if node is not None and node not in known:
+        raise unknown("node", node, known)
     found = [*_cluster(facts), *_nodes(facts, node)]
-    data: list[dict[str, Any]] = [{"level": it.level.value, "what": it.what, "message": it.message} for it in found]
-    rows = [(it.level.value, it.what, it.message) for it in found]
-    code = 1 if any(it.level is Level.FAIL for it in found) else 0
-    return Report({"checks": data}, [Section("Checks", ("", "WHAT", "MESSAGE"), rows)], code)
+    width = min(LONGEST_WHAT, max(len(it.what) for it in found))
+    lines = []
+    for it in found:
+        lines.append((f"{it.level.value:<4}  {it.what:<{width}}  ", it.message))
+        if it.hint:
+            lines.append((f"{'':<4}  hint: ", it.hint))
+    data: list[dict[str, Any]] = [
+        {"level": it.level.value, "what": it.what, "message": it.message, "hint": it.hint} for it in found
+    ]
+    return Report({"checks": data}, [Sentences(lines)], 1 if any(it.level is Level.FAIL for it in found) else 0)
 
 
 def _cluster(facts: Facts) -> Iterator[CheckResult]:
@@ -125,7 +92,9 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
     usable = "can be used" if _numbers(facts.version)[:2] >= CLAIMS_SINCE else "needs Kubernetes 1.36 or newer"
     yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {usable}")
     for part in PARTS:
-        yield _part(part, facts.pods)
+        yield _part(part, facts)
+    if any(_component(pod) == MPS for pod in facts.pods):
+        yield _part(MPS, facts)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
     if facts.enforced not in ("", "privileged"):
@@ -133,11 +102,54 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
         yield CheckResult(Level.FAIL, "Pod Security", message)
 
 
-def _part(part: str, pods: Iterable[Object]) -> CheckResult:
-    own = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == part]
-    ready = sum(_is_true(pod, "Ready") for pod in own)
-    level = Level.FAIL if ready == 0 else Level.WARN if ready < len(own) else Level.OK
-    return CheckResult(level, part, f"{ready} of {len(own)} pods ready")
+def _part(part: str, facts: Facts) -> CheckResult:
+    own = [pod for pod in facts.pods if _component(pod) == part]
+    if not own:
+        message, hint = _no_pods(part, facts)
+        return CheckResult(Level.FAIL, part, message, hint)
+    unready = [pod for pod in own if not is_true(pod, "Ready")]
+    level = Level.OK if not unready else Level.FAIL if len(unready) == len(own) else Level.WARN
+    message = f"{len(own) - len(unready)} of {len(own)} pods ready"
+    found = trouble(unready[0]) if unready else None
+    if found is None:
+        return CheckResult(level, part, message)
+    where = f"pod {unready[0]['metadata']['name']}{_on_node(unready[0])}"
+    return CheckResult(level, part, f"{message}: {found.cause} ({where})", found.hint)
+
+
+def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
+    """Why a part has no pod at all, and what to do."""
+    own = next((it for it in facts.workloads if _component(it) == part), None)
+    if own is None:
+        hint = "install the chart there, or name its namespace with --system-namespace"
+        return f"0 of 0 pods ready: nothing of it is in namespace {facts.namespace}", hint
+    kind, name, status = own.get("kind", ""), own["metadata"]["name"], own.get("status") or {}
+    for failure in facts.failures:
+        about = failure.get("involvedObject") or {}
+        if str(about.get("name", "")).startswith(name):
+            return f"no pod can be made: {failure.get('message', '')}", ""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return f"no pod can be made: {condition.get('message', '')}", ""
+    if kind == "DaemonSet" and status.get("desiredNumberScheduled") == 0:
+        labels = (own["spec"]["template"]["spec"] or {}).get("nodeSelector") or {}
+        wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
+        return (
+            f"0 of 0 pods ready: DaemonSet {name} fits no node{f', it wants {wanted}' if wanted else ''}",
+            "label the nodes that have GPUs, or change the chart's nodeSelector and tolerations of the agent",
+        )
+    if (own.get("spec") or {}).get("replicas") == 0:
+        return f"{kind} {name} is scaled to 0", f"kubectl scale -n {facts.namespace} deployment/{name} --replicas=1"
+    return f"0 of 0 pods ready: {kind} {name} has made none yet", ""
+
+
+def _component(obj: Object) -> str:
+    return str((obj["metadata"].get("labels") or {}).get("app.kubernetes.io/component", ""))
+
+
+def _on_node(pod: Object) -> str:
+    node = (pod.get("spec") or {}).get("nodeName")
+    return f" on {node}" if node else ""
 
 
 def _webhook(answer: str | None) -> CheckResult:
@@ -162,10 +174,8 @@ def _policy(found: tuple[str, ...] | None) -> CheckResult:
 
 
 def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:
-    known = {node["metadata"]["name"]: node for node in facts.nodes}
-    if wanted is not None and wanted not in known:
-        yield CheckResult(Level.FAIL, f"node {wanted}", "there is no such node")
-    for name, node in known.items():
+    for node in facts.nodes:
+        name = node["metadata"]["name"]
         gpu_node = facts.gpu_nodes.get(name)
         has_gpus = gpu_node is not None or node["metadata"].get("labels", {}).get("nvidia.com/gpu.present") == "true"
         if (wanted is None and has_gpus) or name == wanted:
@@ -175,7 +185,7 @@ def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:
 
 def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckResult]:
     where = f"node {name}"
-    if not _is_true(node, "Ready"):
+    if not is_true(node, "Ready"):
         yield CheckResult(Level.FAIL, where, "is not Ready")
     runtime = node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
     if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
@@ -221,11 +231,6 @@ def _fit(gpu_node: GpuNode | None) -> str:
     return (
         f"{len(state.gpus)} {simulated}GPUs, driver {state.driver_version}, {state.client_ceiling} MPS clients on each"
     )
-
-
-def _is_true(obj: Object, kind: str) -> bool:
-    conditions = obj.get("status", {}).get("conditions") or []
-    return any(it.get("type") == kind and it.get("status") == "True" for it in conditions)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

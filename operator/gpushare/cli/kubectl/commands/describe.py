@@ -1,0 +1,86 @@
+"""Asks for everything about one share, node or pod."""
+
+import argparse
+
+from gpushare.cli.kubectl import options
+from gpushare.cli.kubectl.cluster import Cluster, installed, optional
+from gpushare.cli.kubectl.commands.pods import AboutPod
+from gpushare.cli.kubectl.commands.scope import chosen_namespace
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.cli.kubectl.wrong import WrongInputError, unknown
+from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, NODES, PODS
+
+KINDS = {
+    **dict.fromkeys(("share", "shares", "gpushare", "gpushares"), "share"),
+    **dict.fromkeys(("node", "nodes", "no", "gpunode", "gpunodes"), "node"),
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+}
+CLUSTER_SCOPED = "default"
+"""The namespace of events about objects without one."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", metavar="KIND", help="share, node or pod; also KIND/NAME in one word")
+    parser.add_argument("name", metavar="NAME", nargs="?")
+    options.add_namespace(parser, all_of_them=False)
+    options.add_output(parser, names=False, watch=False, tables=False)
+
+
+def run(cluster: Cluster, args: argparse.Namespace) -> Report:
+    written, _, name = args.kind.partition("/") if args.name is None else (args.kind, "", args.name)
+    kind = KINDS.get(written.removesuffix(".gpushare.dev"))
+    if kind is None:
+        raise WrongInputError(f'kind "{written}" cannot be described: write share, node or pod')
+    if not name:
+        raise WrongInputError(f"the name of the {kind} is missing")
+    return {"share": _share, "node": _node, "pod": _pod}[kind](cluster, args, name)
+
+
+def _share(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
+    shares, nodes, pods = cluster.items(GPU_SHARES), cluster.items(GPU_NODES), cluster.items(PODS)
+    events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
+    from gpushare.api.gpunode import GpuNode  # while kubectl asks
+    from gpushare.api.gpushare import GpuShare
+    from gpushare.cli.kubectl.views.describe import describe_share
+    from gpushare.cli.kubectl.views.objects import now, read
+
+    found = {share.name: share for share in read(GpuShare, installed(shares))}
+    if name not in found:
+        raise unknown("GpuShare", name, found)
+    own = [it for it in optional(events) or () if (it.get("involvedObject") or {}).get("kind") == "GpuShare"]
+    return describe_share(found[name], read(GpuNode, installed(nodes)), optional(pods), own, now())
+
+
+def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
+    nodes, gpu_nodes = cluster.items(NODES), cluster.items(GPU_NODES)
+    events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
+    from gpushare.api.gpunode import GpuNode  # while kubectl asks
+    from gpushare.cli.kubectl.views.describe import describe_node
+    from gpushare.cli.kubectl.views.objects import now, read
+
+    found = {node.name: node for node in read(GpuNode, installed(gpu_nodes))}
+    known = [it["metadata"]["name"] for it in optional(nodes) or ()]
+    if name not in found:
+        if name in known:
+            raise WrongInputError(
+                f'no agent of gpushare reports on node "{name}", so there is no GpuNode; kubectl gpushare check {name} '
+                "looks for the reason"
+            )
+        raise unknown("node", name, [*known, *found])
+    own = [it for it in optional(events) or () if (it.get("involvedObject") or {}).get("kind") == "GpuNode"]
+    return describe_node(found[name], own, now())
+
+
+def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
+    asked = AboutPod(cluster, chosen_namespace(cluster, args), name)
+    from gpushare.cli.kubectl.views.describe import describe_pod  # while kubectl asks
+    from gpushare.cli.kubectl.views.objects import now
+    from gpushare.cli.kubectl.views.why import refused, report
+
+    facts = asked.facts()
+    if facts is not None:
+        return describe_pod(facts, now())
+    answer = refused(asked.name, asked.namespace, asked.failures())
+    if answer is None:
+        raise unknown(f"in namespace {asked.namespace}: pod", asked.name, asked.known())
+    return report(answer)

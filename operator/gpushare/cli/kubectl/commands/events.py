@@ -1,0 +1,34 @@
+"""Asks for the events of a namespace, and for those about shares and nodes, which Kubernetes keeps in `default`."""
+
+import argparse
+
+from gpushare.cli.kubectl import options
+from gpushare.cli.kubectl.cluster import Cluster, optional
+from gpushare.cli.kubectl.commands.scope import chosen_namespace
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.kube.resources import CORE_EVENTS
+
+CLUSTER_SCOPED = "default"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_namespace(parser, all_of_them=True)
+    parser.add_argument("--for", dest="about", metavar="KIND/NAME", default="", help="such as pod/app or gpushare/x")
+    parser.add_argument("--types", choices=("Warning",), help="Warning: no others")
+    options.add_output(parser, names=False, watch=True)
+
+
+def run(cluster: Cluster, args: argparse.Namespace) -> Report:
+    shared, chosen = cluster.items(CORE_EVENTS, CLUSTER_SCOPED), chosen_namespace(cluster, args)
+    namespace = chosen()
+    every = cluster.items(CORE_EVENTS, namespace)
+    from gpushare.cli.kubectl.views.events import events  # while kubectl asks
+    from gpushare.cli.kubectl.views.objects import now
+
+    found = every.result()
+    if namespace not in (None, CLUSTER_SCOPED):
+        found = [
+            *found,
+            *(it for it in optional(shared) or () if not (it.get("involvedObject") or {}).get("namespace")),
+        ]
+    return events(found, now(), warnings=args.types == "Warning", about=args.about)

@@ -1,0 +1,56 @@
+"""Asks for everything about one pod, for `why` and `describe`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpushare.cli.kubectl.cluster import Cluster, optional
+from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, Object
+
+if TYPE_CHECKING:
+    from gpushare.cli.kubectl.views.pod import PodFacts
+
+
+class AboutPod:
+    """`name`: of a pod or, where there is none of that name, of what makes pods: its pod that does not run, if any."""
+
+    def __init__(self, cluster: Cluster, namespace: Callable[[], str | None], name: str) -> None:
+        """Asks at once for what needs no namespace. `name`: with or without a kind before a slash."""
+        self._cluster = cluster
+        self._shares, self._nodes = cluster.items(GPU_SHARES), cluster.items(GPU_NODES)
+        self.name = name.rpartition("/")[2]
+        self.namespace = namespace() or "default"
+        self._pods = cluster.items(PODS, self.namespace)
+        self._claims = cluster.items(RESOURCE_CLAIMS, self.namespace)
+        self._failures = cluster.items(CORE_EVENTS, self.namespace, fieldSelector="reason=FailedCreate")
+
+    def facts(self) -> "PodFacts | None":
+        """None where no pod is found."""
+        from gpushare.api.gpunode import GpuNode
+        from gpushare.api.gpushare import GpuShare
+        from gpushare.cli.kubectl.views.objects import read
+        from gpushare.cli.kubectl.views.pod import PodFacts
+        from gpushare.cli.kubectl.views.why import is_made_by, worst_first
+
+        pods = self._pods.result()
+        found = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
+            pod for pod in pods if any(is_made_by(owner, self.name) for owner in _owners(pod))
+        )
+        if not found:
+            return None
+        pod = found[0]
+        events = self._cluster.items(
+            CORE_EVENTS, self.namespace, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}"
+        )
+        shares = {share.name: share for share in read(GpuShare, optional(self._shares) or ())}
+        nodes = read(GpuNode, optional(self._nodes) or ())
+        return PodFacts(pod, optional(events) or (), shares, nodes, optional(self._claims) or ())
+
+    def failures(self) -> list[Object]:
+        return optional(self._failures) or []
+
+    def known(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._pods.result()]
+
+
+def _owners(pod: Object) -> list[str]:
+    return [str(it.get("name")) for it in pod["metadata"].get("ownerReferences") or () if it.get("controller")]

@@ -1,0 +1,31 @@
+"""Asks for the pod, its events, and everything that may hold it back."""
+
+import argparse
+
+from gpushare.cli.kubectl import options
+from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.kubectl.commands.pods import AboutPod
+from gpushare.cli.kubectl.commands.scope import chosen_namespace
+from gpushare.cli.kubectl.output.report import Report
+from gpushare.cli.kubectl.wrong import unknown
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "pod", metavar="POD", help="a pod, or what makes pods, such as deployment/app: then its pod that does not run"
+    )
+    options.add_namespace(parser, all_of_them=False)
+    options.add_output(parser, names=False, watch=False, tables=False)
+
+
+def run(cluster: Cluster, args: argparse.Namespace) -> Report:
+    asked = AboutPod(cluster, chosen_namespace(cluster, args), args.pod)
+    from gpushare.cli.kubectl.views.why import refused, report, why  # while kubectl asks
+
+    facts = asked.facts()
+    if facts is not None:
+        return report(why(facts))
+    answer = refused(asked.name, asked.namespace, asked.failures())
+    if answer is None:
+        raise unknown(f"in namespace {asked.namespace}: pod", asked.name, asked.known())
+    return report(answer)

@@ -1,0 +1,1 @@
+"""What each command says, from objects as the API server has them. Pure."""

@@ -1,0 +1,247 @@
+"""`kubectl gpushare describe`: everything about one share, node or pod. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gpushare.api import names
+from gpushare.api.gpunode import Finding, GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.meta import Condition
+from gpushare.api.quantity import format_mib
+from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
+from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
+from gpushare.cli.kubectl.views.objects import age, gpu_state
+from gpushare.cli.kubectl.views.pod import PodFacts, findings, gpus, grants
+from gpushare.cli.kubectl.views.trouble import trouble
+from gpushare.cli.kubectl.views.why import why
+from gpushare.kube.pods import Pod, containers, full_name, has_ended, limits, phase
+from gpushare.kube.resources import Object
+
+INDENT = 2
+CONDITIONS = (
+    Column("TYPE"),
+    Column("STATUS"),
+    Column("SINCE", dropped=1),
+    Column("REASON"),
+    Column("MESSAGE", text=True),
+)
+FINDINGS = (
+    Column("POD"),
+    Column("GPU", dropped=1),
+    Column("REASON"),
+    Column("SINCE", dropped=2),
+    Column("MESSAGE", text=True),
+)
+GPUS_OF_SHARE = (
+    Column("NODE"),
+    Column("GPU"),
+    Column("PRODUCT", dropped=1),
+    Column("STATE"),
+    Column("HELD"),
+    Column("PODS", text=True),
+)
+GPUS_OF_NODE = (
+    Column("INDEX"),
+    Column("GPU"),
+    Column("PRODUCT", dropped=1),
+    Column("MEMORY", dropped=3),
+    Column("SHARE"),
+    Column("STATE"),
+    Column("LIMITS", dropped=2),
+    Column("HELD"),
+    Column("PODS", text=True),
+)
+PODS = (Column("POD"), Column("PHASE"), Column("NODE", dropped=1), Column("AGE"), Column("WHY", text=True))
+NEIGHBOURS = (Column("GPU"), Column("NODE"), Column("SHARE"), Column("STATE"), Column("NEIGHBOURS", text=True))
+
+
+def describe_share(
+    share: GpuShare, nodes: Sequence[GpuNode], pods: Sequence[Pod] | None, events: Iterable[Object], at: datetime
+) -> Report:
+    """`pods`: of all namespaces; None where the user may not list them."""
+    spec, state = share.spec, share.status
+    short = short_uuids(gpu.uuid for node in nodes for gpu in node.status.gpus)
+    waiting = [pod for pod in pods or () if _asks_for(pod, share.name) and _waits(pod)]
+    own = [finding for node in nodes for finding in node.status.findings if finding.share == share.name]
+    rows = [
+        ("Name:         ", share.name),
+        ("Age:          ", age(share.metadata.creation_timestamp, at)),
+        ("Delivery:     ", spec.delivery.value),
+        ("GPUs:         ", f"{state.summary or '0/0'} ready, {state.gpus.matching} match"),
+        ("Slots:        ", f"{state.slots.used} held of {state.slots.total}, {spec.clients.per_gpu} on each GPU"),
+        ("Threads:      ", f"{spec.clients.threads.default}% by default, {spec.clients.threads.max}% at most"),
+        ("Memory:       ", f"{spec.clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
+        ("Processes:    ", f"{spec.clients.processes} of each client"),
+        ("Enforcement:  ", spec.enforcement.value),
+    ]
+    if state.claims:
+        rows.append(("Claims:       ", f"{state.claims.allocated} allocated, {state.claims.pending} pending"))
+        rows += [("  pending:    ", f"{it.claim}: {it.message}") for it in state.claims.unplaced]
+    rows += [("Unavailable:  ", f"{it.count} GPUs, {it.reason}: {it.message}") for it in state.unavailable]
+    return Report(
+        {
+            "share": share.wire(),
+            "pendingPods": [full_name(pod) for pod in waiting],
+            "findings": [finding.wire() for finding in own],
+        },
+        [
+            Sentences(rows),
+            *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
+            *_titled("GPUs:", GPUS_OF_SHARE, _gpus_of_share(share, nodes, short)),
+            *_titled("Pods that do not run:", PODS, [_waiting(pod, at) for pod in waiting]),
+            *_titled("Findings:", FINDINGS, _findings(own, short, at)),
+            *_titled("Events:", OF_AN_OBJECT, of_an_object(events, at)),
+        ],
+        together=True,
+    )
+
+
+def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Report:
+    state = node.status
+    short = short_uuids(gpu.uuid for gpu in state.gpus)
+    rows = [
+        ("Name:          ", node.name),
+        ("Agent:         ", node.silence or f"reports, version {state.agent_version or 'unknown'}"),
+        ("Driver:        ", f"{state.driver_version}, CUDA {state.cuda_version}"),
+        ("Clients:       ", f"{state.client_ceiling} MPS contexts on each GPU at most"),
+        ("Compute mode:  ", state.compute_mode_policy.value),
+    ]
+    if state.simulated:
+        rows.append(("Simulated:     ", "yes: these GPUs are no hardware"))
+    rows += [("Whole GPU:     ", f"{it.namespace}/{it.pod} asks for {it.resource}") for it in state.foreign_holders]
+    rows += [
+        ("Not through MPS:", f" PID {process.pid} ({process.command}) on GPU {gpu.uuid}, {process.memory_mib}Mi")
+        for gpu in state.gpus
+        for process in gpu.foreign_processes
+    ]
+    return Report(
+        {"node": node.wire()},
+        [
+            Sentences(rows),
+            *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
+            *_titled("GPUs:", GPUS_OF_NODE, _gpus_of_node(node, short)),
+            *_titled("Findings:", FINDINGS, _findings(state.findings, short, at)),
+            *_titled("Events:", OF_AN_OBJECT, of_an_object(events, at)),
+        ],
+        together=True,
+    )
+
+
+def describe_pod(facts: PodFacts, at: datetime) -> Report:
+    pod, answer, held = facts.pod, why(facts), gpus(facts)
+    short = short_uuids(gpu.uuid for gpu in held)
+    rows = [
+        ("Name:      ", facts.name),
+        ("Node:      ", str((pod.get("spec") or {}).get("nodeName") or "none yet")),
+        ("Phase:     ", phase(pod)),
+        ("Age:       ", age(pod["metadata"].get("creationTimestamp"), at)),
+        ("Why:       ", answer.sentence),
+        ("  see:     ", answer.source),
+        *([("  hint:    ", answer.hint)] if answer.hint else []),
+        *((f"Grant:     {container}: ", amounts) for container, amounts in grants(facts)),
+    ]
+    found = findings(facts)
+    neighbours = [
+        (short[it.uuid], it.node, it.share, it.daemon.reason if it.daemon else "", ", ".join(it.neighbours))
+        for it in held
+    ]
+    data: dict[str, Any] = {
+        "pod": facts.name,
+        "why": {"stage": answer.stage.value, "sentence": answer.sentence, "source": answer.source, "hint": answer.hint},
+        "grants": [{"container": container, "amounts": amounts} for container, amounts in grants(facts)],
+        "gpus": [
+            {"node": it.node, "uuid": it.uuid, "share": it.share, "neighbours": list(it.neighbours)} for it in held
+        ],
+        "findings": [finding.wire() for finding in found],
+    }
+    return Report(
+        data,
+        [
+            Sentences(rows),
+            *_titled("GPUs:", NEIGHBOURS, neighbours),
+            *_titled("Findings:", FINDINGS, _findings(found, short, at)),
+            *_titled("Events:", OF_AN_OBJECT, of_an_object(facts.events, at)),
+        ],
+        together=True,
+    )
+
+
+def _titled(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> list[Sentences | Table]:
+    return [Sentences([(title, "")]), Table(columns, rows, indent=INDENT)] if rows else []
+
+
+def _conditions(conditions: Iterable[Condition], at: datetime) -> list[Row]:
+    return [(it.type, it.status, age(it.last_transition_time, at), it.reason, it.message) for it in conditions]
+
+
+def _findings(found: Iterable[Finding], short: Mapping[str, Short], at: datetime) -> list[Row]:
+    return [
+        (
+            f"{it.namespace}/{it.pod}" if it.pod else f"PID {it.pid}",
+            short.get(it.uuid, it.uuid),
+            it.reason,
+            age(it.since, at),
+            it.message,
+        )
+        for it in found
+    ]
+
+
+def _gpus_of_share(share: GpuShare, nodes: Iterable[GpuNode], short: Mapping[str, Short]) -> list[Row]:
+    rows: list[Row] = []
+    for node in nodes:
+        known = {gpu.uuid: gpu for gpu in node.status.gpus}
+        holders = {(it.uuid, it.share): it for it in node.status.holders}
+        for daemon in node.status.daemons:
+            if daemon.share != share.name:
+                continue
+            gpu, holder = known.get(daemon.uuid), holders.get((daemon.uuid, share.name))
+            state = gpu_state(gpu, daemon, node) if gpu else daemon.reason
+            held, pods = (len(holder.slots), ", ".join(holder.pods)) if holder else (0, "")
+            product = gpu.product if gpu else ""
+            rows.append((node.name, short.get(daemon.uuid, daemon.uuid), product, state, str(held), pods))
+    return rows
+
+
+def _gpus_of_node(node: GpuNode, short: Mapping[str, Short]) -> list[Row]:
+    daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
+    holders = {it.uuid: it for it in node.status.holders}
+    rows: list[Row] = []
+    for gpu in node.status.gpus:
+        daemon, holder = daemons.get(gpu.uuid), holders.get(gpu.uuid)
+        now = daemon.current_limits if daemon else None
+        rows.append(
+            (
+                str(gpu.index),
+                short[gpu.uuid],
+                gpu.product,
+                format_mib(gpu.memory_mib),
+                daemon.share if daemon else "",
+                gpu_state(gpu, daemon, node),
+                f"{now.threads}%/{format_mib(now.memory_mib)}" if now else "",
+                str(len(holder.slots)) if holder else "0",
+                ", ".join(holder.pods) if holder else "",
+            )
+        )
+    return rows
+
+
+def _asks_for(pod: Pod, share: str) -> bool:
+    return any(names.slot_resource(share) in limits(container) for container in containers(pod))
+
+
+def _waits(pod: Pod) -> bool:
+    return not has_ended(pod) and trouble(pod) is not None
+
+
+def _waiting(pod: Pod, at: datetime) -> Row:
+    found = trouble(pod)
+    node = str((pod.get("spec") or {}).get("nodeName") or "")
+    return (
+        full_name(pod),
+        phase(pod),
+        node,
+        age(pod["metadata"].get("creationTimestamp"), at),
+        found.cause if found else "",
+    )

@@ -1,0 +1,83 @@
+"""`kubectl gpushare events`: what gpushare's parts recorded, and what its webhook refused. Pure.
+
+Events are read in the core form, whose selectors name the object concerned.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from gpushare.cli.kubectl.output.report import Column, Report, Row, Table
+from gpushare.cli.kubectl.views.objects import age
+from gpushare.kube.resources import Object
+
+COLUMNS = (
+    Column("NAMESPACE", dropped=2),
+    Column("LAST", moving=True),
+    Column("TYPE", dropped=3),
+    Column("REASON"),
+    Column("OBJECT"),
+    Column("COUNT", dropped=1, figures=True),
+    Column("MESSAGE", text=True),
+)
+OF_AN_OBJECT = tuple(column for column in COLUMNS if column.name not in ("NAMESPACE", "OBJECT"))
+
+
+def events(found: Iterable[Object], at: datetime, *, warnings: bool = False, about: str = "") -> Report:
+    """`warnings`: these alone; `about`: the object alone, as kind/name. The oldest first, as kubectl has them."""
+    kept = sorted((it for it in found if concerns_gpushare(it)), key=last_seen)
+    if warnings:
+        kept = [it for it in kept if it.get("type") == "Warning"]
+    if about:
+        kept = [it for it in kept if object_of(it) == about.lower()]
+    data = [
+        {
+            "namespace": (it.get("involvedObject") or {}).get("namespace", ""),
+            "lastSeen": last_seen(it),
+            "type": it.get("type", ""),
+            "reason": it.get("reason", ""),
+            "object": object_of(it),
+            "count": count(it),
+            "message": it.get("message", ""),
+        }
+        for it in kept
+    ]
+    rows = [
+        (one["namespace"], age(one["lastSeen"], at), one["type"], one["reason"], one["object"], f"x{one['count']}",
+         one["message"])
+        for one in data
+    ]  # fmt: skip
+    return Report({"events": data}, [Table(COLUMNS, rows, "no event of gpushare; Kubernetes keeps them for an hour")])
+
+
+def of_an_object(found: Iterable[Object], at: datetime) -> list[Row]:
+    """Rows of OF_AN_OBJECT."""
+    return [
+        (age(last_seen(it), at), str(it.get("type", "")), str(it.get("reason", "")), f"x{count(it)}",
+         str(it.get("message", "")))
+        for it in sorted(found, key=last_seen)
+    ]  # fmt: skip
+
+
+def concerns_gpushare(event: Object) -> bool:
+    """By who recorded it, or by what it says: a refusal is an event of the object that could not make its pod."""
+    reporter = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
+    return str(reporter).startswith("gpushare-") or "gpushare" in str(event.get("message", ""))
+
+
+def last_seen(event: Object) -> str:
+    """Of RFC 3339, in the same form for all, so that it can be sorted as text up to the second."""
+    series = event.get("series") or {}
+    candidates: Sequence[str | None] = (
+        series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )  # fmt: skip
+    return next((moment for moment in candidates if moment), "")
+
+
+def count(event: Object) -> int:
+    return int((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def object_of(event: Object) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"

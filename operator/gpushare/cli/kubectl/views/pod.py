@@ -1,0 +1,127 @@
+"""What is known of one pod and of what it asks for. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpushare.api import names
+from gpushare.api.gpunode import DaemonStatus, Finding, GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
+from gpushare.controller.claims.cache import allocation_results, requested_classes
+from gpushare.grant.environment import grant_from_environment
+from gpushare.kube.pods import Pod, containers, environment, full_name, limits
+from gpushare.kube.resources import Object
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """`events`: of the pod; `claims`: the ResourceClaims of its namespace; `nodes`: empty where they cannot be read."""
+
+    pod: Pod
+    events: Sequence[Object] = ()
+    shares: Mapping[str, GpuShare] = field(default_factory=dict)
+    nodes: Sequence[GpuNode] = ()
+    claims: Sequence[Object] = ()
+
+    @property
+    def name(self) -> str:
+        return full_name(self.pod)
+
+    @property
+    def node(self) -> GpuNode | None:
+        """The GpuNode of the pod's node."""
+        wanted = (self.pod.get("spec") or {}).get("nodeName")
+        return next((node for node in self.nodes if node.name == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PodGpu:
+    """A GPU of which the pod has a part. `neighbours`: other pods there, of those that the GpuNode lists."""
+
+    node: str
+    uuid: str
+    product: str
+    share: str
+    daemon: DaemonStatus | None
+    neighbours: Sequence[str]
+
+
+def slot_shares(pod: Pod) -> list[str]:
+    """The shares of which its containers ask for slots, once each."""
+    asked = (names.share_of_resource(resource) for container in containers(pod) for resource in limits(container))
+    return list(dict.fromkeys(share for share in asked if share))
+
+
+def own_claims(facts: PodFacts) -> list[Object]:
+    """Its claims for our devices."""
+    status = {it["name"]: it.get("resourceClaimName") for it in _listed(facts.pod, "status", "resourceClaimStatuses")}
+    wanted = {
+        it.get("resourceClaimName") or status.get(it["name"]) for it in _listed(facts.pod, "spec", "resourceClaims")
+    }
+    return [
+        claim
+        for claim in facts.claims
+        if claim["metadata"]["name"] in wanted and any(map(names.parse_device_class, requested_classes(claim)))
+    ]
+
+
+def claim_shares(claims: Sequence[Object]) -> list[str]:
+    parsed = (names.parse_device_class(one) for claim in claims for one in requested_classes(claim))
+    return list(dict.fromkeys(found[0] for found in parsed if found))
+
+
+def gpus(facts: PodFacts) -> list[PodGpu]:
+    """As the GpuNodes show it; none where the pod holds nothing, or is not among the pods that are listed."""
+    allocated = {result.get("device") for claim in own_claims(facts) for result in allocation_results(claim)}
+    found = []
+    for node in [facts.node] if facts.node else []:
+        daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
+        products = {gpu.uuid: gpu.product for gpu in node.status.gpus}
+        for holder in node.status.holders:
+            if facts.name in holder.pods or names.device_name(holder.uuid) in allocated:
+                others = [pod for pod in holder.pods if pod != facts.name]
+                found.append(
+                    PodGpu(
+                        node.name,
+                        holder.uuid,
+                        products.get(holder.uuid, ""),
+                        holder.share,
+                        daemons.get(holder.uuid),
+                        others,
+                    )
+                )
+    return found
+
+
+def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
+    """(container, what it may use)."""
+    for container in containers(facts.pod):
+        share = next((found for it in limits(container) if (found := names.share_of_resource(it))), None)
+        if share is None:
+            continue
+        grant = grant_from_environment(environment(container))
+        if grant is None:
+            yield (
+                str(container["name"]),
+                f"a slot of share {share}, with its defaults: the pod never passed the webhook",
+            )
+            continue
+        processes = "1 process" if grant.processes == 1 else f"{grant.processes} processes"
+        yield (
+            str(container["name"]),
+            f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}, {processes} of share {grant.share}",
+        )
+    for claim in own_claims(facts):
+        for result in allocation_results(claim):
+            amounts = result.get("consumedCapacity") or {}
+            yield f"claim {claim['metadata']['name']}", ", ".join(f"{key} {amount}" for key, amount in amounts.items())
+
+
+def findings(facts: PodFacts) -> list[Finding]:
+    uid = facts.pod["metadata"]["uid"]
+    return [finding for node in facts.nodes for finding in node.status.findings if finding.pod_uid == uid]
+
+
+def _listed(pod: Pod, part: str, key: str) -> Sequence[Any]:
+    return (pod.get(part) or {}).get(key) or ()

@@ -1,0 +1,247 @@
+"""`kubectl gpushare why POD`: one answer to why a pod does not run, or on what it runs. Pure.
+
+A pod passes admission, the scheduler, the kubelet's admission, the gate of its GPU and its start, in this order. The
+first that holds it back is the answer, with the object on which the sentence stands.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from gpushare.api import names
+from gpushare.api.conditions import EventReason
+from gpushare.cli.kubectl.output.report import Report, Sentences
+from gpushare.cli.kubectl.views.events import last_seen, object_of
+from gpushare.cli.kubectl.views.objects import ready_condition
+from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, findings, gpus, grants, own_claims, slot_shares
+from gpushare.cli.kubectl.views.trouble import Trouble, trouble
+from gpushare.controller.claims.cache import allocation_results
+from gpushare.kube.pods import Pod, container_statuses, full_name, phase
+from gpushare.kube.resources import Object
+
+_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
+_UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')
+_GATE = re.compile(rf"unresolvable CDI devices .*?{re.escape(names.CDI_KIND)}=(?P<uuid>[A-Za-z0-9-]+)")
+_GENERATED = r"-([bcdfghjklmnpqrstvwxz2456789]+|[0-9]+)"
+"""What Kubernetes appends: random characters, which form no words, or a number."""
+WITHDRAWN = (
+    "the scheduler did not know yet that slots were withdrawn, or the kubelet restarted; a controller replaces such a "
+    "pod by itself, a bare one must be created again"
+)
+
+
+class Stage(StrEnum):
+    """Where the pod is, or is held back."""
+
+    ADMISSION = "admission"
+    SCHEDULER = "scheduler"
+    KUBELET = "kubelet"
+    GATE = "gate"
+    START = "start"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class WhyAnswer:
+    """`source`: the object on which the sentence stands; `held`: False where nothing is wrong."""
+
+    pod: str
+    stage: Stage
+    sentence: str
+    source: str
+    hint: str = ""
+    held: bool = True
+
+
+def report(answer: WhyAnswer) -> Report:
+    lines = [(f"{answer.pod}: ", answer.sentence), ("  at:    ", answer.stage.value), ("  see:   ", answer.source)]
+    if answer.hint:
+        lines.append(("  hint:  ", answer.hint))
+    return Report(asdict(answer), [Sentences(lines)], code=1 if answer.held else 0)
+
+
+def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer | None:
+    """Why a controller could not make the pod `name`, or one of the owner `name`. `failures`: events FailedCreate."""
+    own = [it for it in failures if _is_of(str((it.get("involvedObject") or {}).get("name", "")), name)]
+    if not own:
+        return None
+    event = max(own, key=last_seen)
+    message, source = str(event.get("message", "")), f"{object_of(event)} in namespace {namespace}, event FailedCreate"
+    answer = f"{namespace}/{name}"
+    if denied := _DENIED.search(message):
+        by = "gpushare's webhook" if "gpushare" in denied["webhook"] else f"the webhook {denied['webhook']}"
+        hint = "correct the pod template; its controller tries again by itself" if "gpushare" in by else ""
+        return WhyAnswer(answer, Stage.ADMISSION, f"{by} refuses its pods: {denied['said']}", source, hint)
+    if _UNREACHED.search(message):
+        sentence = f"its pods cannot be admitted, since the API server does not reach gpushare's webhook: {message}"
+        return WhyAnswer(answer, Stage.ADMISSION, sentence, source, "kubectl gpushare check")
+    return WhyAnswer(answer, Stage.ADMISSION, f"its pods cannot be made: {message}", source)
+
+
+def _is_of(owner: str, name: str) -> bool:
+    """Whether the pod or the owner `name` is of that ReplicaSet, Job or other owner."""
+    return is_made_by(owner, name) or is_made_by(name, owner)
+
+
+def is_made_by(name: str, owner: str) -> bool:
+    """Whether it is `owner`, or is named as Kubernetes names what it makes for it, such as a ReplicaSet or a pod."""
+    return name == owner or re.fullmatch(re.escape(owner) + _GENERATED, name) is not None
+
+
+def worst_first(pods: Iterable[Pod]) -> list[Pod]:
+    """Of the pods of one owner, those that do not run first."""
+    return sorted(pods, key=lambda pod: (phase(pod) == "Succeeded", _ready(pod), full_name(pod)))
+
+
+def _ready(pod: Pod) -> bool:
+    return phase(pod) == "Running" and all(status.get("ready") for status in container_statuses(pod))
+
+
+def why(facts: PodFacts) -> WhyAnswer:
+    pod, source = facts.pod, f"pod/{facts.pod['metadata']['name']}"
+    claims = own_claims(facts)
+    asked = list(dict.fromkeys([*slot_shares(pod), *claim_shares(claims)]))
+    if phase(pod) in ("Succeeded", "Failed"):
+        return _ended(facts, source)
+    if since := pod["metadata"].get("deletionTimestamp"):
+        return WhyAnswer(facts.name, Stage.ENDED, f"it is being deleted, since {since} at the latest", source)
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return _unscheduled(facts, asked, claims, source)
+    if not asked:
+        found = trouble(pod)
+        cause = f"; it does not run: {found.cause}" if found else ""
+        sentence = f"it asks for no slot and no claim of a share{cause}"
+        return WhyAnswer(facts.name, Stage.START if found else Stage.RUNNING, sentence, source, held=found is not None)
+    if (found := trouble(pod)) is not None:
+        return _not_started(facts, found, source)
+    if phase(pod) != "Running":
+        return _starting(facts, source)
+    return _running(facts, source)
+
+
+def _ended(facts: PodFacts, source: str) -> WhyAnswer:
+    status = facts.pod.get("status") or {}
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
+        sentence = f"the kubelet refused it: {reason}: {message}"
+        return WhyAnswer(facts.name, Stage.KUBELET, sentence, source, WITHDRAWN)
+    ended = next(_warnings(facts, (EventReason.CLIENT_TERMINATED, EventReason.PROCESS_ENDED)), None)
+    if phase(facts.pod) == "Succeeded":
+        return WhyAnswer(facts.name, Stage.ENDED, "it has ended with success", source, held=False)
+    found = trouble(facts.pod)
+    cause = found.cause if found else f"{reason}: {message}".strip(": ")
+    if ended is not None:
+        cause = f"{cause}; {ended.get('reason')}: {ended.get('message')}"
+    return WhyAnswer(facts.name, Stage.ENDED, f"it has failed: {cause}", source, found.hint if found else "")
+
+
+def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object], source: str) -> WhyAnswer:
+    pod, name = facts.pod, facts.name
+    gates = [str(it.get("name")) for it in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    if gates:
+        sentence = f"the scheduler does not look at it before its scheduling gate {', '.join(gates)} is removed"
+        return WhyAnswer(name, Stage.SCHEDULER, sentence, source, "whoever set the gate removes it, such as a queue")
+    for share in asked:
+        if facts.shares and share not in facts.shares:
+            sentence = f'it asks for a slot of GpuShare "{share}", which does not exist'
+            return WhyAnswer(name, Stage.SCHEDULER, sentence, source, f"there are {', '.join(sorted(facts.shares))}")
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    said = next((str(it.get("message") or "") for it in conditions if it.get("type") == "PodScheduled"), None)
+    if said is None:
+        scheduler = (pod.get("spec") or {}).get("schedulerName", "default-scheduler")
+        return WhyAnswer(name, Stage.SCHEDULER, f"the scheduler {scheduler} has not looked at it yet", source)
+    for claim in claims:
+        if not allocation_results(claim):
+            return _claim_pending(facts, claim, said)
+    for share in asked:
+        if f"Insufficient {names.slot_resource(share)}" in said:
+            return _no_slot(facts, share, said)
+    return WhyAnswer(name, Stage.SCHEDULER, f"the scheduler finds no node: {said}", source)
+
+
+def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
+    share, source = facts.shares.get(name), f"gpushare/{name}"
+    waits = f"it waits for a slot of share {name}"
+    if share is None:
+        return WhyAnswer(facts.name, Stage.SCHEDULER, f"{waits}: {said}", source)
+    ready, slots = ready_condition(share), share.status.slots
+    if ready is not None and ready.status != "True" and not slots.total:
+        sentence = f"{waits}, which has none, since it is not Ready: {ready.reason}: {ready.message}"
+        return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
+    if slots.used >= slots.total:
+        sentence = f"{waits}: all {slots.total} are held, on {share.status.gpus.ready} GPUs"
+        hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or raise clients.perGpu"
+        return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, hint)
+    free = slots.total - slots.used
+    sentence = f"{waits}: {free} of {slots.total} are free, but on no node that fits the pod: {said}"
+    return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
+
+
+def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
+    full = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+    for share in facts.shares.values():
+        for waiting in share.status.claims.unplaced if share.status.claims else ():
+            if waiting.claim == full:
+                sentence = f"its claim fits on no GPU of share {share.name}: {waiting.message}"
+                hint = f"ask for less, or end a claim that holds it (kubectl gpushare describe share {share.name})"
+                return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
+    return WhyAnswer(facts.name, Stage.SCHEDULER, f"its claim is not allocated: {said}", f"resourceclaim/{full}")
+
+
+def _not_started(facts: PodFacts, found: Trouble, source: str) -> WhyAnswer:
+    gate = _GATE.search(found.cause)
+    if gate is None:
+        stage = Stage.GATE if "gpushare: " in found.cause else Stage.START
+        if found.reason in ("ContainerCreating", "PodInitializing"):
+            return _starting(facts, source)
+        return WhyAnswer(facts.name, stage, f"it does not run: {found.cause}", source, found.hint)
+    node, uuid = facts.node, gate["uuid"]
+    daemon = next((it for it in node.status.daemons if it.uuid == uuid), None) if node else None
+    where = f"gpunode/{node.name}" if node else source
+    if daemon is None:
+        state = "its share no longer has it" if node else "its state cannot be read"
+    elif daemon.ready:
+        state = "its MPS daemon is ready by now; the kubelet tries again within minutes"
+    else:
+        state = f"its MPS daemon is not ready: {daemon.reason}: {daemon.message}"
+    hint = "the container starts by itself once the MPS daemon is ready"
+    return WhyAnswer(facts.name, Stage.GATE, f"the gate of GPU {uuid} is closed: {state}", where, hint)
+
+
+def _starting(facts: PodFacts, source: str) -> WhyAnswer:
+    failed = max((it for it in facts.events if it.get("type") == "Warning"), key=last_seen, default=None)
+    if failed is None:
+        return WhyAnswer(facts.name, Stage.START, "it is scheduled, and its containers are being started", source)
+    sentence = f"its containers are being started; the last warning is {failed.get('reason')}: {failed.get('message')}"
+    return WhyAnswer(facts.name, Stage.START, sentence, f"{source}, event {failed.get('reason')}")
+
+
+def _running(facts: PodFacts, source: str) -> WhyAnswer:
+    has = "; ".join(f"{container} has {amounts}" for container, amounts in grants(facts))
+    where = " and ".join(f"GPU {gpu.uuid} of node {gpu.node}" for gpu in gpus(facts))
+    sentence = f"it runs{f' on {where}' if where else ''}{f': {has}' if has else ''}"
+    found = findings(facts)
+    if found:
+        sentence += f"; above its grant: {found[0].reason}: {found[0].message}"
+        return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"gpunode/{(facts.pod['spec'])['nodeName']}, findings")
+    bad = (EventReason.ATTACH_REFUSED, EventReason.CLIENT_FAULTED, EventReason.DUPLICATE_ALLOCATION)
+    warning = next(_warnings(facts, bad), None)
+    if warning is not None and last_seen(warning) >= _started(facts.pod):
+        sentence += f"; {warning.get('reason')}: {warning.get('message')}"
+        return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"{source}, event {warning.get('reason')}")
+    return WhyAnswer(facts.name, Stage.RUNNING, sentence, source, held=False)
+
+
+def _started(pod: Pod) -> str:
+    """When the first of its present containers began; an event from before is about another one."""
+    running = [(status.get("state") or {}).get("running") or {} for status in container_statuses(pod)]
+    return min((str(it["startedAt"]) for it in running if it.get("startedAt")), default="")
+
+
+def _warnings(facts: PodFacts, reasons: Sequence[EventReason]) -> Iterator[Object]:
+    """The newest first."""
+    for event in sorted(facts.events, key=last_seen, reverse=True):
+        if event.get("reason") in reasons:
+            yield event

@@ -1,0 +1,33 @@
+"""What a user asks for that does not exist, told with what he may have meant."""
+
+import difflib
+from collections.abc import Collection, Iterable
+
+
+class WrongInputError(Exception):
+    """The text names the value, and what to do."""
+
+
+def unknown(kind: str, name: str, known: Collection[str] | None) -> WrongInputError:
+    """`known`: those that there are; None where they cannot be listed."""
+    return WrongInputError(f'{kind} "{name}" not found{_suggestion(name, known)}')
+
+
+def require(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises WrongInputError where `name` is none of `known`."""
+    found = list(known)
+    if name not in found:
+        raise unknown(kind, name, found)
+
+
+def _suggestion(name: str, known: Collection[str] | None) -> str:
+    if known is None:
+        return ""
+    if not known:
+        return "; there is none"
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    shown = sorted(known)[:5]
+    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
+    return f"; there are {', '.join(shown)}{more}"

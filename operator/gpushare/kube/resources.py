@@ -1,0 +1,69 @@
+"""Objects, kinds and refusals of the API server, without the way there: what imports this alone starts quickly."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+Object = dict[str, Any]
+
+
+class KubeError(Exception):
+    """The API server refused. `status` is the HTTP status, `reason` the API's own word, such as AlreadyExists."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason or status}: {message}")
+        self.status = status
+        self.reason = reason
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def conflict(self) -> bool:
+        return self.status == HTTPStatus.CONFLICT
+
+    @property
+    def gone(self) -> bool:
+        return self.status == HTTPStatus.GONE
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind lives. `group` is empty for the core API."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=""))
+        if subresource is not None:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+GPU_SHARES = Resource("gpushare.dev", "v1alpha1", "gpushares")
+GPU_NODES = Resource("gpushare.dev", "v1alpha1", "gpunodes")
+NODES = Resource("", "v1", "nodes")
+PODS = Resource("", "v1", "pods")
+NAMESPACES = Resource("", "v1", "namespaces")
+SECRETS = Resource("", "v1", "secrets")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses")
+MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
+POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
+EVENTS = Resource("events.k8s.io", "v1", "events")
+CORE_EVENTS = Resource("", "v1", "events")
+"""The same objects as the kubelet writes them, and the only form whose selectors name the object concerned."""

@@ -1,0 +1,57 @@
+"""Completion: what a shell suggests after the words so far."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.cli.kubectl.completion import complete
+from gpushare.cli.kubectl.main import COMMANDS, parser_for
+
+
+@pytest.fixture
+def suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    """The suggestions and the directive, with a kubectl that knows two pods, shares or namespaces, all named alike."""
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
+        'echo \'{"items": [{"metadata": {"name": "one"}}, {"metadata": {"name": "other"}}]}\'\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def run(*words: str) -> tuple[list[str], str]:
+        assert complete(parser_for, words) == 0
+        *found, directive = capsys.readouterr().out.splitlines()
+        return found, directive
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "directive"),
+    [
+        ([""], sorted(COMMANDS), ":4"),
+        (["st"], ["status"], ":4"),
+        (["status", "--sort"], ["--sort-by"], ":4"),
+        (["status", "-o", ""], ["json", "name", "wide", "yaml"], ":4"),
+        (["describe", ""], ["node", "pod", "share"], ":4"),
+        (["describe", "share", "ot"], ["other"], ":4"),
+        (["describe", "pod", "-n", "ml", "o"], ["one", "other"], ":4"),
+        (["top", "--share", ""], ["one", "other"], ":4"),
+        (["top", "-n", "on"], ["one"], ":4"),
+        (["why", ""], ["one", "other"], ":4"),
+        (["plan", ""], [], ":0"),
+        (["status", ""], [], ":4"),
+    ],
+)
+def test_each_word_has_its_suggestions(suggested: Any, words: Sequence[str], found: list[str], directive: str) -> None:
+    assert suggested(*words) == (found, directive)
+
+
+def test_names_are_those_of_the_context_and_namespace_that_were_named(suggested: Any, tmp_path: Path) -> None:
+    suggested("why", "--context", "far", "-n", "ml", "")
+    asked = (tmp_path / "asked").read_text()
+    assert "/api/v1/namespaces/ml/pods" in asked
+    assert "--context=far" in asked

@@ -1,0 +1,212 @@
+"""`kubectl gpushare why`: the first thing that holds a pod back, and on which object that stands."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpushare.api.gpunode import GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.kubectl.views.why import Stage, is_made_by, refused, report, why, worst_first
+from tests.unit.cli.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
+
+FULL = {"slots": {"total": 16, "used": 16}, "gpus": {"ready": 2}}
+DAEMON = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout", "message": "no answer",
+          "desiredLimits": LIMITS}  # fmt: skip
+NODE = gpu_node("GPU-0", daemons=[DAEMON])
+
+
+def with_status(**status: Any) -> dict[str, GpuShare]:
+    return {"inference": GpuShare.model_validate(share().wire() | {"status": status})}
+
+
+def unscheduled(message: str, **more: Any) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return pod(status={"conditions": [condition]}, **more)
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    status = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}}
+    return pod(spec={"nodeName": "n1"}, status={"containerStatuses": [status]})
+
+
+def running(**more: Any) -> dict[str, Any]:
+    status = {"name": "main", "ready": True, "state": {"running": {"startedAt": "2026-01-01T01:00:00Z"}}}
+    return pod(spec={"nodeName": "n1"}, status={"phase": "Running", "containerStatuses": [status]}, **more)
+
+
+CLAIM = {
+    "metadata": {"name": "part", "namespace": "ml"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}},
+}
+CDI = "failed to create: unresolvable CDI devices gpushare.dev/gpu=GPU-0"
+NO_SLOT = "0/3 nodes are available: 3 Insufficient gpushare.dev/inference."
+
+
+@pytest.mark.parametrize(
+    ("facts", "stage", "words", "source"),
+    [
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(**FULL)),
+            Stage.SCHEDULER, "all 16 are held, on 2 GPUs", "gpushare/inference", id="full",
+        ),
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(
+                conditions=[{"type": "Ready", "status": "False", "reason": "NoMatchingNodes", "message": "no node",
+                             "lastTransitionTime": "2026-01-01T00:00:00Z"}])),
+            Stage.SCHEDULER, "not Ready: NoMatchingNodes: no node", "gpushare/inference", id="not-ready",
+        ),
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 16, "used": 4})),
+            Stage.SCHEDULER, "12 of 16 are free, but on no node that fits", "gpushare/inference", id="elsewhere",
+        ),
+        pytest.param(
+            PodFacts(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), shares=with_status(**FULL)),
+            Stage.SCHEDULER, "3 Insufficient cpu", "pod/app", id="cpu",
+        ),
+        pytest.param(
+            PodFacts(pod(asks="infrence"), shares=with_status(**FULL)),
+            Stage.SCHEDULER, '"infrence", which does not exist', "pod/app", id="no-share",
+        ),
+        pytest.param(
+            PodFacts(pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})),
+            Stage.SCHEDULER, "scheduling gate kueue.x-k8s.io/admission", "pod/app", id="gated",
+        ),
+        pytest.param(
+            PodFacts(pod()), Stage.SCHEDULER, "default-scheduler has not looked at it yet", "pod/app", id="new",
+        ),
+        pytest.param(
+            PodFacts(unscheduled("cannot allocate all claims", spec={
+                "containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "part"}]}),
+                shares=with_status(claims={"unplaced": [{"claim": "ml/part", "message": "10 percent lack"}]}),
+                claims=[CLAIM]),
+            Stage.SCHEDULER, "fits on no GPU of share inference: 10 percent lack", "gpushare/inference", id="claim",
+        ),
+        pytest.param(
+            PodFacts(waiting("CreateContainerError", CDI), shares=with_status(**FULL), nodes=[NODE]),
+            Stage.GATE, "the gate of GPU GPU-0 is closed: its MPS daemon is not ready: ControlTimeout: no answer",
+            "gpunode/n1", id="gate",
+        ),
+        pytest.param(
+            PodFacts(waiting("CreateContainerConfigError", "gpushare: perGpu was lowered")),
+            Stage.GATE, "gpushare: perGpu was lowered", "pod/app", id="config",
+        ),
+        pytest.param(
+            PodFacts(waiting("ErrImagePull", "not found")), Stage.START, "ErrImagePull img:1", "pod/app", id="image",
+        ),
+        pytest.param(
+            PodFacts(waiting("ContainerCreating"), events=[event("FailedMount", "no such secret")]),
+            Stage.START, "FailedMount: no such secret", "pod/app, event FailedMount", id="mount",
+        ),
+        pytest.param(
+            PodFacts(pod(status={"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Available: 0"})),
+            Stage.KUBELET, "the kubelet refused it: UnexpectedAdmissionError: Available: 0", "pod/app", id="kubelet",
+        ),
+        pytest.param(
+            PodFacts(running(), nodes=[gpu_node("GPU-0", findings=[
+                {"uuid": "GPU-0", "share": "inference", "reason": "MemoryAboveGrant", "podUid": "uid-app",
+                 "granted": 1, "observed": 2, "message": "uses 2", "since": "2026-01-01T00:00:00Z"}])]),
+            Stage.RUNNING, "above its grant: MemoryAboveGrant: uses 2", "gpunode/n1, findings", id="finding",
+        ),
+        pytest.param(
+            PodFacts(running(), events=[event("AttachRefused", "no grant", at="2026-01-01T02:00:00Z")]),
+            Stage.RUNNING, "AttachRefused: no grant", "pod/app, event AttachRefused", id="attach",
+        ),
+    ],
+)  # fmt: skip
+def test_what_holds_a_pod_back_is_named_with_the_object_on_which_it_stands(
+    facts: PodFacts, stage: Stage, words: str, source: str
+) -> None:
+    answer = why(facts)
+    assert (answer.stage, answer.source) == (stage, source)
+    assert words in answer.sentence
+    assert report(answer).code == 1
+    assert words in shown(report(answer))
+
+
+def test_a_pod_that_runs_has_its_gpu_and_its_grant_and_is_no_problem() -> None:
+    holder = {"uuid": "GPU-0", "share": "inference", "slots": [0], "pods": ["ml/app"]}
+    answer = why(PodFacts(running(), nodes=[gpu_node("GPU-0", holders=[holder])]))
+    assert "it runs on GPU GPU-0 of node n1: main has a slot of share inference" in answer.sentence
+    assert report(answer).code == 0
+
+
+def test_an_event_about_an_earlier_container_is_no_answer() -> None:
+    old = event("AttachRefused", "no grant", at="2026-01-01T00:59:00Z")
+    assert not why(PodFacts(running(), events=[old])).held
+
+
+def test_a_pod_without_any_part_of_a_gpu_is_said_to_have_none() -> None:
+    facts = PodFacts(running(), nodes=[NODE])
+    assert (
+        "asks for no slot and no claim" in why(replace(facts, pod={**running(), "spec": {"nodeName": "n1"}})).sentence
+    )
+
+
+DENIED = 'Error creating: admission webhook "pods.gpushare.dev" denied the request: spec.x: "70" is above 50'
+
+
+@pytest.mark.parametrize(
+    ("asked", "about"),
+    [
+        ("app", "ReplicaSet/app-5d8f"),  # the Deployment's name
+        ("app-5d8f", "ReplicaSet/app-5d8f"),
+        ("app-5d8f-x7k2p", "ReplicaSet/app-5d8f"),  # a pod that never was
+        ("train", "Job/train"),
+    ],
+)
+def test_a_refused_pod_is_explained_by_the_event_of_what_should_have_made_it(asked: str, about: str) -> None:
+    old = event("FailedCreate", "Error creating: quota", about, at="2025-12-31T00:00:00Z")
+    answer = refused(asked, "ml", [old, event("FailedCreate", DENIED, about), event("FailedCreate", "x", "Job/other")])
+    assert answer is not None
+    assert answer.stage is Stage.ADMISSION
+    assert answer.sentence == 'gpushare\'s webhook refuses its pods: spec.x: "70" is above 50'
+    assert (
+        answer.source == f"{about.replace(about[0], about[0].lower(), 1).lower()} in namespace ml, event FailedCreate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('failed calling webhook "pods.gpushare.dev": no endpoints', "does not reach gpushare's webhook"),
+        ('admission webhook "other.io" denied the request: no', "the webhook other.io refuses its pods: no"),
+        ("exceeded quota", "its pods cannot be made: exceeded quota"),
+    ],
+)
+def test_other_refusals_are_told_apart(message: str, words: str) -> None:
+    answer = refused("app", "ml", [event("FailedCreate", message, "ReplicaSet/app-1")])
+    assert answer is not None
+    assert words in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "made"),
+    [
+        ("app-5d8f6c", "app", True),  # a ReplicaSet of a Deployment
+        ("train-29384756", "train", True),  # a CronJob's Job
+        ("web-0", "web", True),  # a StatefulSet's pod
+        ("app-backend", "app", False),
+        ("app-backend-5d8f6c", "app", False),
+        ("application", "app", False),
+        ("app", "app-5d8f6c", False),
+    ],
+)
+def test_what_kubernetes_makes_is_told_from_a_longer_name(name: str, owner: str, made: bool) -> None:
+    assert is_made_by(name, owner) == made
+
+
+def test_nothing_is_made_up_for_a_name_that_nobody_reports() -> None:
+    assert refused("app", "ml", [event("FailedCreate", "x", "Job/other")]) is None
+
+
+def test_of_an_owners_pods_the_one_that_does_not_run_is_explained() -> None:
+    sound, stuck = running(), waiting("ErrImagePull")
+    done = pod("done", status={"phase": "Succeeded"})
+    assert worst_first([done, sound, stuck]) == [stuck, sound, done]
+
+
+def test_the_answers_about_a_node_need_none_that_cannot_be_read() -> None:
+    nodes: list[GpuNode] = []
+    assert "its state cannot be read" in why(PodFacts(waiting("CreateContainerError", CDI), nodes=nodes)).sentence

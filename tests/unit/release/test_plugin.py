@@ -1,0 +1,109 @@
+"""The plugin as one file: it holds what it imports, at the lock's versions, and unpacks itself once."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localcluster.paths import REPOSITORY
+from release import krew, plugin, unpack
+
+IMPORTS = """
+import importlib, pkgutil, sys
+import gpushare.cli.kubectl as room
+for found in pkgutil.walk_packages(room.__path__, "gpushare.cli.kubectl."):
+    importlib.import_module(found.name)
+import gpushare.controller.fleet_cache, gpushare.controller.resync
+print("\\n".join(sys.modules))
+"""
+IMPORTED_AS = {"pyyaml": "yaml"}
+
+
+def test_what_the_plugin_imports_is_what_its_file_holds() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=60, check=True)
+    modules = done.stdout.split()
+    ours = {module.replace(".", "/") for module in modules if module.startswith("gpushare.")} - {"gpushare/cli"}
+    places = tuple(f"gpushare/{package}" for package in plugin.PACKAGES)
+    assert [module for module in ours if not (module + "/").startswith(tuple(f"{it}/" for it in places))] == []
+    held = {IMPORTED_AS.get(name, name).replace("-", "_") for name in plugin.REQUIRED}
+    others = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names - {"cython_runtime"}
+    assert {name for name in others if name.isidentifier() and not name.startswith(("_", "gpushare"))} == held
+
+
+def test_every_distribution_is_pinned_with_its_hashes() -> None:
+    lock = (REPOSITORY / "requirements.lock").read_text()
+    text = plugin.pinned(lock, plugin.REQUIRED)
+    assert text.count("==") == len(plugin.REQUIRED)
+    assert text.count("--hash=sha256:") > len(plugin.REQUIRED)
+    with pytest.raises(plugin.PluginError, match="has no nothing-such"):
+        plugin.pinned(lock, ["nothing-such"])
+
+
+def program(folder: Path, *names: str) -> Path:
+    path = folder / "program"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, name)
+    return path
+
+
+TAG = sys.implementation.cache_tag
+
+
+def test_it_unpacks_what_is_for_this_python_and_nothing_beside_it(tmp_path: Path) -> None:
+    mine, others = f"inside/a.{TAG}-x.so", "inside/a.cpython-27-x.so"
+    path = program(tmp_path, "__main__.py", "inside/a.py", "inside/a.abi3.so", mine, others)
+    into = tmp_path / "cache" / "one"
+    unpack.unpack(path, into)
+    assert {it.name for it in into.iterdir()} == {"a.py", "a.abi3.so", f"a.{TAG}-x.so"}
+    assert [it.name for it in into.parent.iterdir()] == ["one"]
+
+
+def test_of_two_calls_at_once_the_second_takes_what_the_first_has_unpacked(tmp_path: Path) -> None:
+    path, into = program(tmp_path, "inside/a.py"), tmp_path / "one"
+    into.mkdir()
+    (into / "first").touch()
+    unpack.unpack(path, into)
+    assert [it.name for it in into.iterdir()] == ["first"]
+
+
+def test_what_cannot_be_unpacked_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    with pytest.raises(OSError, match="inside"):
+        unpack.unpack(program(tmp_path, "other/a.py"), tmp_path / "cache" / "one")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    first = plugin.digest(tmp_path)
+    assert plugin.digest(tmp_path) == first
+    (tmp_path / "a").write_text("2")
+    assert plugin.digest(tmp_path) != first
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert plugin.digest(tmp_path) != first
+
+
+def test_the_manifest_of_krew_names_each_platforms_archive_by_its_checksum() -> None:
+    found = yaml.safe_load(krew.manifest("1.2.3", dict.fromkeys(plugin.PLATFORMS, "ab" * 32)))
+    assert (found["metadata"]["name"], found["spec"]["version"]) == ("gpushare", "v1.2.3")
+    assert found["spec"]["platforms"][0]["selector"] == {"matchLabels": {"os": "linux", "arch": "amd64"}}
+    for it in found["spec"]["platforms"]:
+        assert it["bin"] == "kubectl-gpushare"
+        assert it["uri"].endswith(".tar.gz")
+        assert it["sha256"] == "ab" * 32
+    assert len(found["spec"]["shortDescription"]) <= 60
+
+
+def test_an_archive_is_the_same_each_time_and_the_program_can_be_run() -> None:
+    files = {"b": (b"1", 0o755), "a": (b"2", 0o644)}
+    packed = krew.archive(files)
+    assert packed == krew.archive(dict(reversed(files.items())))
+    with tarfile.open(fileobj=BytesIO(packed)) as tar:
+        assert [(it.name, it.mode) for it in tar.getmembers()] == [("a", 0o644), ("b", 0o755)]
