@@ -1,0 +1,51 @@
+"""The picture shows the modes that were measured, and no time that is not a GPU's."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from gpushare.trial.cases import BARE, CaseOutcome, TrialMode
+from gpushare_workload.compare.options import add_arguments, request_of
+from gpushare_workload.compare.picture import draw, save
+from gpushare_workload.compare.result import Comparison, yaml_lines
+from tests.unit.trial.made_up import ALONE, case, measured
+
+
+def comparison(outcomes: tuple[CaseOutcome, ...], timed: bool = True) -> Comparison:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    request = request_of(parser.parse_args(["--share-name", "yolos", "--", "python3", "yolos.py"]))
+    return Comparison(request, {"gpu": {"product": "NVIDIA H100", "memory_mib": 81559}}, timed, outcomes)
+
+
+SHARED = (
+    measured(ALONE, 100.0, p99=5.0),
+    *(measured(case(mode, count), 80.0, p99=7.0) for mode in BARE for count in (2, 4)),
+)
+
+
+def test_each_mode_is_a_line_and_latency_has_a_panel_of_its_own(tmp_path: Path) -> None:
+    figure = draw(comparison(SHARED))
+    assert figure is not None
+    assert len(figure.axes) == 2
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert labels == ["in time slices", "under MPS", "under MPS with caps"]
+    save(figure, tmp_path / "new" / "picture.png")
+    assert (tmp_path / "new" / "picture.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "timed"), [(SHARED, False), ((measured(ALONE, 100.0),), True)], ids=["simulated", "only one alone"]
+)
+def test_there_is_no_picture_of_what_was_not_measured(outcomes: tuple[CaseOutcome, ...], timed: bool) -> None:
+    assert draw(comparison(outcomes, timed)) is None
+
+
+def test_the_share_is_printed_as_yaml_to_apply() -> None:
+    yaml = pytest.importorskip("yaml")
+    found = comparison((*SHARED, measured(case(TrialMode.MPS, 8), 80.0)))
+    assert found.share is not None
+    text = found.as_text()
+    assert yaml.safe_load(text.partition("The share to apply:\n")[2]) == found.share
+    assert yaml.safe_load("\n".join(yaml_lines({"a": ['x"\\: y'], "b": {"c": 3}}))) == {"a": ['x"\\: y'], "b": {"c": 3}}
