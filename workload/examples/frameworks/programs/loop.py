@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 PRINT_SECONDS = 0.5
 WARM_UP_STEPS = 5
+MOST_LATENCIES = 1000
+"""In one line: the last ones."""
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -46,7 +48,7 @@ def repeat(program: str, unit: str, work: int, step: Callable[[], None], seconds
         over = end is not None and now >= end
         if now - printed >= PRINT_SECONDS or over:
             rate = work * len(latencies) / (now - printed)
-            line = {"program": program, "unit": unit, "rate": round(rate, 3), "latency_ms": latencies}
+            line = {"program": program, "unit": unit, "rate": round(rate, 3), "latency_ms": latencies[-MOST_LATENCIES:]}
             print(json.dumps({**line, "steps": len(latencies)}), flush=True)
             printed, latencies = now, []
         if over:
