@@ -6,7 +6,7 @@
 Needs a GPU that nobody uses, nvidia-ml-py, nvidia-cuda-mps-control on PATH, and an interpreter with PyTorch,
 torchvision, transformers and JAX (`--python`; default: this one). Each run loads its programs afresh and measures two
 windows of 2 s. The most important parts come first; what would exceed the budget is left out and named. Writes
-OUT/compare.tar.gz with one JSON file for each part, and what was printed.
+OUT/compare.tar.gz with a JSON file and a picture of each part, and what was printed.
 
 `--tiny` tries all of it on a machine without a GPU: tiny models on the CPU, on the simulated GPU, which has no times.
 """
@@ -29,7 +29,7 @@ LEAST_SECONDS = 40.0
 END_SECONDS = 45.0
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
-SHORT = ("--seconds", "0.6", "--windows", "1", "--warmup", "0", "--repeats", "1", "--start-timeout", "60")
+SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--repeats", "1", "--start-timeout", "60")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,17 @@ PARTS = (
 def command(part: Part, python: str, tiny: bool, results: Path) -> list[str]:
     """The call of `compare` for one part."""
     model = ("--tiny", "--device", "cpu") if tiny else ()
-    options = [*FIGURES, *(SHORT if tiny else TIMES), "--json", str(results / f"{part.name}.json")]
+    options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results)]
     if part.beside:
         options += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
     else:
         options += ["--copies", *map(str, part.copies)]
     program = [python, str(PROGRAMS / part.program[0]), *part.program[1:], *model]
     return [sys.executable, "-m", "gpushare_workload.cli", "compare", *options, "--", *program]
+
+
+def _files(part: Part, results: Path) -> list[str]:
+    return ["--json", str(results / f"{part.name}.json"), "--png", str(results / f"{part.name}.png")]
 
 
 def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) -> int:

@@ -193,7 +193,7 @@ def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
 
 
 def counted(case: TrialCase) -> str:
-    """Such as `4 copies`, or `the pair`."""
-    if len(case.copies) > 1 and case.mode is not TrialMode.ALONE:
-        return "the pair"
+    """Such as `4 copies`; of a pair `the pair`, or `program 1`."""
+    if len(case.copies) > 1:
+        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else "the pair"
     return "one copy" if case.total == 1 else f"{case.total} copies"
