@@ -1,10 +1,12 @@
 """What the figures of a trial say, in one sentence with its uncertainty, and the GpuShare that follows. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpushare.api import names
 from gpushare.trial.cases import MORE, TITLES, Ending, TrialMode, counted
 from gpushare.trial.rows import Estimate, TrialRow
 
@@ -106,6 +108,14 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
     return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"
 
 
+def check_share_name(option: str, name: str) -> None:
+    """Raises ValueError naming the option for a name that no GpuShare can have."""
+    if not re.match(names.SHARE_NAME_PATTERN, name):
+        raise ValueError(
+            f"{option} {name!r}: a GpuShare's name begins with a letter and has at most 40 of a-z, 0-9 and -"
+        )
+
+
 def share_of(
     verdict: TrialVerdict,
     rows: Sequence[TrialRow],
@@ -132,7 +142,7 @@ def share_of(
     capped = best.case.mode is TrialMode.CAPPED
     threads = max(1, int(cap or 100 / best.case.total)) if capped else 100
     return {
-        "apiVersion": "gpushare.dev/v1alpha1",
+        "apiVersion": names.API_VERSION,
         "kind": "GpuShare",
         "metadata": {"name": name},
         "spec": {

@@ -45,7 +45,12 @@ class Comparison:
             "schema": SCHEMA,
             "timed": self.timed,
             "programs": [list(program) for program in request.programs],
-            "plan": {**asdict(request.plan), **asdict(request.times), "cap_percent": request.cap},
+            "plan": {
+                **asdict(request.plan),
+                **asdict(request.times),
+                "windows": request.windows,
+                "cap_percent": request.cap,
+            },
             "environment": dict(self.environment),
             "verdict": {"answer": self.verdict.answer.value, "sentence": self.verdict.sentence},
             "share": self.share,
