@@ -115,7 +115,7 @@ HEAD = (
 
 def table_of(rows: Sequence[TrialRow], timed: bool) -> str:
     """Columns of text; without a figure of speed where the times are not those of a GPU."""
-    lines = [HEAD, *(_cells(row, timed) for row in rows)]
+    lines = [HEAD, *(cells_of(row, timed) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     return "\n".join(
         "  ".join(
@@ -126,7 +126,8 @@ def table_of(rows: Sequence[TrialRow], timed: bool) -> str:
     )
 
 
-def _cells(row: TrialRow, timed: bool) -> tuple[str, ...]:
+def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
+    """The cells below HEAD."""
     name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
     memory = _cell(row.memory_mib, "{:,.0f}")
     if not row.samples:

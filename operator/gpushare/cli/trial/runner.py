@@ -25,7 +25,7 @@ GONE_SECONDS = 120.0
 LOG_BYTES = 10 * 1024 * 1024
 
 
-class Kubectl(Protocol):
+class KubectlRunner(Protocol):
     """Runs kubectl with the user's own context and rights."""
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
@@ -52,7 +52,7 @@ class ClusterRunner:
     def __init__(
         self,
         request: TrialRequest,
-        kubectl: Kubectl,
+        kubectl: KubectlRunner,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
