@@ -164,7 +164,8 @@ def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
     ]
     ran = {one.case.copies for one in outcomes}
     left = [stage[0] for stage in plan.stages()[1:] if stage and stage[0].copies not in ran]
-    if left and all(one.ending is Ending.MEASURED for one in outcomes if one.case.mode is TrialMode.ALONE):
+    over = next_run(plan, outcomes) is None  # else it was interrupted, and nothing was left out for a reason
+    if left and over and all(one.ending is Ending.MEASURED for one in outcomes if one.case.mode is TrialMode.ALONE):
         most = max((one.case.total for one in outcomes), default=1)
         numbers = ", ".join(str(case.total) for case in left)
         if any(one.ending is Ending.MEASURED and one.case.total == most for one in outcomes):

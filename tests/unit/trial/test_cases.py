@@ -68,6 +68,11 @@ def test_numbers_above_one_that_did_not_work_are_said_to_be_left_out() -> None:
     assert why_stopped(plan, ran)[-1] == "4 copies were not run: 2 did not work"
 
 
+def test_a_trial_that_was_interrupted_left_nothing_out_for_a_reason() -> None:
+    plan = TrialPlan.of([TrialMode.MPS], [2, 4], 1, 1, 1)
+    assert why_stopped(plan, everything(plan, scaling)[:2]) == []
+
+
 def test_of_a_pair_each_program_runs_alone_first() -> None:
     ran = everything(TrialPlan.of(BARE, [2], 2, 1, 1), lambda repeat, one: measured(one, 60.0))
     alone = [case(TrialMode.ALONE, 1, 0), case(TrialMode.ALONE, 0, 1)]
