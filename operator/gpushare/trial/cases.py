@@ -6,7 +6,8 @@ favours none.
 """
 
 import random
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -141,7 +142,8 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
                 return None
             continue
         stopped |= {case.mode for case in stage if first[case].ending is not Ending.MEASURED}
-        gained = max((gain for case in stage for gain in gains(first[case], outcomes)), default=0.0)
+        found = [gains(first[case], outcomes) for case in stage]
+        gained = max((statistics.median(each) for each in found if each), default=0.0)
         if gained < best * MORE:
             break
         best = gained
@@ -176,21 +178,33 @@ def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
 
 
 def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
-    """For each window: the work of all copies, counted in GPUs that each run one copy alone.
+    """The work of all copies, counted in GPUs that each run one copy alone, in each window.
 
-    It is compared with the program alone in the same repeat, and with nothing if that was not measured.
+    It is compared with each window of the programs alone in the same repeat, so that the spread of these is in the
+    spread of the gain too. Empty if they were not measured.
     """
-    rates: dict[int, float] = {}
-    for one in outcomes:
-        if one.case.mode is TrialMode.ALONE and one.repeat == outcome.repeat and one.windows:
-            program = one.case.copies.index(1)
-            rates[program] = sum(window.rates[program][0] for window in one.windows) / len(one.windows)
-    if any(count and place not in rates for place, count in enumerate(outcome.case.copies)):
-        return []
+    return [gain for alone in alone_rates(outcome, outcomes) for gain in work(outcome, alone)]
+
+
+def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
+    """The gain in each window, where `alone` has each program's rate alone."""
     return [
-        sum(sum(copies) / rates[program] for program, copies in enumerate(window.rates) if copies)
+        sum(sum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
         for window in outcome.windows
     ]
+
+
+def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, float]]:
+    """The rate of each program of the case alone, in the same repeat, window by window."""
+    found: dict[int, list[float]] = {}
+    for one in outcomes:
+        if one.case.mode is TrialMode.ALONE and one.repeat == outcome.repeat:
+            program = one.case.copies.index(1)
+            if outcome.case.copies[program]:
+                found[program] = [window.rates[program][0] for window in one.windows]
+    if len(found) < sum(1 for count in outcome.case.copies if count):
+        return []
+    return [dict(zip(found, rates, strict=True)) for rates in zip(*found.values(), strict=False)]
 
 
 def counted(case: TrialCase) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpushare.trial.cases import TITLES, CaseOutcome, Ending, TrialCase, TrialMode, gains
+from gpushare.trial.cases import TITLES, CaseOutcome, Ending, TrialCase, TrialMode, alone_rates, gains, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,16 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     mine = [one for one in outcomes if one.case == case]
     measured = [one for one in mine if one.windows]
     windows = [window for one in measured for window in one.windows]
-    gained = {one.repeat: gains(one, outcomes) for one in measured}
     memory = [one.memory_mib for one in measured if one.memory_mib is not None]
     programs = range(len(case.copies))
-    every_gain = [gain for found in gained.values() for gain in found]
+    every_gain = [gain for one in measured for gain in gains(one, outcomes)]
     return TrialRow(
         case=case,
         ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
         samples=len(windows),
         rates=tuple(Estimate.of([sum(window.rates[it]) for window in windows if window.rates[it]]) for it in programs),
         gain=Estimate.of(every_gain),
-        of_slices=Estimate.of(_of_slices(case, gained, outcomes)),
+        of_slices=Estimate.of(_of_slices(mine, outcomes)),
         speed=Estimate.of([gain / case.total for gain in every_gain]),
         p50_ms=tuple(_latency(windows, lambda window, it=it: window.p50_ms[it]) for it in programs),  # type: ignore[misc]
         p99_ms=tuple(_latency(windows, lambda window, it=it: window.p99_ms[it]) for it in programs),  # type: ignore[misc]
@@ -83,16 +82,17 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     )
 
 
-def _of_slices(case: TrialCase, gained: dict[int, list[float]], outcomes: Sequence[CaseOutcome]) -> list[float]:
-    """The ratios within a repeat, which ran next to each other."""
-    if not case.mode.under_mps:
-        return []
-    found = []
-    for one in outcomes:
-        if one.case == TrialCase(TrialMode.SLICES, case.copies) and (base := gains(one, outcomes)):
-            mean = sum(base) / len(base)
-            found += [gain / mean for gain in gained.get(one.repeat, [])]
-    return found
+def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """The ratios to the time slices of the same repeat, which ran next to it."""
+    slices = {one.repeat: one for one in outcomes if one.case == TrialCase(TrialMode.SLICES, mine[0].case.copies)}
+    return [
+        gain / other
+        for one in mine
+        if one.case.mode.under_mps and one.repeat in slices
+        for alone in alone_rates(one, outcomes)
+        for gain in work(one, alone)
+        for other in work(slices[one.repeat], alone)
+    ]
 
 
 def _latency(windows: Iterable[Any], read: Callable[[Any], float | None]) -> Estimate | None:

@@ -13,6 +13,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from gpushare_workload.bench.daemon.own_daemon import OwnDaemon, prepared
 from gpushare_workload.bench.mps_setup import DEFAULT_PIPE_DIRECTORY, PIPE, OwnDaemonSetup
 from gpushare_workload.bench.output import write_json
 from gpushare_workload.compare.options import CompareRequest, add_arguments, request_of
-from gpushare_workload.compare.result import Comparison
+from gpushare_workload.compare.result import Comparison, read
 from gpushare_workload.compare.runner import CaseRunner
 from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus.inventory import open_monitor
@@ -41,6 +42,9 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
 
     WorkerError: the program fails alone, so there is nothing to compare.
     """
+    if arguments.read is not None:
+        _write(_earlier(arguments), events)
+        return
     request = request_of(arguments)
     try:
         monitor = open_monitor()
@@ -58,6 +62,17 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         if one.case.mode is TrialMode.ALONE and one.ending is not Ending.MEASURED:
             program = shlex.join(request.programs[one.case.copies.index(1)])
             raise WorkerError(f"{program!r} fails alone, so there is nothing to compare: {one.reason}")
+
+
+def _earlier(arguments: argparse.Namespace) -> Comparison:
+    """Raises ValueError naming the file that cannot be read."""
+    if arguments.program:
+        raise ValueError("--read: judges an earlier comparison; leave COMMAND out")
+    try:
+        found = read(arguments.read.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--read {arguments.read}: {error}") from None
+    return replace(found, request=replace(found.request, json=arguments.json, picture=arguments.png))
 
 
 def foreign_daemon(variables: Mapping[str, str]) -> str | None:

@@ -24,13 +24,13 @@ class CompareRequest:
     times: RunTimes
     windows: int
     cap: float | None
-    share: str
-    json: Path | None
-    picture: Path | None
+    share: str = "trial"
+    json: Path | None = None
+    picture: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
+    parser.add_argument("program", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
     what = parser.add_argument_group("what to run")
     add_plan(what)
     what.add_argument("--beside", metavar="COMMAND", help="a second program, in quotes: measures the pair, not copies")
@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--windows", type=int, default=1, metavar="N", help="windows of each run, one after the other (%(default)s)"
     )
     results = parser.add_argument_group("results")
+    results.add_argument(
+        "--read", type=Path, metavar="FILE", help="run nothing: judge and draw an earlier comparison from its JSON file"
+    )
     results.add_argument("--json", type=Path, metavar="FILE", help="write all figures, with their environment")
     results.add_argument(
         "--png", type=Path, metavar="FILE", help="draw the gain and the latency (needs gpushare[report])"
@@ -61,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def request_of(arguments: argparse.Namespace) -> CompareRequest:
     """Raises ValueError naming the option that is out of bounds, with its value."""
+    if not arguments.program:
+        raise ValueError("COMMAND: name the program to compare, after --")
     programs = [tuple(arguments.program)]
     if arguments.beside is not None:
         if arguments.copies:

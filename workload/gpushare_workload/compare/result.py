@@ -1,11 +1,14 @@
 """The result of a comparison: as JSON for programs, as a table and sentences for people. Pure."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, why_stopped
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures, why_stopped
+from gpushare.trial.options import RunTimes
+from gpushare.trial.printed import PrintedFigures
 from gpushare.trial.rows import TrialRow, rows_of, table_of
 from gpushare.trial.verdict import TrialVerdict, share_of, verdict_of
 from gpushare_workload.compare.options import CompareRequest
@@ -73,6 +76,54 @@ class Comparison:
         return "\n".join(parts)
 
 
+def read(text: str) -> Comparison:
+    """The comparison of a file that `--json` wrote, judged anew. Raises ValueError with what is wrong with the file."""
+    try:
+        value = json.loads(text)
+        if value.get("schema") != SCHEMA:
+            raise ValueError(f"the schema is {value.get('schema')!r}, not {SCHEMA!r}")
+        plan = value["plan"]
+        request = CompareRequest(
+            programs=tuple(tuple(map(str, program)) for program in value["programs"]),
+            plan=TrialPlan(
+                tuple(TrialMode(mode) for mode in plan["modes"]),
+                tuple(plan["copies"]),
+                plan["programs"],
+                plan["repeats"],
+                plan["seed"],
+            ),
+            printed=PrintedFigures(),
+            times=RunTimes(plan["warmup"], plan["window"], plan["start"]),
+            windows=plan["windows"],
+            cap=plan["cap_percent"],
+        )
+        outcomes = tuple(_outcome(run) for run in value["runs"])
+        return Comparison(request, dict(value["environment"]), bool(value["timed"]), outcomes, str(value["ended"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
+
+
+def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
+    windows = tuple(
+        WindowFigures(
+            tuple(tuple(map(float, copies)) for copies in window["rates"]),
+            tuple(window["p50_ms"]),
+            tuple(window["p99_ms"]),
+        )
+        for window in run["windows"]
+    )
+    return CaseOutcome(
+        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
+        repeat=run["repeat"],
+        ending=Ending(run["ending"]),
+        windows=windows,
+        reason=run["reason"],
+        busy_percent=run["busy_percent"],
+        memory_mib=run["memory_mib"],
+        notes=tuple(run["notes"]),
+    )
+
+
 def _run(outcome: CaseOutcome) -> dict[str, Any]:
     values = asdict(outcome)
     return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies)} | {
@@ -99,6 +150,6 @@ def _quoted(text: str) -> str:
 
 
 def titled(programs: Sequence[Sequence[str]], most: int = 90) -> str:
-    """The commands for a title, shortened."""
-    text = " beside ".join(shlex.join(program) for program in programs)
+    """The commands for a title, without folders, shortened."""
+    text = " beside ".join(shlex.join(word.rpartition("/")[2] or word for word in program) for program in programs)
     return text if len(text) <= most else text[: most - 1] + "…"
