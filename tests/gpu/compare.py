@@ -5,7 +5,7 @@
 
 Needs a GPU that nobody uses, nvidia-ml-py, nvidia-cuda-mps-control on PATH, and an interpreter with PyTorch,
 torchvision, transformers and JAX (`--python`; default: this one). Each run loads its programs afresh and measures two
-windows of 2 s. The most important parts come first; what would exceed the budget is left out and named. Writes
+windows of 2 s: 19 to 30 s on an H100, so 82 s for a part of four runs (measured). The most important parts come first; what would exceed the budget is left out and named. Writes
 OUT/compare.tar.gz with a JSON file and a picture of each part, and what was printed.
 
 `--tiny` tries all of it on a machine without a GPU: tiny models on the CPU, on the simulated GPU, which has no times.
@@ -23,8 +23,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
-BUDGET_SECONDS = 470.0
-LEAST_SECONDS = 40.0
+BUDGET_SECONDS = 530.0
+LEAST_SECONDS = 80.0
 """A part that has less than this left is not begun."""
 END_SECONDS = 45.0
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
