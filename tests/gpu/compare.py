@@ -5,8 +5,9 @@
 
 Needs a GPU that nobody uses, nvidia-ml-py, nvidia-cuda-mps-control on PATH, and an interpreter with PyTorch,
 torchvision, transformers and JAX (`--python`; default: this one). Each run loads its programs afresh and measures two
-windows of 2 s: 19 to 30 s on an H100, so 82 s for a part of four runs (measured). The most important parts come first; what would exceed the budget is left out and named. Writes
-OUT/compare.tar.gz with a JSON file and a picture of each part, and what was printed.
+windows of 2 s: 19 to 30 s on an H100, 82 s for a part of four runs (measured). The most important parts come first.
+What would exceed the budget is left out and named, for another call with `--parts`. Writes OUT/compare.tar.gz with a
+JSON file and a picture of each part, and what was printed.
 
 `--tiny` tries all of it on a machine without a GPU: tiny models on the CPU, on the simulated GPU, which has no times.
 """
