@@ -15,7 +15,7 @@ from typing import Any
 
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.output.report import Column, Lines, Report, Table
+from gpushare.cli.kubectl.output.report import Column, Sentences, Report, Table
 from gpushare.cli.kubectl.wrong import WrongInputError, require
 from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
@@ -89,7 +89,7 @@ def report_of(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool) -> Repo
         [tuple(cells_of(row, timed)[column] for column in columns) for row in rows],
     )
     notes = [*data["stopped"], *dict.fromkeys(note for row in rows for note in row.notes)]
-    told = Lines([*(("", note) for note in notes), ("", verdict.sentence)])
+    told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     works = verdict.answer is not Answer.UNCLEAR or len(outcomes) > 1
     return Report(data, [table, told], code=0 if works else 1)
 
