@@ -15,7 +15,7 @@ from typing import Any
 
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.output.report import Column, Sentences, Report, Table
+from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.cli.kubectl.wrong import WrongInputError, require
 from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest

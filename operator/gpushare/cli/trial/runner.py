@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
@@ -22,7 +23,11 @@ Object = dict[str, Any]
 POLL_SECONDS = 1.0
 GONE_SECONDS = 120.0
 """For the pods of a case to end: their own grace, and the kubelet."""
-LOG_BYTES = 10 * 1024 * 1024
+LOG_BYTES = 64 * 1024 * 1024
+RECENT_LINES = 100
+"""Enough to see a figure, and how a program ended."""
+ALL_LINES = 20_000
+"""The last lines of a run to its end."""
 
 
 class KubectlRunner(Protocol):
@@ -100,7 +105,7 @@ class ClusterRunner:
         names = sorted(pod["metadata"]["name"] for pod in pods)
         end = self._clock() + request.times.start
         while True:
-            lines = [read_log(self._log(name), request.printed) for name in names]
+            lines = [read_log(self._log(name, f"--tail={RECENT_LINES}"), request.printed) for name in names]
             if all(any(line.rates for line in copy) for copy in lines):
                 break
             self._raise_for_ended(job, to_the_end=False)
@@ -110,13 +115,13 @@ class ClusterRunner:
                     f"pod {silent} printed no figure within {request.times.start:g} s (--start-timeout)"
                 )
             self._sleep(POLL_SECONDS)
-        first = max(next(line.at for line in copy if line.rates) for copy in lines)
-        begin = first + request.times.warmup
+        begin = max(line.at for copy in lines for line in copy) + request.times.warmup
         until = self._clock() + request.times.warmup + request.times.window + POLL_SECONDS
         while self._clock() < until:
             self._raise_for_ended(job, to_the_end=False)
             self._sleep(POLL_SECONDS)
-        lines = [read_log(self._log(name), request.printed) for name in names]
+        since = f"--since-time={datetime.fromtimestamp(begin, UTC).isoformat()}"
+        lines = [read_log(self._log(name, since), request.printed) for name in names]
         return [request.printed.within(copy, begin, begin + request.times.window) for copy in lines], ()
 
     def _to_the_end(self, job: str, case: TrialCase) -> tuple[list[CopyFigures], tuple[str, ...]]:
@@ -139,7 +144,7 @@ class ClusterRunner:
         for pod, own in zip(pods, known, strict=True):
             lines: list[PrintedLine] = []
             if request.printed.rate is not None or request.printed.latency is not None:
-                lines = read_log(self._log(pod["metadata"]["name"]), request.printed)
+                lines = read_log(self._log(pod["metadata"]["name"], f"--tail={ALL_LINES}"), request.printed)
             figures.append(request.printed.whole(lines, longest if request.printed.rate is None else own))
         note = "runs are timed by Kubernetes' whole seconds" if request.printed.rate is None and longest < 30 else ""
         return figures, (note,) if note else ()
@@ -161,7 +166,8 @@ class ClusterRunner:
         for pod in pods:
             phase = (pod.get("status") or {}).get("phase")
             if phase in ("Failed", "Succeeded"):
-                log = self._log(pod["metadata"]["name"]) if phase == "Failed" or not to_the_end else ""
+                wanted = phase == "Failed" or not to_the_end
+                log = self._log(pod["metadata"]["name"], f"--tail={RECENT_LINES}") if wanted else ""
                 if (ended := ended_badly(pod, self._request.container, log, to_the_end)) is not None:
                     raise ended
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
@@ -170,10 +176,9 @@ class ClusterRunner:
         answer = json.loads(self._run("get", kind, f"--selector={selector}", "--output=json"))
         return list(answer.get("items") or [])
 
-    def _log(self, pod: str) -> str:
-        return self._run(
-            "logs", pod, f"--container={self._request.container}", "--timestamps", f"--limit-bytes={LOG_BYTES}"
-        )
+    def _log(self, pod: str, part: str) -> str:
+        container = f"--container={self._request.container}"
+        return self._run("logs", pod, container, "--timestamps", f"--limit-bytes={LOG_BYTES}", part)
 
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
         return self._kubectl.run(*arguments, f"--namespace={self._request.namespace}", stdin=stdin)
