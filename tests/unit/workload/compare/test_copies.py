@@ -2,6 +2,7 @@
 
 import os
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,7 +98,11 @@ def test_a_program_that_prints_without_end_costs_bounded_memory(script: Write) -
     )
     with group() as copies:
         copies.start(0, program, os.environ)
+        tracemalloc.start()
         until(copies, lambda: bool(copies.copies[0].lines))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 2_000_000
         assert len(copies.copies[0].tail) == TAIL_LINES
         assert len(copies.copies[0].last_lines()) < 10_000
 
