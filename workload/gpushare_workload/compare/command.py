@@ -21,7 +21,7 @@ from gpushare.trial.cases import CaseOutcome, Ending, TrialMode, counted, next_r
 from gpushare_workload.bench import environment
 from gpushare_workload.bench.daemon.control import DaemonError
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon, prepared
-from gpushare_workload.bench.mps_setup import DEFAULT_PIPE_DIRECTORY, PIPE, OwnDaemonSetup
+from gpushare_workload.bench.mps_setup import OwnDaemonSetup
 from gpushare_workload.bench.output import write_json
 from gpushare_workload.compare.options import CompareRequest, add_arguments, request_of
 from gpushare_workload.compare.result import Comparison, read
@@ -29,6 +29,7 @@ from gpushare_workload.compare.runner import CaseRunner
 from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus.inventory import open_monitor
 from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError
+from gpushare_workload.gpus.mps import DEFAULT_PIPE_DIRECTORY, PIPE
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop
 
