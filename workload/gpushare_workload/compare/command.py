@@ -29,7 +29,7 @@ from gpushare_workload.compare.runner import CaseRunner
 from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus.inventory import open_monitor
 from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError
-from gpushare_workload.gpus.mps import DEFAULT_PIPE_DIRECTORY, PIPE
+from gpushare_workload.gpus.mps import reachable_daemon
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop
 
@@ -78,18 +78,19 @@ def _earlier(arguments: argparse.Namespace) -> Comparison:
 
 def foreign_daemon(variables: Mapping[str, str]) -> str | None:
     """A sentence about the MPS daemon that programs here would reach by default; None if there is none."""
-    control = Path(variables.get(PIPE) or DEFAULT_PIPE_DIRECTORY) / "control"
+    directory = reachable_daemon(variables)
+    if directory is None:
+        return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(2.0)
         try:
-            probe.connect(str(control))
-        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            probe.connect(str(directory / "control"))
+        except ConnectionRefusedError:  # nobody serves it any more
             return None
-        except OSError as error:  # a socket of another type or owner is one that somebody serves
-            if error.errno is None:  # the path is longer than any socket's
-                return None
+        except OSError:  # a socket of another type or owner is one that somebody serves
+            pass
     return (
-        f"an MPS daemon runs already, at {control.parent}: end it (echo quit | nvidia-cuda-mps-control), or measure "
+        f"an MPS daemon runs already, at {directory}: end it (echo quit | nvidia-cuda-mps-control), or measure "
         "in a share with `kubectl gpushare trial`"
     )
 
