@@ -39,7 +39,7 @@ REQUIRED = (
     "typing-extensions",
     "typing-inspection",
 )
-PACKAGES = ("api", "cli/kubectl", "controller", "fleet", "grant", "kube", "mps")
+PACKAGES = ("api", "cli/kubectl", "cli/trial", "controller", "fleet", "grant", "kube", "mps", "trial")
 """Below operator/gpushare."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")

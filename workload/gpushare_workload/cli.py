@@ -10,6 +10,7 @@ from typing import Any
 
 from gpushare_workload.backend import CHOICES, GpuError
 from gpushare_workload.bench import command as bench
+from gpushare_workload.compare import command as compare
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
@@ -17,7 +18,7 @@ from gpushare_workload.reporting import command as reporting
 from gpushare_workload.scenarios import SCENARIOS
 
 WRONG, USAGE, GPU, STOPPED = 1, 2, 3, 4
-COMMANDS = {module.NAME: module for module in (bench, reporting)}
+COMMANDS = {module.NAME: module for module in (bench, compare, reporting)}
 
 
 def main(argv: list[str] | None = None) -> int:

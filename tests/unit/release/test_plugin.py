@@ -18,7 +18,7 @@ import importlib, pkgutil, sys
 import gpushare.cli.kubectl as room
 for found in pkgutil.walk_packages(room.__path__, "gpushare.cli.kubectl."):
     importlib.import_module(found.name)
-import gpushare.controller.fleet_cache, gpushare.controller.resync
+import gpushare.controller.fleet_cache, gpushare.controller.resync, gpushare.cli.trial.command
 print("\\n".join(sys.modules))
 """
 IMPORTED_AS = {"pyyaml": "yaml"}

@@ -4,8 +4,8 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
-from gpushare_workload.bench.results.document import Document
 from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import Row
 
@@ -63,7 +63,13 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(lines)
 
 
-def write_json(target: Path, document: Document) -> None:
+class JsonResult(Protocol):
+    """The result of a benchmark or of a comparison."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+def write_json(target: Path, document: JsonResult) -> None:
     """Writes the whole file or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")

@@ -24,6 +24,14 @@ class ListedProcesses:
     others: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """Of the whole GPU, now. `busy_percent`: of the last sample period in which a kernel ran; None if not reported."""
+
+    memory_mib: int
+    busy_percent: float | None = None
+
+
 class GpuMonitor(Protocol):
     """Every call raises GpuMonitorError when NVML fails."""
 
@@ -33,6 +41,8 @@ class GpuMonitor(Protocol):
     def uuid(self) -> str: ...
 
     def processes(self) -> ListedProcesses: ...
+
+    def usage(self) -> GpuUsage: ...
 
     def compute_mode(self) -> str:
         """Default, ExclusiveProcess or Prohibited, as gpushare spells them."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses, index_of
+from gpushare_workload.gpus.monitor import GpuMonitorError, GpuUsage, ListedProcesses, index_of
 
 MIB = 1024 * 1024
 REASONS = {
@@ -61,6 +61,12 @@ class NvmlMonitor:
         clients = _by_pid(self._newest("nvmlDeviceGetMPSComputeRunningProcesses"))
         compute = _by_pid(self._newest("nvmlDeviceGetComputeRunningProcesses"))
         return ListedProcesses(clients, {pid: mib for pid, mib in compute.items() if pid not in clients})
+
+    def usage(self) -> GpuUsage:
+        """Under MPS too NVML's utilisation is that of the whole GPU; it has none for a client (measured)."""
+        rates = self._or_none(self._lib.nvmlDeviceGetUtilizationRates)
+        used = int(self._ask(self._lib.nvmlDeviceGetMemoryInfo).used) // MIB
+        return GpuUsage(used, None if rates is None else float(rates.gpu))
 
     def compute_mode(self) -> str:
         return self._modes()[self._ask(self._lib.nvmlDeviceGetComputeMode)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpushare.simulation.paths import directory, driver_socket
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
-from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses, index_of
+from gpushare_workload.gpus.monitor import GpuMonitorError, GpuUsage, ListedProcesses, index_of
 
 SECONDS = 5.0
 
@@ -39,6 +39,11 @@ class SimulatedMonitor:
     def processes(self) -> ListedProcesses:
         answer = self._ask("processes")
         return ListedProcesses(*(dict(answer[group]) for group in ("mps_clients", "compute")))
+
+    def usage(self) -> GpuUsage:
+        """No utilisation: nothing is computed on a simulated GPU."""
+        found = self.processes()
+        return GpuUsage(sum(found.mps_clients.values()) + sum(found.others.values()))
 
     def compute_mode(self) -> str:
         return str(self._ask("compute_mode")["mode"])

@@ -28,6 +28,7 @@ COMMANDS = {
     "events": ("gpushare.cli.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
     "plan": ("gpushare.cli.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
     "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
+    "trial": ("gpushare.cli.trial.command", "run copies of a Job in slots of a share, and say whether sharing pays"),
 }
 """Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""
 

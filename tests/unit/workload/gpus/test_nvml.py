@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.gpus.monitor import GpuMonitorError, ListedProcesses
+from gpushare_workload.gpus.monitor import GpuMonitorError, GpuUsage, ListedProcesses
 from gpushare_workload.gpus.nvml import NvmlMonitor, reasons
 
 MIB = 1 << 20
@@ -53,3 +53,11 @@ def test_an_error_of_nvml_keeps_its_text() -> None:
 
     with pytest.raises(GpuMonitorError, match="code 15"):
         NvmlMonitor(library(nvmlDeviceGetComputeMode=lost), object()).compute_mode()
+
+
+@pytest.mark.parametrize(("rates", "busy"), [(lambda _: SimpleNamespace(gpu=94), 94.0), (absent, None)])
+def test_usage_is_that_of_the_whole_gpu_and_utilisation_may_not_be_reported(rates: Any, busy: float | None) -> None:
+    lib = library(
+        nvmlDeviceGetUtilizationRates=rates, nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=870 * MIB)
+    )
+    assert NvmlMonitor(lib, object()).usage() == GpuUsage(870, busy)

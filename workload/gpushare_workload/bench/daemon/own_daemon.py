@@ -131,4 +131,4 @@ def _in_the_way(monitor: GpuMonitor) -> list[str]:
 
 def _refuse(found: list[str]) -> None:
     if found:
-        raise ValueError("--own-daemon: " + "; ".join(found))
+        raise ValueError("this GPU cannot be measured: " + "; ".join(found))

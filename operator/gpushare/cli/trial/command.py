@@ -1,0 +1,124 @@
+"""`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays.
+
+One copy alone, then several beside each other on the share's GPU, the user's own image unchanged. The rate is read from
+their logs. Whatever happens, what the trial made is deleted; docs/enabling.md goes through it.
+"""
+
+import argparse
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpushare.cli.kubectl import options
+from gpushare.cli.kubectl.cluster import Cluster, installed
+from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
+from gpushare.cli.kubectl.wrong import WrongInputError, require
+from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
+from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES
+from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run, why_stopped
+from gpushare.trial.options import DEFAULT_COPIES, add_figures, add_plan, add_times, figures_of, times_of
+from gpushare.trial.rows import HEAD, cells_of, rows_of
+from gpushare.trial.verdict import Answer, verdict_of
+
+START_SECONDS = 600.0
+"""An image may have to be pulled."""
+SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms")
+"""Of the table's columns: those that a cluster's logs have figures for."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--filename", required=True, metavar="FILE", help="YAML file with one Job or Pod; - for standard input"
+    )
+    parser.add_argument("--share", required=True, metavar="NAME", help="the GpuShare whose slots the copies take")
+    add_plan(parser)
+    add_figures(parser, "the log")
+    add_times(parser, START_SECONDS)
+    options.add_namespace(parser, all_of_them=False)
+    options.add_output(parser, names=False, watch=False)
+
+
+def run(cluster: Cluster, args: argparse.Namespace) -> Report:
+    """Raises WrongInputError for a file, a share or an option that cannot be used."""
+    try:
+        template = read_template(_text(args.filename))
+        container = container_of(template)
+        printed = figures_of(args)
+        times = times_of(args, printed)
+        plan = TrialPlan.of([TrialMode.SLOTS], args.copies or DEFAULT_COPIES, 1, args.repeats, args.seed)
+    except ValueError as error:
+        raise WrongInputError(str(error)) from None
+    shares = {share["metadata"]["name"]: share for share in installed(cluster.items(GPU_SHARES))}
+    require("gpushare", args.share, shares)
+    if found := obstacles(shares[args.share], plan.copies[0]):
+        raise WrongInputError("; ".join(found))
+    timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
+    namespace = args.namespace or cluster.namespace().result()
+    request = TrialRequest(template, container, args.share, namespace, secrets.token_hex(3), printed, times)
+    outcomes: list[CaseOutcome] = []
+    runner = ClusterRunner(request, cluster)
+    with _one_signal():
+        try:
+            while (following := next_run(plan, outcomes)) is not None:
+                repeat, case = following
+                print(f"repeat {repeat + 1}: {counted(case)}", file=sys.stderr, flush=True)
+                outcomes.append(runner.run_case(case, repeat))
+        finally:
+            runner.delete_all()
+    return report_of(plan, outcomes, timed)
+
+
+def report_of(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool) -> Report:
+    """The table, what was left out, and the verdict. Pure. Its code is 1 where the program does not work alone."""
+    rows = rows_of(outcomes)
+    verdict = verdict_of(rows, timed)
+    data: dict[str, Any] = {
+        "timed": timed,
+        "verdict": {"answer": verdict.answer.value, "sentence": verdict.sentence},
+        "stopped": why_stopped(plan, outcomes),
+        "rows": [row.as_json() for row in rows],
+    }
+    columns = [HEAD.index(name) for name in SHOWN]
+    table = Table(
+        [Column(name.upper()) for name in SHOWN],
+        [tuple(cells_of(row, timed)[column] for column in columns) for row in rows],
+    )
+    notes = [*data["stopped"], *dict.fromkeys(note for row in rows for note in row.notes)]
+    told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
+    works = verdict.answer is not Answer.UNCLEAR or len(outcomes) > 1
+    return Report(data, [table, told], code=0 if works else 1)
+
+
+def _text(name: str) -> str:
+    """One character more than is taken, so that a larger file is refused and not cut."""
+    try:
+        if name == "-":
+            return sys.stdin.read(LARGEST_MANIFEST + 1)
+        with Path(name).open() as file:
+            return file.read(LARGEST_MANIFEST + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ManifestError(f"--filename {name}: cannot be read: {why}") from None
+
+
+@contextmanager
+def _one_signal() -> Iterator[None]:
+    """The first SIGINT or SIGTERM raises KeyboardInterrupt; a further one does not interrupt the clean-up."""
+
+    def interrupted(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupted) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,131 @@
+"""From the user's Job or Pod to the Job of a case: as many copies as the case has, each with a slot of the share. Pure.
+
+Guarantees: image, command, volumes, annotations and everything else of the user's pod stay as they are. What names a
+whole GPU gives way to the slot, and what would start copies again is switched off.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import yaml
+
+from gpushare.api import names
+from gpushare.trial.cases import TrialCase
+
+Object = dict[str, Any]
+
+LABEL = f"{names.GROUP}/trial"
+"""On every object of a trial; its value is the trial's own."""
+LARGEST_MANIFEST = 1024 * 1024
+KEPT_SECONDS = 600
+"""A Job that its trial could not delete is deleted by Kubernetes this long after its end."""
+WHOLE_GPU = "nvidia.com/gpu"
+
+
+class ManifestError(ValueError):
+    """The file holds nothing that a trial can run. The text says what to change."""
+
+
+def read_template(text: str) -> Object:
+    """The pod template of the one Job or Pod in a YAML text, with `metadata` and `spec`. Raises ManifestError."""
+    if len(text) > LARGEST_MANIFEST:
+        raise ManifestError(f"the file has more than {LARGEST_MANIFEST} characters: give one with a Job or a Pod")
+    try:
+        found = [item for item in yaml.safe_load_all(text) if item]
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ManifestError(f"the file is no YAML: {error}") from None
+    objects = [item for item in found if isinstance(item, dict) and item.get("kind") in ("Job", "Pod")]
+    if len(objects) != 1:
+        raise ManifestError(
+            f"the file has {len(objects)} Jobs and Pods among {len(found)} documents: give one with exactly one"
+        )
+    item = objects[0]
+    template = (item.get("spec") or {}).get("template") if item["kind"] == "Job" else item
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise ManifestError(f"the {item['kind']} has no pod spec: is it complete?")
+    if not isinstance(template["spec"].get("containers"), list) or not template["spec"]["containers"]:
+        raise ManifestError(f"the {item['kind']} has no containers")
+    metadata = template.get("metadata") or {}
+    kept = {key: metadata[key] for key in ("annotations", "labels") if metadata.get(key)}
+    return {"metadata": kept, "spec": {key: value for key, value in template["spec"].items() if key != "nodeName"}}
+
+
+def container_of(template: Object) -> str:
+    """The name of the container that uses the GPU. Raises ManifestError where that is not plain."""
+    containers = template["spec"]["containers"]
+    if any(not isinstance(one, dict) or not one.get("name") for one in containers):
+        raise ManifestError("a container without a name")
+    if len(containers) == 1:
+        return str(containers[0]["name"])
+    found = [str(one["name"]) for one in containers if any(map(_is_gpu, _resources(one)))]
+    if len(found) != 1:
+        raise ManifestError(
+            f"{len(found)} of {len(containers)} containers ask for a GPU: give one of them {WHOLE_GPU}: 1 or a slot, "
+            "so that the trial knows whose figures to read"
+        )
+    return found[0]
+
+
+def job_of(template: Object, share: str, trial: str, case: TrialCase, number: int, seconds: int) -> Object:
+    """The Job of the trial's case `number`, which Kubernetes itself ends after `seconds`."""
+    template = deepcopy(template)
+    spec, container = template["spec"], container_of(template)
+    for one in spec["containers"]:
+        resources = one.get("resources") or {}
+        limits, requests = (
+            {key: value for key, value in (resources.get(part) or {}).items() if not _is_gpu(key)}
+            for part in ("limits", "requests")
+        )
+        if one["name"] == container:
+            limits[names.slot_resource(share)] = 1
+        one["resources"] = {**resources, "limits": limits, "requests": requests}
+    spec["restartPolicy"] = "Never"
+    metadata = template["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: trial}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": job_name(trial, number), "labels": {LABEL: trial}},
+        "spec": {
+            "parallelism": case.total,
+            "completions": case.total,
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": seconds,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": template,
+        },
+    }
+
+
+def job_name(trial: str, number: int) -> str:
+    return f"gpushare-trial-{trial}-{number}"
+
+
+def _resources(container: Object) -> list[str]:
+    resources = container.get("resources") or {}
+    return [*(resources.get("limits") or {}), *(resources.get("requests") or {})]
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource == WHOLE_GPU or names.share_of_resource(resource) is not None
+
+
+def obstacles(share: Object, copies: int) -> list[str]:
+    """Why copies in slots of this share would not be beside each other, or not alone: a sentence each."""
+    spec, status = share.get("spec") or {}, share.get("status") or {}
+    name = share["metadata"]["name"]
+    found = []
+    if spec.get("delivery") == "ResourceClaim":
+        return [f"GpuShare {name} is delivered by ResourceClaims: a trial runs in slots (delivery: DevicePlugin)"]
+    ready = (status.get("gpus") or {}).get("ready", 0)
+    if ready != 1:
+        found.append(
+            f"GpuShare {name} has {ready} ready GPUs: copies run beside each other for certain only where it has one "
+            "(select one node, and set gpus.perNode: 1)"
+        )
+    if used := (status.get("slots") or {}).get("used", 0):
+        found.append(f"{used} slots of GpuShare {name} are held: figures would be those of a GPU that others use too")
+    slots = (spec.get("clients") or {}).get("perGpu", 0)
+    if slots < copies:
+        found.append(f"GpuShare {name} has {slots} slots on a GPU: it cannot run {copies} copies")
+    return found

@@ -1,0 +1,214 @@
+"""What a trial runs, in which order, and when it stops. Pure.
+
+A *case* is a mode with a number of copies of each program. The first repeat runs upwards from one copy alone, and finds
+where that ends. Each further repeat runs every case that worked again, in another order, so that a drifting clock
+favours none.
+"""
+
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_COPIES = 48
+"""MPS contexts that every driver takes on one GPU."""
+MORE = 1.05
+"""Copies that bring less than this factor bring nothing more."""
+
+
+class TrialMode(StrEnum):
+    """How copies share the GPU."""
+
+    ALONE = "alone"
+    SLICES = "time-slicing"
+    MPS = "mps"
+    CAPPED = "mps-capped"
+    SLOTS = "slots"
+
+    @property
+    def under_mps(self) -> bool:
+        return self in (TrialMode.MPS, TrialMode.CAPPED, TrialMode.SLOTS)
+
+
+TITLES = {
+    TrialMode.ALONE: "alone",
+    TrialMode.SLICES: "in time slices",
+    TrialMode.MPS: "under MPS",
+    TrialMode.CAPPED: "under MPS with caps",
+    TrialMode.SLOTS: "in slots of the share",
+}
+BARE = (TrialMode.SLICES, TrialMode.MPS, TrialMode.CAPPED)
+"""The modes on a bare machine."""
+
+
+class Ending(StrEnum):
+    """How the run of a case ended."""
+
+    MEASURED = "measured"
+    NO_MEMORY = "out of memory"
+    NO_ROOM = "no room"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCase:
+    """`copies`: of each program, one number or (for a pair) two."""
+
+    mode: TrialMode
+    copies: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFigures:
+    """One window. `rates`: per second, by program and copy. Latencies are by program, None if none was printed."""
+
+    rates: tuple[tuple[float, ...], ...]
+    p50_ms: tuple[float | None, ...]
+    p99_ms: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """One run of a case. `windows` is empty unless it was measured; then `reason` is empty.
+
+    `busy_percent`: the mean of NVML's utilisation; `memory_mib`: the GPU's peak less what it had before, of all copies.
+    """
+
+    case: TrialCase
+    repeat: int
+    ending: Ending
+    windows: tuple[WindowFigures, ...] = ()
+    reason: str = ""
+    busy_percent: float | None = None
+    memory_mib: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """`copies`: numbers above 1, ascending; not used for a pair (`programs` 2), which runs one of each."""
+
+    modes: tuple[TrialMode, ...] = BARE
+    copies: tuple[int, ...] = (2, 4, 8)
+    programs: int = 1
+    repeats: int = 3
+    seed: int = 1
+
+    @classmethod
+    def of(
+        cls, modes: Sequence[TrialMode], copies: Sequence[int], programs: int, repeats: int, seed: int
+    ) -> "TrialPlan":
+        """Raises ValueError naming what is out of bounds, with its value."""
+        for count in copies:
+            if not 1 <= count <= MOST_COPIES:
+                raise ValueError(f"--copies {count}: a GPU takes 1 to {MOST_COPIES} MPS clients")
+        further = tuple(sorted({count for count in copies if count > 1}))
+        if programs == 1 and not further:
+            raise ValueError("--copies 1: name at least one number above 1 to compare with")
+        if not 1 <= repeats <= 100:
+            raise ValueError(f"--repeats {repeats}: 1 to 100")
+        return cls(tuple(modes), further, programs, repeats, seed)
+
+    def alone(self) -> list[TrialCase]:
+        """One copy of each program by itself: what everything else is compared with."""
+        return [
+            TrialCase(TrialMode.ALONE, tuple(int(place == one) for place in range(self.programs)))
+            for one in range(self.programs)
+        ]
+
+    def stages(self) -> list[list[TrialCase]]:
+        """The cases in the order of the first repeat; each stage is a number of copies."""
+        counts = [(count,) for count in self.copies] if self.programs == 1 else [(1,) * self.programs]
+        return [self.alone(), *([TrialCase(mode, copies) for mode in self.modes] for copies in counts)]
+
+
+def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, TrialCase] | None:
+    """(repeat, case) to run next, given everything that has run; None: the trial is over."""
+    first = {one.case: one for one in outcomes if one.repeat == 0}
+    stopped: set[TrialMode] = set()
+    best = 1.0
+    for number, stage in enumerate(plan.stages()):
+        stage = [case for case in stage if case.mode not in stopped]
+        for case in stage:
+            if case not in first:
+                return 0, case
+        if number == 0:
+            if any(first[case].ending is not Ending.MEASURED for case in stage):
+                return None
+            continue
+        stopped |= {case.mode for case in stage if first[case].ending is not Ending.MEASURED}
+        found = [gains(first[case], outcomes) for case in stage]
+        gained = max((statistics.median(each) for each in found if each), default=0.0)
+        if gained < best * MORE:
+            break
+        best = gained
+    kept = [case for case, one in first.items() if one.ending is Ending.MEASURED]
+    ran = {(one.repeat, one.case) for one in outcomes}
+    for repeat in range(1, plan.repeats):
+        shuffle = random.Random(f"{plan.seed}/{repeat}")  # noqa: S311 - an order, no secret
+        for case in shuffle.sample(kept, len(kept)):
+            if (repeat, case) not in ran:
+                return repeat, case
+    return None
+
+
+def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
+    """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
+    found = [
+        f"{counted(one.case)} {TITLES[one.case.mode]}: {one.ending.value}{f' ({one.reason})' if one.reason else ''}"
+        for one in outcomes
+        if one.ending is not Ending.MEASURED
+    ]
+    ran = {one.case.copies for one in outcomes}
+    left = [stage[0] for stage in plan.stages()[1:] if stage and stage[0].copies not in ran]
+    over = next_run(plan, outcomes) is None  # else it was interrupted, and nothing was left out for a reason
+    if left and over and all(one.ending is Ending.MEASURED for one in outcomes if one.case.mode is TrialMode.ALONE):
+        most = max((one.case.total for one in outcomes), default=1)
+        numbers = ", ".join(str(case.total) for case in left)
+        if any(one.ending is Ending.MEASURED and one.case.total == most for one in outcomes):
+            found.append(f"{numbers} copies were not run: {most} brought less than {MORE - 1:.0%} more than fewer did")
+        else:
+            found.append(f"{numbers} copies were not run: {most} did not work")
+    return found
+
+
+def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """The work of all copies, counted in GPUs that each run one copy alone, in each window.
+
+    It is compared with each window of the programs alone in the same repeat, so that the spread of these is in the
+    spread of the gain too. Empty if they were not measured.
+    """
+    return [gain for alone in alone_rates(outcome, outcomes) for gain in work(outcome, alone)]
+
+
+def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
+    """The gain in each window, where `alone` has each program's rate alone."""
+    return [
+        sum(sum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
+        for window in outcome.windows
+    ]
+
+
+def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, float]]:
+    """The rate of each program of the case alone, in the same repeat, window by window."""
+    found: dict[int, list[float]] = {}
+    for one in outcomes:
+        if one.case.mode is TrialMode.ALONE and one.repeat == outcome.repeat:
+            program = one.case.copies.index(1)
+            if outcome.case.copies[program]:
+                found[program] = [window.rates[program][0] for window in one.windows]
+    if len(found) < sum(1 for count in outcome.case.copies if count):
+        return []
+    return [dict(zip(found, rates, strict=True)) for rates in zip(*found.values(), strict=False)]
+
+
+def counted(case: TrialCase) -> str:
+    """Such as `4 copies`; of a pair `the pair`, or `program 1`."""
+    if len(case.copies) > 1:
+        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else "the pair"
+    return "one copy" if case.total == 1 else f"{case.total} copies"

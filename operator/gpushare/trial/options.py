@@ -1,0 +1,90 @@
+"""The options that `compare` and `trial` have in common, and what they ask for."""
+
+import argparse
+from dataclasses import dataclass
+
+from gpushare.trial.printed import FigureReader, PrintedFigures
+
+LONGEST_SECONDS = 86400.0
+DEFAULT_COPIES = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Seconds. `window` None: each run goes on until the program ends by itself. `start`: until its first figure."""
+
+    warmup: float
+    window: float | None
+    start: float
+
+
+def add_plan(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """How many copies, and how often."""
+    parser.add_argument(
+        "--copies",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help=f"numbers of copies beside one alone (default: {' '.join(map(str, DEFAULT_COPIES))})",
+    )
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each case (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="determines the order of the repeats (default: %(default)s)"
+    )
+
+
+def add_figures(parser: argparse.ArgumentParser, output: str) -> None:
+    """`output`: where the program prints them, such as `standard output`."""
+    rate = parser.add_argument_group("the rate (default: one run per wall time)")
+    rate.add_argument("--rate-regex", metavar="RE", help=f"finds a rate per second in a line of {output}")
+    rate.add_argument("--rate-json", metavar="FIELD", help="the field with the rate, in lines that are JSON objects")
+    rate.add_argument(
+        "--counts", action="store_true", help="what is found is work done since the line before: it is summed"
+    )
+    rate.add_argument("--latency-regex", metavar="RE", help=f"finds a latency in ms in a line of {output}")
+    rate.add_argument("--latency-json", metavar="FIELD", help="the field with a latency in ms, or a list of them")
+
+
+def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start: float) -> None:
+    """`start`: the default of the longest time to the first figure."""
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="measure a window of this length once every copy prints figures, then end the copies; "
+        "default: let them run to their end",
+    )
+    parser.add_argument(
+        "--warmup", type=float, default=1.0, metavar="S", help="with --seconds: time before the window (%(default)s)"
+    )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        default=start,
+        metavar="S",
+        help="the longest time to the first figure, or of a run without --seconds (%(default)s)",
+    )
+
+
+def figures_of(arguments: argparse.Namespace) -> PrintedFigures:
+    """Raises ValueError naming the option that cannot be used, with its value."""
+    return PrintedFigures(
+        FigureReader.of("--rate", arguments.rate_regex, arguments.rate_json),
+        arguments.counts,
+        FigureReader.of("--latency", arguments.latency_regex, arguments.latency_json),
+    )
+
+
+def times_of(arguments: argparse.Namespace, printed: PrintedFigures) -> RunTimes:
+    """Raises ValueError naming the option that is out of bounds, with its value."""
+    for option, value in (("--seconds", arguments.seconds), ("--start-timeout", arguments.start_timeout)):
+        if value is not None and not 0 < value <= LONGEST_SECONDS:
+            raise ValueError(f"{option} {value:g}: above 0, up to {LONGEST_SECONDS:g} seconds")
+    if not 0 <= arguments.warmup <= LONGEST_SECONDS:
+        raise ValueError(f"--warmup {arguments.warmup:g}: 0 to {LONGEST_SECONDS:g} seconds")
+    if arguments.seconds is not None and printed.rate is None:
+        raise ValueError(
+            f"--seconds {arguments.seconds:g}: ends the program before its own end, so it must print its rate: give "
+            "--rate-regex or --rate-json"
+        )
+    return RunTimes(arguments.warmup, arguments.seconds, arguments.start_timeout)

@@ -1,0 +1,155 @@
+"""From the runs of a trial to one row for each case, with its spread, and a table for people. Pure."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpushare.trial.cases import TITLES, CaseOutcome, Ending, TrialCase, TrialMode, alone_rates, gains, work
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure over windows and repeats: for a handful, the extremes say more than a standard deviation."""
+
+    median: float
+    least: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate | None":
+        """None without values."""
+        return cls(statistics.median(values), min(values), max(values)) if values else None
+
+    def text(self, digits: int = 2) -> str:
+        """Such as `3.52 (3.48–3.55)`; without the extremes where they read the same."""
+        median, least, largest = (f"{value:,.{digits}f}" for value in (self.median, self.least, self.largest))
+        return median if least == largest else f"{median} ({least}–{largest})"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One case. `gain`: the work of all copies, in GPUs that each run one copy alone. `of_slices`: as a multiple of the
+    time slices with as many copies. `speed`: of each copy, as a part of its speed alone. Memory in MiB for each copy.
+    """
+
+    case: TrialCase
+    ending: Ending
+    samples: int
+    rates: tuple[Estimate | None, ...]
+    """Per second, of all copies of each program together."""
+    gain: Estimate | None
+    of_slices: Estimate | None
+    speed: Estimate | None
+    p50_ms: tuple[Estimate | None, ...]
+    p99_ms: tuple[Estimate | None, ...]
+    busy_percent: Estimate | None
+    memory_mib: int | None
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        case = values.pop("case")
+        return {"mode": self.case.mode.value, "copies": list(case["copies"]), **values, "ending": self.ending.value}
+
+
+def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
+    """One row for each case, in the order in which they ran first."""
+    cases = dict.fromkeys(one.case for one in outcomes)
+    return [_row(case, outcomes) for case in cases]
+
+
+def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
+    mine = [one for one in outcomes if one.case == case]
+    measured = [one for one in mine if one.windows]
+    windows = [window for one in measured for window in one.windows]
+    memory = [one.memory_mib for one in measured if one.memory_mib is not None]
+    programs = range(len(case.copies))
+    every_gain = [gain for one in measured for gain in gains(one, outcomes)]
+    return TrialRow(
+        case=case,
+        ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
+        samples=len(windows),
+        rates=tuple(Estimate.of([sum(window.rates[it]) for window in windows if window.rates[it]]) for it in programs),
+        gain=Estimate.of(every_gain),
+        of_slices=Estimate.of(_of_slices(mine, outcomes)),
+        speed=Estimate.of([gain / case.total for gain in every_gain]),
+        p50_ms=tuple(_latency(windows, lambda window, it=it: window.p50_ms[it]) for it in programs),  # type: ignore[misc]
+        p99_ms=tuple(_latency(windows, lambda window, it=it: window.p99_ms[it]) for it in programs),  # type: ignore[misc]
+        busy_percent=Estimate.of([one.busy_percent for one in measured if one.busy_percent is not None]),
+        memory_mib=-(-max(memory) // case.total) if memory else None,
+        notes=tuple(dict.fromkeys(note for one in mine for note in one.notes)),
+    )
+
+
+def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """The ratios to the time slices of the same repeat, which ran next to it."""
+    slices = {one.repeat: one for one in outcomes if one.case == TrialCase(TrialMode.SLICES, mine[0].case.copies)}
+    return [
+        gain / other
+        for one in mine
+        if one.case.mode.under_mps and one.repeat in slices
+        for alone in alone_rates(one, outcomes)
+        for gain in work(one, alone)
+        for other in work(slices[one.repeat], alone)
+    ]
+
+
+def _latency(windows: Iterable[Any], read: Callable[[Any], float | None]) -> Estimate | None:
+    return Estimate.of([value for window in windows if (value := read(window)) is not None])
+
+
+HEAD = (
+    "copies",
+    "how",
+    "per second",
+    "× alone",
+    "× time slices",
+    "each copy",
+    "p50 ms",
+    "p99 ms",
+    "GPU busy",
+    "MiB each",
+)
+
+
+def table_of(rows: Sequence[TrialRow], timed: bool) -> str:
+    """Columns of text; without a figure of speed where the times are not those of a GPU."""
+    lines = [HEAD, *(cells_of(row, timed) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
+    """The cells below HEAD."""
+    name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
+    memory = _cell(row.memory_mib, "{:,.0f}")
+    if not row.samples:
+        return (*name, row.ending.value, *("–" for _ in range(7)))
+    if not timed:
+        return (*name, *("–" for _ in range(7)), memory)
+    return (
+        *name,
+        " + ".join("–" if rate is None else f"{rate.median:,.4g}" for rate in row.rates),
+        "–" if row.gain is None else row.gain.text(),
+        "–" if row.of_slices is None else row.of_slices.text(),
+        "–" if row.speed is None else f"{row.speed.median:.0%}",
+        _latencies(row.p50_ms),
+        _latencies(row.p99_ms),
+        "–" if row.busy_percent is None else f"{row.busy_percent.median:.0f} %",
+        memory,
+    )
+
+
+def _latencies(found: Sequence[Estimate | None]) -> str:
+    return " + ".join("–" if one is None else f"{one.median:.3g}" for one in found)
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

@@ -1,0 +1,156 @@
+"""What the figures of a trial say, in one sentence with its uncertainty, and the GpuShare that follows. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpushare.api import names
+from gpushare.trial.cases import MORE, TITLES, Ending, TrialMode, counted
+from gpushare.trial.rows import Estimate, TrialRow
+
+WORTH = 1.1
+"""A gain below this is not worth a share."""
+HEADROOM = 1.1
+"""The recommended memory, as a multiple of the highest that was seen."""
+MEMORY_STEP_MIB = 256
+LEAST_MEMORY_MIB = 512
+"""The least that a GpuShare takes."""
+RESERVE_MIB = 1024
+"""Of the GPU's memory, for MPS itself."""
+
+
+class Answer(StrEnum):
+    HELPS = "helps"
+    NO_GAIN = "no gain"
+    UNCLEAR = "unclear"
+    UNTIMED = "untimed"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerdict:
+    """`best`: the case to run by; None where there is none to recommend."""
+
+    answer: Answer
+    sentence: str
+    best: TrialRow | None = None
+
+
+def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
+    """`timed` is False for figures whose times are not those of a GPU: they get no verdict."""
+    if not timed:
+        return TrialVerdict(Answer.UNTIMED, "No verdict: the GPU is simulated, so no time here is that of a GPU.")
+    shared = [row for row in rows if row.case.mode.under_mps]
+    found = {row: row.gain for row in shared if row.gain is not None}
+    if not found:
+        return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
+    best, gain = _best(found)
+    told = _told(best, gain)
+    slices = next(
+        (row for row in rows if row.case.mode is TrialMode.SLICES and row.case.copies == best.case.copies), None
+    )
+    if gain.least >= WORTH:
+        if (
+            best.of_slices is not None
+            and slices is not None
+            and slices.gain is not None
+            and best.of_slices.median < MORE
+        ):
+            beside = f"time slices alone reach {slices.gain.text()} times, so MPS adds no throughput"
+            return TrialVerdict(Answer.HELPS, f"Sharing helps, and needs no MPS: {told}, and {beside}.", best)
+        return TrialVerdict(Answer.HELPS, f"Sharing helps: {told}{_against_slices(best)}.", best)
+    if gain.largest < WORTH:
+        busy = next((row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE), None)
+        why = "" if busy is None else f"; one alone keeps the GPU busy {busy.median:.0f} % of the time"
+        return TrialVerdict(Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{why}.")
+    return TrialVerdict(
+        Answer.UNCLEAR,
+        f"Unclear: {told}, and the spread includes {WORTH:g}, below which sharing is not worth it; "
+        "measure longer or more often.",
+    )
+
+
+def _best(found: dict[TrialRow, Estimate]) -> tuple[TrialRow, Estimate]:
+    """The fewest copies whose gain nothing exceeds by more than a little; of equal numbers the larger gain."""
+    most = max(gain.median for gain in found.values())
+    enough = [(row, gain) for row, gain in found.items() if gain.median * MORE >= most]
+    return min(enough, key=lambda one: (one[0].case.total, -one[1].median))
+
+
+def _told(row: TrialRow, gain: Estimate) -> str:
+    spread = (
+        "measured once, so its spread is not known"
+        if row.samples == 1
+        else f"{gain.least:.2f} to {gain.largest:.2f} in {row.samples} measurements"
+    )
+    what = f"{counted(row.case)} {TITLES[row.case.mode]}"
+    pair = len(row.case.copies) > 1
+    work = "the work of {:.2f} GPUs that each run one of the programs" if pair else "{:.2f} times the work of one alone"
+    verb = "does" if pair else "do"
+    speed = "" if row.speed is None or pair else f", each at {row.speed.median:.0%} of its speed alone"
+    return f"{what} {verb} {work.format(gain.median)} ({spread}){speed}"
+
+
+def _against_slices(row: TrialRow) -> str:
+    ratio = row.of_slices
+    return "" if ratio is None else f", and {ratio.text()} times that of time slices"
+
+
+def _nothing(shared: Sequence[TrialRow]) -> str:
+    if not shared:
+        return "no copies ran beside each other under MPS"
+    first = shared[0]
+    if first.ending is Ending.NO_MEMORY:
+        return f"{counted(first.case)} do not fit into the GPU's memory"
+    if first.ending is Ending.NO_ROOM:
+        return f"the share has no room for {counted(first.case)}"
+    return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"
+
+
+def check_share_name(option: str, name: str) -> None:
+    """Raises ValueError naming the option for a name that no GpuShare can have."""
+    if not re.match(names.SHARE_NAME_PATTERN, name):
+        raise ValueError(
+            f"{option} {name!r}: a GpuShare's name begins with a letter and has at most 40 of a-z, 0-9 and -"
+        )
+
+
+def share_of(
+    verdict: TrialVerdict,
+    rows: Sequence[TrialRow],
+    name: str,
+    product: str,
+    gpu_mib: int | None,
+    cap: float | None = None,
+) -> dict[str, Any] | None:
+    """The GpuShare to apply; None where the verdict recommends none, or the memory of the copies is not known.
+
+    Each client gets the most memory that a copy was seen with and a little more, as far as the GPU has it. `cap`:
+    percent of the SMs of each copy in mode CAPPED, if the GPU was not divided equally.
+    """
+    best = verdict.best
+    if best is None or best.memory_mib is None or gpu_mib is None:
+        return None
+    usable = gpu_mib - RESERVE_MIB
+    alone = [row.memory_mib for row in rows if row.case.mode is TrialMode.ALONE and row.memory_mib is not None]
+    wanted = -(-int(max(best.memory_mib, *alone, 0) * HEADROOM) // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
+    memory = max(LEAST_MEMORY_MIB, min(wanted, usable // best.case.total))
+    clients = min(best.case.total, usable // memory)
+    if clients < 1:
+        return None
+    capped = best.case.mode is TrialMode.CAPPED
+    threads = max(1, int(cap or 100 / best.case.total)) if capped else 100
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "GpuShare",
+        "metadata": {"name": name},
+        "spec": {
+            "gpus": {"products": [product]},
+            "clients": {
+                "perGpu": clients,
+                "threads": {"default": threads, "max": threads},
+                "memory": {"default": f"{memory}Mi"},
+            },
+        },
+    }

@@ -1,0 +1,78 @@
+"""`kubectl gpushare trial` on a real cluster: the user's Job runs in slots beside itself, and nothing of it stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from localcluster.kubectl import Object
+from tests.cluster.harness import Harness, Tenant, wait_until
+
+PROGRAM = (
+    "import json, os, time\n"
+    "from gpushare.simulation.client import SimulatedContext\n"
+    "context = SimulatedContext.create()\n"
+    "while True:\n"
+    "    print(json.dumps({'rate': context.sms, 'ms': [2.0]}), flush=True)\n"
+    "    time.sleep(0.2)\n"
+)
+OPTIONS = ("--rate-json", "rate", "--latency-json", "ms", "--seconds", "3", "--warmup", "0", "--repeats", "1")
+SECONDS = 240.0
+
+
+def job(tenant: Tenant, folder: Path) -> Path:
+    """The file of a Job for a whole GPU, as a user may have it."""
+    pod = tenant.pod("app", "none", "depart")
+    container = pod["spec"]["containers"][0]
+    container |= {"command": ["python3", "-c", PROGRAM], "args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "app"},
+        "spec": {"template": {"spec": pod["spec"]}},
+    }
+    path = folder / "job.yaml"
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+def start(harness: Harness, tenant: Tenant, file: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name, *options]
+    environment = {**os.environ, **harness.stack.environment}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def made(tenant: Tenant) -> list[Object]:
+    """The trial's Jobs and pods."""
+    return [*tenant.kubectl.items("jobs"), *tenant.kubectl.items("pods")]
+
+
+def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Harness, tmp_path: Path) -> None:
+    with harness.share("tried", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
+        share.wait_capacity(2)
+        file = job(tenant, tmp_path)
+        options = (*OPTIONS, "--share", "tried", "--copies", "2", "4", "--start-timeout", "20", "-o", "json")
+        out, err = (process := start(harness, tenant, file, *options)).communicate(timeout=SECONDS)
+        assert process.returncode == 0, err
+        answer = json.loads(out)
+        rows = {tuple(row["copies"]): row for row in answer["rows"]}
+        assert rows[(1,)]["rates"][0]["median"] == rows[(2,)]["rates"][0]["median"] / 2 > 1
+        assert rows[(2,)]["p99_ms"][0]["median"] == 2.0
+        assert rows[(4,)]["ending"] == "no room"
+        assert "Insufficient gpushare.dev/tried" in " ".join(answer["stopped"])
+        assert answer["verdict"]["answer"] == "untimed"
+        assert made(tenant) == []
+
+
+def test_a_trial_that_is_ended_deletes_what_it_made(harness: Harness, tmp_path: Path) -> None:
+    with harness.share("ended", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
+        share.wait_capacity(2)
+        file = job(tenant, tmp_path)
+        process = start(harness, tenant, file, *OPTIONS, "--seconds", "300", "--share", "ended")
+        wait_until("a copy runs", lambda: tenant.kubectl.items("pods"), 60)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 130, err
+        assert made(tenant) == []

@@ -1,0 +1,189 @@
+"""A case in a cluster: its Job is made, measured by its logs, and deleted whatever happens."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpushare.cli.trial.command import report_of
+from gpushare.cli.trial.manifest import LABEL
+from gpushare.cli.trial.pods import last_lines, read_log
+from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
+from gpushare.trial.options import RunTimes
+from gpushare.trial.printed import FigureReader, PrintedFigures
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))
+TEMPLATE = {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}
+ALONE, FOUR = TrialCase(TrialMode.ALONE, (1,)), TrialCase(TrialMode.SLOTS, (4,))
+
+
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(BEGAN + at, UTC).isoformat().replace("+00:00", "Z")
+
+
+@dataclass
+class FakeKubectl:
+    """A cluster with one share of `slots`, in which each pod prints a rate of `rate / copies` every second.
+
+    `fails`: the last line of a pod that exits with 1; `ends`: after so many seconds pods exit with 0; `broken`: the
+    command that kubectl fails with.
+    """
+
+    slots: int = 8
+    rate: float = 100.0
+    fails: str = ""
+    ends: float | None = None
+    broken: str = ""
+    now: float = 0.0
+    silent: bool = False
+    jobs: dict[str, tuple[float, int]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        self.calls.append(arguments[0])
+        assert arguments[-1] == "--namespace=team"
+        if arguments[0] == self.broken:
+            raise RuntimeError(f"kubectl {self.broken} failed")
+        return str(getattr(self, f"_{arguments[0]}")(arguments, stdin))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _create(self, arguments: tuple[str, ...], stdin: str | None) -> str:
+        job = json.loads(stdin or "")
+        assert not self.jobs, "the Job before is not deleted"
+        self.jobs[job["metadata"]["name"]] = (self.now, job["spec"]["parallelism"])
+        return ""
+
+    def _delete(self, arguments: tuple[str, ...], stdin: str | None) -> str:
+        assert f"--selector={LABEL}=ab12" in arguments
+        self.jobs.clear()
+        return ""
+
+    def _get(self, arguments: tuple[str, ...], stdin: str | None) -> str:
+        return json.dumps({"items": [self._pod(job, it) for job in self.jobs for it in range(self.jobs[job][1])]})
+
+    def _pod(self, job: str, number: int) -> dict[str, Any]:
+        began, _ = self.jobs[job]
+        name = {"name": f"{job}-{number}"}
+        if number >= self.slots:
+            condition = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient gpushare.dev/inference"}
+            return {"metadata": name, "status": {"phase": "Pending", "conditions": [condition]}}
+        over = self.fails or (self.ends is not None and self.now >= began + self.ends)
+        ended = {"exitCode": 1 if self.fails else 0, "startedAt": stamp(began), "finishedAt": stamp(self.now)}
+        state = {"terminated": ended} if over else {"running": {}}
+        phase = "Failed" if self.fails else "Succeeded" if over else "Running"
+        return {"metadata": name, "status": {"phase": phase, "containerStatuses": [{"name": "app", "state": state}]}}
+
+    def _logs(self, arguments: tuple[str, ...], stdin: str | None) -> str:
+        assert arguments[2:4] == ("--container=app", "--timestamps")
+        began, copies = next(iter(self.jobs.values()))
+        line = json.dumps({"rate": self.rate / copies, "ms": [copies]})
+        lines = [f"{stamp(at)} {line}" for at in range(int(began) + 2, int(self.now) + 1)] * (not self.silent)
+        return "\n".join([*lines, f"{stamp(self.now)} {self.fails}"])
+
+
+def runner(kubectl: FakeKubectl, window: float | None = 4.0, printed: PrintedFigures = PRINTED) -> ClusterRunner:
+    times = RunTimes(1.0, window, 30.0)
+    request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", printed, times)
+    return ClusterRunner(request, kubectl, lambda: kubectl.now, kubectl.sleep)
+
+
+def test_copies_are_measured_in_one_window_of_their_logs_and_deleted() -> None:
+    kubectl = FakeKubectl()
+    outcome = runner(kubectl).run_case(FOUR, 0)
+    assert outcome.ending is Ending.MEASURED, outcome.reason
+    assert outcome.windows[0].rates == ((25.0,) * 4,)
+    assert outcome.windows[0].p99_ms == (4.0,)
+    assert kubectl.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("kubectl", "ending", "words"),
+    [
+        (FakeKubectl(slots=3), Ending.NO_ROOM, "1 Insufficient gpushare.dev/inference"),
+        (FakeKubectl(fails="CUDA out of memory."), Ending.NO_MEMORY, "a copy got no GPU memory; its last lines:\n"),
+        (FakeKubectl(fails="no such file"), Ending.FAILED, "exited with code 1; its last lines:\n"),
+        (FakeKubectl(ends=4.0), Ending.FAILED, "exited with code 0: let it run longer, or leave --seconds out"),
+        (FakeKubectl(silent=True), Ending.FAILED, "printed no figure within 30 s (--start-timeout)"),
+    ],
+    ids=["no slots", "no memory", "fails", "ends too early", "prints nothing"],
+)
+def test_copies_that_do_not_work_are_told_and_deleted(kubectl: FakeKubectl, ending: Ending, words: str) -> None:
+    outcome = runner(kubectl).run_case(FOUR, 0)
+    assert outcome.ending is ending
+    assert words in outcome.reason
+    assert kubectl.jobs == {}
+
+
+def test_programs_with_an_end_are_measured_by_their_runs() -> None:
+    outcome = runner(FakeKubectl(ends=10.0), window=None, printed=PrintedFigures()).run_case(FOUR, 0)
+    assert outcome.windows[0].rates == ((0.1,) * 4,)
+    assert outcome.notes == ("runs are timed by Kubernetes' whole seconds",)
+
+
+@pytest.mark.parametrize("broken", ["create", "get", "logs"])
+def test_an_error_of_kubectl_deletes_the_job(broken: str) -> None:
+    kubectl = FakeKubectl(broken=broken)
+    with pytest.raises(RuntimeError, match=f"kubectl {broken} failed"):
+        runner(kubectl).run_case(FOUR, 0)
+    assert "delete" in kubectl.calls
+    assert kubectl.jobs == {}
+
+
+def test_an_interruption_deletes_the_job() -> None:
+    kubectl = FakeKubectl()
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    times = RunTimes(1.0, 4.0, 30.0)
+    request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", PRINTED, times)
+    with pytest.raises(KeyboardInterrupt):
+        ClusterRunner(request, kubectl, lambda: 0.0, interrupted).run_case(FOUR, 0)
+    assert kubectl.jobs == {}
+
+
+def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float]) -> list[CaseOutcome]:
+    outcomes: list[CaseOutcome] = []
+    while (following := next_run(plan, outcomes)) is not None:
+        kubectl.rate = rate(following[1])
+        outcomes.append(runner(kubectl).run_case(following[1], following[0]))
+    return outcomes
+
+
+def test_the_report_has_the_table_and_the_verdict() -> None:
+    plan = TrialPlan.of([TrialMode.SLOTS], [2, 4, 8], 1, 2, 1)
+    outcomes = ran(FakeKubectl(), plan, lambda case: {1: 100.0, 2: 190.0, 4: 300.0, 8: 301.0}[case.total])
+    report = report_of(plan, outcomes, timed=True)
+    assert report.code == 0
+    assert report.data["verdict"]["sentence"].startswith(
+        "Sharing helps: 4 copies in slots of the share do 3.00 times the work of one alone"
+    )
+    assert [row["copies"] for row in report.data["rows"]] == [[1], [2], [4], [8]]
+
+
+def test_a_program_that_fails_alone_is_a_problem() -> None:
+    plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
+    report = report_of(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0), timed=True)
+    assert report.code == 1
+    assert "one copy alone: failed" in report.data["stopped"][0]
+
+
+def test_figures_on_simulated_gpus_get_no_verdict() -> None:
+    plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
+    report = report_of(plan, ran(FakeKubectl(), plan, lambda _: 100.0), timed=False)
+    assert report.data["verdict"]["answer"] == "untimed"
+
+
+def test_a_log_is_read_by_the_times_of_its_lines() -> None:
+    text = '2026-01-01T00:00:02.123456789Z {"rate": 5}\nno time {"rate": 6}\n2026-99-01T00:00:02Z {"rate": 7}\n'
+    (line,) = read_log(text, PRINTED)
+    assert (round(line.at - BEGAN, 3), line.rates) == (2.123, (5.0,))
+    assert last_lines("") == "(it printed nothing)"
+    assert last_lines("2026-01-01T00:00:02Z the end\n") == "the end"

@@ -1,0 +1,49 @@
+"""docs/compare.md and docs/enabling.md: their commands are ones that the programs take, and no flag is left out."""
+
+import argparse
+import re
+import shlex
+
+import pytest
+
+from gpushare.cli.trial import command as trial
+from gpushare_workload import cli
+from gpushare_workload.compare.options import add_arguments, request_of
+from localcluster.paths import REPOSITORY
+
+PAGES = {name: (REPOSITORY / "docs" / f"{name}.md").read_text() for name in ("compare", "enabling")}
+COMMANDS = [
+    shlex.split(line, comments=True)
+    for page in PAGES.values()
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+]
+COMPARE = [words for words in COMMANDS if words[:2] == ["gpushare-workload", "compare"]]
+TRIAL = [words for words in COMMANDS if words[:3] == ["kubectl", "gpushare", "trial"]]
+
+
+def test_both_pages_have_commands() -> None:
+    assert len(COMPARE) >= 2
+    assert len(TRIAL) >= 2
+
+
+@pytest.mark.parametrize("words", COMPARE, ids=" ".join)
+def test_a_comparison_of_the_pages_is_one_that_the_program_takes(words: list[str]) -> None:
+    request = request_of(cli.parser().parse_args(words[1:]))
+    for program in request.programs:
+        path = next(word for word in program if word.endswith(".py"))
+        assert "/" not in path or (REPOSITORY / path).is_file()
+
+
+@pytest.mark.parametrize("words", TRIAL, ids=" ".join)
+def test_a_trial_of_the_pages_is_one_that_the_plugin_takes(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    trial.add_arguments(parser)
+    assert parser.parse_args(words[3:]).share
+
+
+def test_every_flag_of_compare_is_on_its_page() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    for flag in re.findall(r"--[a-z][\w-]+", parser.format_usage()):
+        assert f"`{flag}" in PAGES["compare"], flag

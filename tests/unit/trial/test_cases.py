@@ -1,0 +1,125 @@
+"""What a trial runs next: upwards until nothing is gained, then every case that worked again."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run, why_stopped
+from tests.unit.trial.made_up import ALONE, case, curve, failed, measured
+
+Answer = Callable[[int, TrialCase], CaseOutcome]
+
+
+def everything(plan: TrialPlan, answer: Answer) -> list[CaseOutcome]:
+    outcomes: list[CaseOutcome] = []
+    while (following := next_run(plan, outcomes)) is not None:
+        outcomes.append(answer(*following))
+        assert len(outcomes) < 1000
+    return outcomes
+
+
+def scaling(repeat: int, one: TrialCase) -> CaseOutcome:
+    """A program that gains from every further copy, except in time slices."""
+    return measured(one, 100 / one.total if one.mode is TrialMode.SLICES else 90.0, repeat=repeat)
+
+
+def test_the_first_repeat_goes_up_and_the_others_repeat_what_worked() -> None:
+    plan = TrialPlan.of(BARE, [4, 2, 1], 1, 3, 1)
+    ran = everything(plan, scaling)
+    first = [one.case for one in ran if one.repeat == 0]
+    assert first == [ALONE, *(case(mode, 2) for mode in BARE), *(case(mode, 4) for mode in BARE)]
+    for repeat in (1, 2):
+        again = [one.case for one in ran if one.repeat == repeat]
+        assert set(again) == set(first)
+        assert again != first
+    assert why_stopped(plan, ran) == []
+
+
+def test_a_program_that_fails_alone_is_not_run_beside_itself() -> None:
+    ran = everything(TrialPlan(), lambda repeat, one: failed(one, Ending.FAILED, repeat))
+    assert [one.case for one in ran] == [ALONE]
+
+
+def test_a_mode_in_which_copies_do_not_fit_goes_no_further() -> None:
+    def answer(repeat: int, one: TrialCase) -> CaseOutcome:
+        return failed(one) if one == case(TrialMode.MPS, 4) else scaling(repeat, one)
+
+    plan = TrialPlan.of(BARE, [2, 4, 8], 1, 2, 1)
+    ran = everything(plan, answer)
+    assert case(TrialMode.MPS, 8) not in {one.case for one in ran}
+    assert case(TrialMode.CAPPED, 8) in {one.case for one in ran}
+    assert [one.repeat for one in ran if one.case == case(TrialMode.MPS, 4)] == [0]
+    assert why_stopped(plan, ran) == ["4 copies under MPS: out of memory (its last lines)"]
+
+
+def test_more_copies_are_not_run_once_they_bring_nothing_more() -> None:
+    plan = TrialPlan.of([TrialMode.MPS], [2, 4, 8, 16], 1, 1, 1)
+    gains = {1: 1.0, 2: 1.8, 4: 1.85, 8: 4.0}
+    ran = everything(plan, lambda repeat, one: measured(one, gains[one.total] * 100 / one.total))
+    assert [one.case.total for one in ran] == [1, 2, 4]
+    assert why_stopped(plan, ran) == ["8, 16 copies were not run: 4 brought less than 5% more than fewer did"]
+
+
+def test_numbers_above_one_that_did_not_work_are_said_to_be_left_out() -> None:
+    plan = TrialPlan.of([TrialMode.MPS], [2, 4], 1, 1, 1)
+    ran = everything(plan, lambda repeat, one: failed(one) if one.total > 1 else scaling(repeat, one))
+    assert why_stopped(plan, ran)[-1] == "4 copies were not run: 2 did not work"
+
+
+def test_a_trial_that_was_interrupted_left_nothing_out_for_a_reason() -> None:
+    plan = TrialPlan.of([TrialMode.MPS], [2, 4], 1, 1, 1)
+    assert why_stopped(plan, everything(plan, scaling)[:2]) == []
+
+
+def test_of_a_pair_each_program_runs_alone_first() -> None:
+    ran = everything(TrialPlan.of(BARE, [2], 2, 1, 1), lambda repeat, one: measured(one, 60.0))
+    alone = [case(TrialMode.ALONE, 1, 0), case(TrialMode.ALONE, 0, 1)]
+    assert [one.case for one in ran] == [*alone, *(case(mode, 1, 1) for mode in BARE)]
+
+
+@given(
+    st.sets(st.integers(2, 48), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.dictionaries(st.tuples(st.sampled_from(BARE), st.integers(0, 4)), st.sampled_from(list(Ending))),
+    st.floats(0.1, 1.0),
+)
+def test_every_trial_ends_and_repeats_exactly_what_worked(
+    copies: set[int], repeats: int, endings: dict[tuple[TrialMode, int], Ending], speed: float
+) -> None:
+    plan = TrialPlan.of(BARE, sorted(copies), 1, repeats, 1)
+
+    def answer(repeat: int, one: TrialCase) -> CaseOutcome:
+        place = plan.copies.index(one.total) if one.total > 1 else -1
+        ending = endings.get((one.mode, place), Ending.MEASURED)
+        return measured(one, 100 * speed, repeat=repeat) if ending is Ending.MEASURED else failed(one, ending, repeat)
+
+    ran = everything(plan, answer)
+    assert len({(one.repeat, one.case) for one in ran}) == len(ran)
+    worked = {one.case for one in ran if one.repeat == 0 and one.ending is Ending.MEASURED}
+    for repeat in range(1, repeats):
+        assert {one.case for one in ran if one.repeat == repeat} == worked
+    for mode in BARE:
+        counts = [one.case.total for one in ran if one.repeat == 0 and one.case.mode is mode]
+        assert counts == list(plan.copies[: len(counts)])
+        assert all(case(mode, count) in worked for count in counts[:-1])
+
+
+@pytest.mark.parametrize(
+    ("copies", "programs", "repeats", "words"),
+    [
+        ([0], 1, 1, "--copies 0: a GPU takes 1 to 48"),
+        ([49], 1, 1, "--copies 49"),
+        ([1], 1, 1, "--copies 1: name at least one number above 1"),
+        ([2], 1, 0, "--repeats 0: 1 to 100"),
+        ([2], 1, 101, "--repeats 101"),
+    ],
+)
+def test_a_plan_out_of_bounds_is_refused(copies: list[int], programs: int, repeats: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrialPlan.of(BARE, copies, programs, repeats, 1)
+
+
+def test_a_curve_is_what_it_says() -> None:
+    assert [one.case.total for one in curve([1.5, 2.0])] == [1, 2, 4]

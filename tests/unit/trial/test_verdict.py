@@ -1,0 +1,176 @@
+"""The verdict says what the figures say, with their spread; the share that follows is one that the CRD takes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB
+from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialMode
+from gpushare.trial.rows import rows_of, table_of
+from gpushare.trial.verdict import Answer, share_of, verdict_of
+from tests.unit.trial.made_up import ALONE, case, curve, failed, measured
+
+SLICES, MPS, CAPPED = BARE
+
+
+def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, ...] = ()) -> list[CaseOutcome]:
+    """One alone at 100 per second; four copies at these rates each."""
+    found = [measured(ALONE, 100.0, p99=5.0), measured(case(SLICES, 4), *slices), measured(case(MPS, 4), *mps, p99=7.0)]
+    return [*found, measured(case(CAPPED, 4), *capped)] if capped else found
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "answer", "sentence"),
+    [
+        (
+            four(80.0, 90.0, 85.0),
+            Answer.HELPS,
+            "Sharing helps: 4 copies under MPS do 3.40 times the work of one alone (3.20 to 3.60 in 3 measurements), "
+            "each at 85% of its speed alone, and 3.40 (3.20–3.60) times that of time slices.",
+        ),
+        (
+            four(80.0),
+            Answer.HELPS,
+            "Sharing helps: 4 copies under MPS do 3.20 times the work of one alone (measured once, so its spread is "
+            "not known), each at 80% of its speed alone, and 3.20 times that of time slices.",
+        ),
+        (
+            four(40.0, 40.0, slices=(39.5,)),
+            Answer.HELPS,
+            "Sharing helps, and needs no MPS: 4 copies under MPS do 1.60 times the work of one alone (1.60 to 1.60 in "
+            "2 measurements), each at 40% of its speed alone, and time slices alone reach 1.58 times, so MPS adds no "
+            "throughput.",
+        ),
+        (
+            four(25.0, 25.5),
+            Answer.NO_GAIN,
+            "Sharing brings no gain: 4 copies under MPS do 1.01 times the work of one alone (1.00 to 1.02 in 2 "
+            "measurements), each at 25% of its speed alone, and 1.01 (1.00–1.02) times that of time slices; one alone "
+            "keeps the GPU busy 50 % of the time.",
+        ),
+        (
+            four(25.0, 40.0),
+            Answer.UNCLEAR,
+            "Unclear: 4 copies under MPS do 1.30 times the work of one alone (1.00 to 1.60 in 2 measurements), each at "
+            "32% of its speed alone, and the spread includes 1.1, below which sharing is not worth it; measure longer "
+            "or more often.",
+        ),
+        (
+            [measured(ALONE, 100.0), failed(case(MPS, 2))],
+            Answer.UNCLEAR,
+            "No verdict: 2 copies do not fit into the GPU's memory.",
+        ),
+        (
+            [measured(ALONE, 100.0), failed(case(MPS, 2), Ending.FAILED)],
+            Answer.UNCLEAR,
+            "No verdict: 2 copies under MPS did not work.",
+        ),
+        (
+            [measured(ALONE, 100.0), failed(case(TrialMode.SLOTS, 2), Ending.NO_ROOM)],
+            Answer.UNCLEAR,
+            "No verdict: the share has no room for 2 copies.",
+        ),
+        (
+            [measured(ALONE, 100.0), measured(case(SLICES, 2), 50.0)],
+            Answer.UNCLEAR,
+            "No verdict: no copies ran beside each other under MPS.",
+        ),
+        (
+            [
+                measured(case(TrialMode.ALONE, 1, 0), 100.0),
+                measured(case(TrialMode.ALONE, 0, 1), 50.0),
+                measured(case(MPS, 1, 1), 45.0),
+            ],
+            Answer.HELPS,
+            "Sharing helps: the pair under MPS does the work of 1.35 GPUs that each run one of the programs (measured "
+            "once, so its spread is not known).",
+        ),
+    ],
+)
+def test_the_sentence_says_what_was_measured(outcomes: list[CaseOutcome], answer: Answer, sentence: str) -> None:
+    verdict = verdict_of(rows_of(outcomes), timed=True)
+    assert (verdict.answer, verdict.sentence) == (answer, sentence)
+
+
+def test_a_simulated_gpu_gets_no_verdict_no_speed_and_no_share() -> None:
+    rows = rows_of(four(80.0))
+    verdict = verdict_of(rows, timed=False)
+    assert verdict.answer is Answer.UNTIMED
+    assert share_of(verdict, rows, "trial", "NVIDIA H200", 143771) is None
+    assert "80" not in table_of(rows, timed=False)
+
+
+@pytest.mark.parametrize(
+    ("gains", "copies"),
+    [([1.8, 3.2, 3.25], 4), ([1.8, 3.2, 4.0], 8), ([1.5], 2)],
+    ids=["the last step brings nothing", "each step brings something", "two"],
+)
+def test_the_fewest_copies_are_recommended_beyond_which_nothing_is_gained(gains: list[float], copies: int) -> None:
+    best = verdict_of(rows_of(curve(gains)), timed=True).best
+    assert best is not None
+    assert best.case.total == copies
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
+    slow = [measured(ALONE, 50.0, repeat=1), measured(case(MPS, 4), 45.0, repeat=1)]
+    row = rows_of([*four(90.0), *slow])[2]
+    assert row.gain is not None
+    assert (row.gain.least, row.gain.largest) == (3.6, 3.6)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "per_gpu", "threads", "memory"),
+    [
+        (four(80.0), 4, 100, "1280Mi"),
+        (four(80.0, capped=(85.0,)), 4, 25, "1280Mi"),
+        ([*four(80.0)[:2], measured(case(MPS, 4), 80.0, memory=40_000)], 4, 100, "35686Mi"),
+        ([*four(80.0)[1:], measured(ALONE, 100.0, memory=10)], 4, 100, "1280Mi"),
+    ],
+    ids=["uncapped", "caps", "what the GPU has, divided", "the most that was seen"],
+)
+def test_the_share_has_the_copies_caps_and_memory_that_were_measured(
+    outcomes: list[CaseOutcome], per_gpu: int, threads: int, memory: str
+) -> None:
+    rows = rows_of(outcomes)
+    share = share_of(verdict_of(rows, timed=True), rows, "trial", "NVIDIA H200", 143771)
+    assert share is not None
+    assert share["spec"]["clients"] == {
+        "perGpu": per_gpu,
+        "threads": {"default": threads, "max": threads},
+        "memory": {"default": memory},
+    }
+    assert share["spec"]["gpus"] == {"products": ["NVIDIA H200"]}
+
+
+@given(
+    st.sampled_from([MPS, CAPPED]),
+    st.integers(2, 48),
+    st.integers(0, 200_000),
+    st.integers(1, 300_000),
+    st.one_of(st.none(), st.floats(1, 100)),
+)
+def test_every_recommended_share_is_valid_and_fits_the_gpu(
+    mode: TrialMode, copies: int, memory: int, gpu: int, cap: float | None
+) -> None:
+    rows = rows_of([measured(ALONE, 100.0, memory=memory), measured(case(mode, copies), 90.0, memory=memory)])
+    share = share_of(verdict_of(rows, timed=True), rows, "trial", "NVIDIA H200", gpu, cap)
+    if share is None:
+        assert gpu < 2048
+        return
+    found = GpuShare.model_validate(share)
+    assert found.spec.clients.per_gpu <= copies
+    assert found.spec.clients.per_gpu * found.memory_default_mib + CONTEXT_RESERVE_MIB <= gpu
+    assert found.memory_default_mib >= 512
+    assert found.spec.clients.threads.default <= found.spec.clients.threads.max
+
+
+def test_the_table_has_a_line_for_each_case_with_its_spread() -> None:
+    head, alone, slices, mps, lost = table_of(
+        rows_of([*four(80.0, 90.0), failed(case(CAPPED, 4))]), timed=True
+    ).splitlines()
+    assert head.startswith("copies  how")
+    assert "100" in alone
+    assert "1.00" in slices
+    assert "3.40 (3.20–3.60)" in mps
+    assert "out of memory" in lost

@@ -1,0 +1,89 @@
+"""The picture and the file of a comparison: what was measured, and no time that is not a GPU's."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from gpushare.trial.cases import BARE, CaseOutcome, TrialMode
+from gpushare.trial.rows import HEAD, cells_of
+from gpushare_workload.compare.options import add_arguments, request_of
+from gpushare_workload.compare.picture import draw, save
+from gpushare_workload.compare.result import Comparison, read, titled, yaml_lines
+from localcluster.paths import REPOSITORY
+from tests.unit.trial.made_up import ALONE, case, failed, measured
+
+
+def comparison(outcomes: tuple[CaseOutcome, ...], timed: bool = True) -> Comparison:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    request = request_of(parser.parse_args(["--share-name", "yolos", "--", "python3", "yolos.py"]))
+    return Comparison(request, {"gpu": {"product": "NVIDIA H100", "memory_mib": 81559}}, timed, outcomes)
+
+
+SHOWN = [place for place, name in enumerate(HEAD) if name not in ("each copy", "MiB each")]
+SHARED = (
+    measured(ALONE, 100.0, p99=5.0),
+    *(measured(case(mode, count), 80.0, p99=7.0) for mode in BARE for count in (2, 4)),
+)
+
+
+def test_each_mode_is_a_line_and_latency_has_a_panel_of_its_own(tmp_path: Path) -> None:
+    figure = draw(comparison(SHARED))
+    assert figure is not None
+    assert len(figure.axes) == 2
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert labels == ["in time slices", "under MPS", "under MPS with caps"]
+    save(figure, tmp_path / "new" / "picture.png")
+    assert (tmp_path / "new" / "picture.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "timed"), [(SHARED, False), ((measured(ALONE, 100.0),), True)], ids=["simulated", "only one alone"]
+)
+def test_there_is_no_picture_of_what_was_not_measured(outcomes: tuple[CaseOutcome, ...], timed: bool) -> None:
+    assert draw(comparison(outcomes, timed)) is None
+
+
+def test_a_title_is_the_commands_without_their_folders() -> None:
+    programs = (("/opt/bin/python3", "/work/serve.py", "--url", "/"), ("train", "x" * 100))
+    assert titled(programs).startswith("python3 serve.py --url / beside train xxx")
+    assert len(titled(programs)) == 90
+
+
+def test_the_share_is_printed_as_yaml_to_apply() -> None:
+    yaml = pytest.importorskip("yaml")
+    found = comparison((*SHARED, measured(case(TrialMode.MPS, 8), 80.0)))
+    assert found.share is not None
+    text = found.as_text()
+    assert yaml.safe_load(text.partition("The share to apply:\n")[2]) == found.share
+    assert yaml.safe_load("\n".join(yaml_lines({"a": ['x"\\: y'], "b": {"c": 3}}))) == {"a": ['x"\\: y'], "b": {"c": 3}}
+
+
+def test_an_earlier_comparison_is_judged_anew_from_its_file() -> None:
+    found = comparison((*SHARED, failed(case(TrialMode.MPS, 8))))
+    again = read(json.dumps(found.as_json()))
+    assert again.as_json() == found.as_json() | {"share": again.share}
+    assert again.as_text().partition("The share")[0] == found.as_text().partition("The share")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "Expecting"), ("{}", "the schema is None"), ("[]", "not a whole comparison")]
+)
+def test_a_file_that_is_no_comparison_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "docs/results/h100").glob("compare-*.json")), ids=lambda it: it.stem
+)
+def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
+    published = json.loads(path.read_text())
+    assert published["timed"] is True
+    assert json.loads(json.dumps(read(path.read_text()).as_json())) == published
+    page = (REPOSITORY / "docs/compare.md").read_text()
+    assert published["verdict"]["sentence"] in " ".join(page.replace("\n> ", " ").split())
+    for row in read(path.read_text()).rows:
+        assert f"| {' | '.join(cells_of(row, timed=True)[column] for column in SHOWN)} |" in page

@@ -1,0 +1,80 @@
+"""The real programs that `compare` is measured with: each prints figures, and the GPU script runs each."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare_workload import cli
+from gpushare_workload.compare.options import request_of
+from localcluster.paths import REPOSITORY
+
+PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
+RUN = {
+    "yolos.py": ("torch", "transformers"),
+    "resnet.py": ("torch", "torchvision"),
+    "resnet.py --train": ("torch", "torchvision"),
+    "gpt.py": ("torch", "transformers"),
+    "bert.py": ("torch", "transformers"),
+    "jax_train.py": ("jax",),
+    "preprocess.py": ("torch",),
+}
+SECONDS = 100.0
+
+
+@pytest.mark.parametrize("program", [*RUN, "gpt.py --size 1.3b"])
+def test_a_program_explains_itself_without_its_framework(program: str) -> None:
+    name, *options = program.split()
+    command = [sys.executable, str(PROGRAMS / name), *options, "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    assert {"--device", "--tiny", "--seconds"} <= set(shown.split())
+
+
+@pytest.mark.parametrize("program", list(RUN))
+def test_a_program_prints_its_rate_and_latencies(program: str) -> None:
+    if missing := [name for name in RUN[program] if find_spec(name) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
+    name, *options = program.split()
+    command = [sys.executable, str(PROGRAMS / name), *options, "--device", "cpu", "--tiny", "--seconds", "1"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    check(out)
+
+
+def test_the_loop_prints_lines_that_compare_reads(tmp_path: Path) -> None:
+    program = "from loop import repeat\nrepeat('p', 'units', 5, lambda: None, seconds=0.7)\n"
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    environment = {"PYTHONPATH": str(PROGRAMS)}
+    check(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout)
+
+
+def check(out: str) -> None:
+    printed = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="latency_ms"))
+    found = [printed.read(float(place), line) for place, line in enumerate(out.splitlines())]
+    assert len(found) >= 2
+    assert all(line is not None and line.rates[0] > 0 and line.latencies for line in found)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "tests" / "gpu"))
+    import compare
+
+    yield compare
+    sys.modules.pop("compare", None)
+
+
+def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(script: Any, tmp_path: Path) -> None:
+    for part in script.PARTS:
+        for tiny in (False, True):
+            arguments = script.command(part, sys.executable, tiny, tmp_path)[3:]
+            request = request_of(cli.parser().parse_args(arguments))
+            assert len(request.programs) == (2 if part.beside else 1)
+            assert all(Path(program[1]).is_file() for program in request.programs)
+    measured = {Path(name).name for part in script.PARTS for name in (part.program[0], *part.beside[:1])}
+    assert measured == {program.split()[0] for program in RUN}

@@ -1,0 +1,105 @@
+"""The command line of `compare`, and what it asks for."""
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpushare.trial.cases import BARE, TrialMode, TrialPlan
+from gpushare.trial.options import DEFAULT_COPIES, RunTimes, add_figures, add_plan, add_times, figures_of, times_of
+from gpushare.trial.printed import PrintedFigures
+from gpushare.trial.verdict import check_share_name
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """What one comparison is about. `programs`: one command, or a pair. `windows`: of each run.
+
+    `cap`: percent of the SMs for each copy; None: 100/N.
+    """
+
+    programs: tuple[tuple[str, ...], ...]
+    plan: TrialPlan
+    printed: PrintedFigures
+    times: RunTimes
+    windows: int
+    cap: float | None
+    share: str = "trial"
+    json: Path | None = None
+    picture: Path | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
+    what = parser.add_argument_group("what to run")
+    add_plan(what)
+    what.add_argument("--beside", metavar="COMMAND", help="a second program, in quotes: measures the pair, not copies")
+    what.add_argument(
+        "--modes",
+        nargs="+",
+        choices=[mode.value for mode in BARE],
+        default=[mode.value for mode in BARE],
+        metavar="MODE",
+        help=f"{', '.join(BARE)}; default: all",
+    )
+    what.add_argument(
+        "--threads", type=float, metavar="PERCENT", help="of the SMs for each copy in mps-capped (default: 100/N)"
+    )
+    add_figures(parser, "standard output")
+    times = parser.add_argument_group("the time")
+    add_times(times, 300.0)
+    times.add_argument(
+        "--windows", type=int, default=1, metavar="N", help="windows of each run, one after the other (%(default)s)"
+    )
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "--read", type=Path, metavar="FILE", help="run nothing: judge and draw an earlier comparison from its JSON file"
+    )
+    results.add_argument("--json", type=Path, metavar="FILE", help="write all figures, with their environment")
+    results.add_argument(
+        "--png", type=Path, metavar="FILE", help="draw the gain and the latency (needs gpushare[report])"
+    )
+    results.add_argument("--share-name", default="trial", metavar="NAME", help="of the GpuShare to apply (%(default)s)")
+
+
+def request_of(arguments: argparse.Namespace) -> CompareRequest:
+    """Raises ValueError naming the option that is out of bounds, with its value."""
+    if not arguments.program:
+        raise ValueError("COMMAND: name the program to compare, after --")
+    programs = [tuple(arguments.program)]
+    if arguments.beside is not None:
+        if arguments.copies:
+            raise ValueError("--copies: is for copies of one program; a pair (--beside) is one of each")
+        programs.append(_words(arguments.beside))
+    modes = [TrialMode(name) for name in dict.fromkeys(arguments.modes)]
+    cap = arguments.threads
+    if cap is not None and not 1 <= cap <= 100:
+        raise ValueError(f"--threads {cap:g}: a percentage from 1 to 100")
+    check_share_name("--share-name", arguments.share_name)
+    printed = figures_of(arguments)
+    times = times_of(arguments, printed)
+    if not 1 <= arguments.windows <= 100:
+        raise ValueError(f"--windows {arguments.windows}: 1 to 100")
+    if arguments.windows > 1 and times.window is None:
+        raise ValueError(f"--windows {arguments.windows}: needs --seconds, the length of a window")
+    return CompareRequest(
+        programs=tuple(programs),
+        plan=TrialPlan.of(modes, arguments.copies or DEFAULT_COPIES, len(programs), arguments.repeats, arguments.seed),
+        printed=printed,
+        times=times,
+        windows=arguments.windows,
+        cap=cap,
+        share=arguments.share_name,
+        json=arguments.json,
+        picture=arguments.png,
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"--beside {text!r}: {error}") from None
+    if not words:
+        raise ValueError("--beside: name a program")
+    return words

@@ -1,0 +1,64 @@
+"""The picture of a comparison: the work of all copies against their number, and the latency where it is known."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpushare.trial.cases import TITLES, TrialMode
+from gpushare.trial.rows import Estimate, TrialRow
+from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.compare.result import Comparison, titled
+from gpushare_workload.reporting.style import LINE_STYLES, SETTINGS, SOFT
+
+STYLES = {
+    TrialMode.SLICES: LINE_STYLES[SharingMode.TIME_SLICING],
+    TrialMode.MPS: LINE_STYLES[SharingMode.MPS],
+    TrialMode.CAPPED: LINE_STYLES[SharingMode.MPS_EQUAL_CAPS],
+}
+"""The styles of the benchmark's report for the same modes."""
+DPI = 160
+
+
+def draw(comparison: Comparison) -> Figure | None:
+    """None for a comparison without times, or without two copies that ran."""
+    rows = [row for row in comparison.rows if row.gain is not None]
+    if not comparison.timed or not any(row.case.mode in STYLES for row in rows):
+        return None
+    latency = any(one is not None for row in rows for one in row.p99_ms)
+    with mpl.rc_context(dict(SETTINGS)):
+        figure = Figure(figsize=(8.4 if latency else 4.6, 3.6), layout="constrained")
+        figure.suptitle(titled(comparison.request.programs), fontsize=9, color=SOFT, x=0.01, ha="left")
+        panels = figure.subplots(1, 2 if latency else 1, squeeze=False)[0]
+        _panel(panels[0], rows, [row.gain for row in rows], "work, × one copy alone")
+        panels[0].axhline(1.0, color=SOFT, linewidth=1.0, linestyle=":")
+        if latency:
+            _panel(panels[1], rows, [row.p99_ms[0] for row in rows], "p99 of the program, ms")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=3)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI)
+
+
+def _panel(panel: Axes, rows: Sequence[TrialRow], figures: Sequence[Estimate | None], label: str) -> None:
+    alone = [(1, one) for row, one in zip(rows, figures, strict=True) if row.case.mode is TrialMode.ALONE and one][:1]
+    counts = {1}
+    for mode, style in STYLES.items():
+        mine = [(row.case.total, one) for row, one in zip(rows, figures, strict=True) if row.case.mode is mode and one]
+        if not mine:
+            continue
+        line = sorted([*alone, *mine], key=lambda point: point[0])
+        counts |= {count for count, _ in line}
+        middle = [one.median for _, one in line]
+        bars = [[one.median - one.least for _, one in line], [one.largest - one.median for _, one in line]]
+        panel.errorbar([count for count, _ in line], middle, bars, capsize=2.5, label=TITLES[mode], **style.line())
+    panel.set_xticks(sorted(counts), [str(count) for count in sorted(counts)])
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("copies")
+    panel.set_ylabel(label)

@@ -1,0 +1,155 @@
+"""The result of a comparison: as JSON for programs, as a table and sentences for people. Pure."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures, why_stopped
+from gpushare.trial.options import RunTimes
+from gpushare.trial.printed import PrintedFigures
+from gpushare.trial.rows import TrialRow, rows_of, table_of
+from gpushare.trial.verdict import TrialVerdict, share_of, verdict_of
+from gpushare_workload.compare.options import CompareRequest
+
+SCHEMA = "gpushare.dev/compare/v1"
+SIMULATED = " (simulated)"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that was measured. `ended` says why it did not run to its end; empty if it did."""
+
+    request: CompareRequest
+    environment: Mapping[str, Any]
+    timed: bool
+    outcomes: tuple[CaseOutcome, ...]
+    ended: str = ""
+
+    @property
+    def rows(self) -> list[TrialRow]:
+        return rows_of(self.outcomes)
+
+    @property
+    def verdict(self) -> TrialVerdict:
+        return verdict_of(self.rows, self.timed)
+
+    @property
+    def share(self) -> dict[str, Any] | None:
+        """The GpuShare to apply, or None."""
+        gpu = self.environment.get("gpu", {})
+        product = str(gpu.get("product", "")).removesuffix(SIMULATED)
+        return share_of(self.verdict, self.rows, self.request.share, product, gpu.get("memory_mib"), self.request.cap)
+
+    def as_json(self) -> dict[str, Any]:
+        request = self.request
+        return {
+            "schema": SCHEMA,
+            "timed": self.timed,
+            "programs": [list(program) for program in request.programs],
+            "plan": {
+                **asdict(request.plan),
+                **asdict(request.times),
+                "windows": request.windows,
+                "cap_percent": request.cap,
+            },
+            "environment": dict(self.environment),
+            "verdict": {"answer": self.verdict.answer.value, "sentence": self.verdict.sentence},
+            "share": self.share,
+            "stopped": why_stopped(request.plan, self.outcomes),
+            "ended": self.ended,
+            "rows": [row.as_json() for row in self.rows],
+            "runs": [_run(one) for one in self.outcomes],
+        }
+
+    def as_text(self) -> str:
+        """The table, what was left out, the verdict, and the share as YAML."""
+        parts = [table_of(self.rows, self.timed)]
+        parts += why_stopped(self.request.plan, self.outcomes)
+        parts += [f"note: {note}" for row in self.rows for note in row.notes]
+        parts += [f"This comparison is not complete: {self.ended}"] if self.ended else []
+        parts.append(self.verdict.sentence)
+        share = self.share
+        if share is not None:
+            parts.append("The share to apply:\n" + "\n".join(yaml_lines(share)))
+        return "\n".join(parts)
+
+
+def read(text: str) -> Comparison:
+    """The comparison of a file that `--json` wrote, judged anew. Raises ValueError with what is wrong with the file."""
+    try:
+        value = json.loads(text)
+        if value.get("schema") != SCHEMA:
+            raise ValueError(f"the schema is {value.get('schema')!r}, not {SCHEMA!r}")
+        plan = value["plan"]
+        request = CompareRequest(
+            programs=tuple(tuple(map(str, program)) for program in value["programs"]),
+            plan=TrialPlan(
+                tuple(TrialMode(mode) for mode in plan["modes"]),
+                tuple(plan["copies"]),
+                plan["programs"],
+                plan["repeats"],
+                plan["seed"],
+            ),
+            printed=PrintedFigures(),
+            times=RunTimes(plan["warmup"], plan["window"], plan["start"]),
+            windows=plan["windows"],
+            cap=plan["cap_percent"],
+        )
+        outcomes = tuple(_outcome(run) for run in value["runs"])
+        return Comparison(request, dict(value["environment"]), bool(value["timed"]), outcomes, str(value["ended"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
+
+
+def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
+    windows = tuple(
+        WindowFigures(
+            tuple(tuple(map(float, copies)) for copies in window["rates"]),
+            tuple(window["p50_ms"]),
+            tuple(window["p99_ms"]),
+        )
+        for window in run["windows"]
+    )
+    return CaseOutcome(
+        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
+        repeat=run["repeat"],
+        ending=Ending(run["ending"]),
+        windows=windows,
+        reason=run["reason"],
+        busy_percent=run["busy_percent"],
+        memory_mib=run["memory_mib"],
+        notes=tuple(run["notes"]),
+    )
+
+
+def _run(outcome: CaseOutcome) -> dict[str, Any]:
+    values = asdict(outcome)
+    return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies)} | {
+        name: value for name, value in values.items() if name != "case"
+    }
+
+
+def yaml_lines(value: Mapping[str, Any], indent: int = 0) -> list[str]:
+    """YAML of mappings, strings, whole numbers and lists of strings: all that a GpuShare here consists of."""
+    lines: list[str] = []
+    for key, item in value.items():
+        begin = " " * indent + f"{key}:"
+        if isinstance(item, Mapping):
+            lines += [begin, *yaml_lines(item, indent + 2)]
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            lines.append(f"{begin} [{', '.join(_quoted(one) for one in item)}]")
+        else:
+            lines.append(f"{begin} {item}")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def titled(programs: Sequence[Sequence[str]], most: int = 90) -> str:
+    """The commands for a title, without folders, shortened."""
+    text = " beside ".join(shlex.join(word.rpartition("/")[2] or word for word in program) for program in programs)
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,166 @@
+"""Runs one case of a comparison: starts its copies, waits until all print figures, measures, ends them.
+
+Guarantees: when `run_case` returns or raises, no process of it is left.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
+from gpushare.trial.printed import CopyFigures, NoFiguresError, lacks_memory, percentile
+from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
+from gpushare_workload.compare.copies import Copy, CopyGroup
+from gpushare_workload.compare.options import CompareRequest
+from gpushare_workload.compare.usage import GpuSampler, wrong_mode
+from gpushare_workload.events import WrongError
+from gpushare_workload.gpus.monitor import GpuMonitor
+from gpushare_workload.processes.stopping import Stop
+
+GRACE_SECONDS = 2.0
+"""A CUDA context that ended may hold its memory a little longer."""
+APART = 0.2
+"""Copies whose ends lie further apart, as a part of the run, did not run beside each other all the time."""
+
+
+class _CopyFailed(Exception):
+    def __init__(self, ending: Ending, reason: str) -> None:
+        super().__init__(reason)
+        self.ending = ending
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRunner:
+    """Runs cases one by one on the GPU of `daemon`."""
+
+    request: CompareRequest
+    daemon: OwnDaemon
+    monitor: GpuMonitor
+    stop: Stop
+
+    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
+        """Raises StoppedError, DaemonError, WrongError for copies in another mode, ValueError for no such program."""
+        sampler = GpuSampler.of(self.monitor)
+        with self._sharing(case) as environment, CopyGroup(self.request.printed, self.stop) as group:
+            for program, count in enumerate(case.copies):
+                for _ in range(count):
+                    group.start(program, self.request.programs[program], {**os.environ, **environment})
+            try:
+                windows, notes = self._measure(case, group, sampler)
+            except _CopyFailed as failed:
+                return CaseOutcome(case, repeat, failed.ending, reason=str(failed))
+            except NoFiguresError as error:
+                return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
+        if sampler.memory_mib is None and not self.monitor.simulated:
+            notes = (*notes, "the GPU's memory did not change: does the program use the GPU?")
+        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, sampler.memory_mib, notes)
+
+    @contextmanager
+    def _sharing(self, case: TrialCase) -> Iterator[Mapping[str, str]]:
+        if not case.mode.under_mps:
+            yield self.daemon.without_mps()
+            return
+        equal = self.request.cap or 100 / case.total
+        with self.daemon.serving(equal if case.mode is TrialMode.CAPPED else 100) as environment:
+            yield environment
+
+    def _measure(
+        self, case: TrialCase, group: CopyGroup, sampler: GpuSampler
+    ) -> tuple[tuple[WindowFigures, ...], tuple[str, ...]]:
+        times = self.request.times
+        if times.window is None:
+            return self._to_the_end(case, group, sampler)
+        began = time.monotonic()
+
+        def often() -> None:
+            sampler.sample(within_window=False)
+            _raise_for_ended(group, case)
+
+        if not group.pump(began + times.start, lambda: all(_started(copy) for copy in group.copies), often):
+            silent = [copy for copy in group.copies if not _started(copy)]
+            raise NoFiguresError(
+                f"copy {silent[0].number} printed no figure within {times.start:g} s (--start-timeout); "
+                f"its last lines:\n{silent[0].last_lines()}"
+            )
+        group.pump(time.monotonic() + times.warmup, often=often)
+        windows = []
+        for _ in range(self.request.windows):
+            begin = time.monotonic()
+            group.pump(begin + times.window / 2, often=lambda: self._within(sampler, group, case))
+            self._check_mode(case)
+            group.pump(begin + times.window, often=lambda: self._within(sampler, group, case))
+            end = time.monotonic()
+            figures = [self.request.printed.within(list(copy.lines), begin, end) for copy in group.copies]
+            windows.append(_window(case, group, figures))
+        return tuple(windows), ()
+
+    def _within(self, sampler: GpuSampler, group: CopyGroup, case: TrialCase) -> None:
+        sampler.sample(within_window=True)
+        _raise_for_ended(group, case)
+
+    def _to_the_end(
+        self, case: TrialCase, group: CopyGroup, sampler: GpuSampler
+    ) -> tuple[tuple[WindowFigures, ...], tuple[str, ...]]:
+        began, times = time.monotonic(), self.request.times
+
+        def ended() -> bool:
+            for copy in group.copies:
+                if copy.ended is not None and copy.code:
+                    raise _failed(copy, case)
+            return all(copy.ended is not None for copy in group.copies)
+
+        if not group.pump(began + times.start, ended, lambda: sampler.sample(within_window=True)):
+            running = next(copy for copy in group.copies if copy.ended is None)
+            raise NoFiguresError(
+                f"copy {running.number} had not ended after {times.start:g} s (--start-timeout; a program without an "
+                f"end needs --seconds); its last lines:\n{running.last_lines()}"
+            )
+        group.pump(time.monotonic() + 0.2)  # what was printed last
+        ends = [copy.ended - copy.began for copy in group.copies if copy.ended is not None]
+        # Without a rate of its own, what counts is when the last copy was done.
+        seconds = [max(ends) if self.request.printed.rate is None else own for own in ends]
+        figures = [
+            self.request.printed.whole(list(copy.lines), own) for copy, own in zip(group.copies, seconds, strict=True)
+        ]
+        apart = (max(ends) - min(ends)) / max(ends)
+        note = f"copies ended up to {apart:.0%} of the run apart: they did not run beside each other all the time"
+        return (_window(case, group, figures),), (note,) if apart > APART else ()
+
+    def _check_mode(self, case: TrialCase) -> None:
+        if problem := wrong_mode(case.mode, self.monitor.processes()):
+            raise WrongError(problem)
+
+
+def _started(copy: Copy) -> bool:
+    return any(line.rates for line in copy.lines)
+
+
+def _raise_for_ended(group: CopyGroup, case: TrialCase) -> None:
+    for copy in group.copies:
+        if copy.ended is not None:
+            raise _failed(copy, case)
+
+
+def _failed(copy: Copy, case: TrialCase) -> _CopyFailed:
+    seconds = (copy.ended or time.monotonic()) - copy.began
+    lines = copy.last_lines()
+    who = "the program" if case.total == 1 else f"copy {copy.number} of {case.total}"
+    if copy.code and lacks_memory(lines):
+        return _CopyFailed(Ending.NO_MEMORY, f"{who} got no GPU memory; its last lines:\n{lines}")
+    code = copy.code or 0
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+    early = "" if copy.code else ": let it run longer, or leave --seconds out to measure runs to their end"
+    return _CopyFailed(Ending.FAILED, f"{who} {how} after {seconds:.1f} s{early}; its last lines:\n{lines}")
+
+
+def _window(case: TrialCase, group: CopyGroup, figures: list[CopyFigures]) -> WindowFigures:
+    rates, p50, p99 = [], [], []
+    for program in range(len(case.copies)):
+        mine = [one for copy, one in zip(group.copies, figures, strict=True) if copy.program == program]
+        latencies = [value for one in mine for value in one.latencies]
+        rates.append(tuple(one.rate for one in mine))
+        p50.append(percentile(latencies, 50))
+        p99.append(percentile(latencies, 99))
+    return WindowFigures(tuple(rates), tuple(p50), tuple(p99))

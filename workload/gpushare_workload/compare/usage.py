@@ -1,0 +1,59 @@
+"""What NVML shows of the GPU while copies run: utilisation, memory, and whether they share it in the mode measured."""
+
+import time
+from dataclasses import dataclass, field
+
+from gpushare.trial.cases import TrialMode
+from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
+
+EVERY_SECONDS = 0.2
+
+
+@dataclass
+class GpuSampler:
+    """Call `sample` often; it reads NVML every EVERY_SECONDS. `before_mib`: what the GPU's memory held before."""
+
+    monitor: GpuMonitor
+    before_mib: int
+    peak_mib: int = 0
+    busy: list[float] = field(default_factory=list)
+    _next: float = 0.0
+
+    @classmethod
+    def of(cls, monitor: GpuMonitor) -> "GpuSampler":
+        return cls(monitor, monitor.usage().memory_mib)
+
+    def sample(self, within_window: bool) -> None:
+        """Memory counts at any time, utilisation only within the window."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY_SECONDS
+        usage = self.monitor.usage()
+        self.peak_mib = max(self.peak_mib, usage.memory_mib)
+        if within_window and usage.busy_percent is not None:
+            self.busy.append(usage.busy_percent)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """Of all copies, with what MPS needs for them; None if nothing was seen."""
+        return max(0, self.peak_mib - self.before_mib) or None
+
+    @property
+    def busy_percent(self) -> float | None:
+        return sum(self.busy) / len(self.busy) if self.busy else None
+
+
+def wrong_mode(mode: TrialMode, found: ListedProcesses) -> str:
+    """Why these copies do not share the GPU in this mode; empty if they may. Pure.
+
+    A copy that cannot reach the MPS daemon silently runs without it. NVML lists the MPS server among the others.
+    """
+    if mode.under_mps and not found.mps_clients and len(found.others) > 1:
+        return (
+            f"{mode.value}: NVML lists {len(found.others)} processes on the GPU and no MPS client: does the program "
+            "set CUDA_MPS_PIPE_DIRECTORY or CUDA_VISIBLE_DEVICES itself?"
+        )
+    if not mode.under_mps and found.mps_clients:
+        pids = ", ".join(map(str, found.mps_clients))
+        return f"{mode.value}: PID {pids} is a client of an MPS daemon: does the program set CUDA_MPS_PIPE_DIRECTORY?"
+    return ""
