@@ -261,7 +261,7 @@ async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Ob
     environ.pop("KUBERNETES_SERVICE_HOST", None)
     kube = await base.connected(plane)
     agents, lease = Agents(kube), LeaseWatch(kube)
-    with log.open("ab") as output:
+    with log.open("wb") as output:
         command = [sys.executable, *base.operator_command()]
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
     tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]

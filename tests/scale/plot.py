@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs/results/scale/decisions.json"
-PICTURE = ROOT / "docs/images/scale.svg"
+PICTURE = ROOT / "docs/results/scale/decisions.svg"
 SHOWN = {
     "planOneShare": "plan: one share",
     "planOverlapping": "plan: 100 shares that overlap",

@@ -219,10 +219,11 @@ def per_node_reached(candidate: Candidate) -> str | None:
     return f"{candidate} is left out: spec.gpus.perNode is {per_node}"
 
 
-CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
+NODE_FACTS: tuple[tuple[GpuReason, Fact], ...] = (
     (GpuReason.NODE_NOT_READY, node_not_ready),
     (GpuReason.AGENT_SILENT, agent_silent),
-    (GpuReason.PRODUCT_MISMATCH, product_mismatch),
+)
+GPU_FACTS: tuple[tuple[GpuReason, Fact], ...] = (
     (GpuReason.HELD_BY_NVIDIA_PLUGIN, held_by_nvidia_plugin),
     (GpuReason.HELD_BY_NVIDIA_DRA, held_by_nvidia_dra),
     (GpuReason.HELD_BY_PODS, held_by_pods),
@@ -232,6 +233,14 @@ CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.FOREIGN_COMPUTE_MODE, foreign_compute_mode),
     (GpuReason.IN_USE, in_use),
     (GpuReason.GPU_LOST, gpu_lost),
+)
+FACTS = (*NODE_FACTS, *GPU_FACTS)
+"""The rules that look at neither the share nor the plan."""
+
+CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
+    *NODE_FACTS,
+    (GpuReason.PRODUCT_MISMATCH, product_mismatch),
+    *GPU_FACTS,
     (GpuReason.CLIENT_CEILING, client_ceiling),
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
     (GpuReason.HELD_BY_SHARE, held_by_share),
@@ -245,21 +254,6 @@ SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
 )
 """per_node_reached is not among them: it decides between GPUs, not about one."""
-
-FACTS: tuple[tuple[GpuReason, Fact], ...] = (
-    (GpuReason.NODE_NOT_READY, node_not_ready),
-    (GpuReason.AGENT_SILENT, agent_silent),
-    (GpuReason.HELD_BY_NVIDIA_PLUGIN, held_by_nvidia_plugin),
-    (GpuReason.HELD_BY_NVIDIA_DRA, held_by_nvidia_dra),
-    (GpuReason.HELD_BY_PODS, held_by_pods),
-    (GpuReason.DRIVER_UPGRADING, driver_upgrading),
-    (GpuReason.MIG_ENABLED, mig_enabled),
-    (GpuReason.COMPUTE_CAPABILITY_TOO_LOW, compute_capability_too_low),
-    (GpuReason.FOREIGN_COMPUTE_MODE, foreign_compute_mode),
-    (GpuReason.IN_USE, in_use),
-    (GpuReason.GPU_LOST, gpu_lost),
-)
-"""The rules of the chain that look at neither the share nor the plan, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
