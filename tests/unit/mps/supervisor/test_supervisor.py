@@ -161,7 +161,7 @@ def test_a_desired_gpu_becomes_ready_and_limits_its_clients(node: Node, supervis
     assert state.in_force == LIMITS
     assert state.server_pid in {process.pid for process in node.nvml.processes(gpu.uuid).compute}
     assert gpu.client_control.samefile(gpu.control)
-    assert {entry.name for entry in gpu.client.iterdir()} == {"control", "share"}
+    assert {entry.name for entry in gpu.client.iterdir()} == {"control", "share", "turns"}
     _, (sms, free, under_mps) = node.client(gpu)
     assert (sms, under_mps) == ("66", "True")
     assert 15000 < int(free) <= 16385
