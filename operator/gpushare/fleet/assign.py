@@ -11,11 +11,11 @@ from datetime import datetime
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import format_timestamp
-from gpushare.fleet.fleet_index import FleetIndex
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import Snapshot
-from gpushare.fleet.refusals import GpuProfile
 from gpushare.fleet.rollout import Rollout
+from gpushare.fleet.selection.fleet_index import FleetIndex
+from gpushare.fleet.selection.refusals import GpuProfile
 from gpushare.fleet.waiting import deadline, since
 
 Owners = Mapping[tuple[str, str], str]

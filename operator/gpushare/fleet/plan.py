@@ -11,12 +11,12 @@ from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
 from gpushare.fleet.assign import Owners, assignments, deliverable, owners
-from gpushare.fleet.conditions import verdicts
-from gpushare.fleet.fleet_index import FleetIndex
 from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
 from gpushare.fleet.pending import Demand, Pending, by_share, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
-from gpushare.fleet.share_summary import ShareSummary, counts, summaries
+from gpushare.fleet.selection.fleet_index import FleetIndex
+from gpushare.fleet.status.conditions import verdicts
+from gpushare.fleet.status.share_summary import ShareSummary, counts, summaries
 from gpushare.fleet.waiting import deadline, since
 
 Planned = Mapping[str, tuple[Assignment, ...]]

@@ -13,7 +13,7 @@ from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import plan
-from gpushare.fleet.share_summary import START_SECONDS
+from gpushare.fleet.status.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.clock import Clock
 from tests.unit.controller.listing import once, relist

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB
+from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
 from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialMode
 from gpushare.trial.rows import rows_of, table_of
 from gpushare.trial.verdict import Answer, share_of, verdict_of

@@ -12,7 +12,7 @@ from gpushare.agent.gpus.inventory import DriverVersions
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
-from gpushare.fleet.refusals import claimable_mib
+from gpushare.fleet.selection.refusals import claimable_mib
 from gpushare.grant.model import LEAST_MEMORY_MIB
 from gpushare.kube.client import Object
 from gpushare.nvml.types import GpuInfo

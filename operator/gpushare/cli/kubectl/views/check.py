@@ -17,7 +17,7 @@ from gpushare.cli.kubectl.views.objects import is_true
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.wrong import unknown
 from gpushare.controller.resync import CLAIMS_SINCE
-from gpushare.fleet.refusals import NVIDIA_RESOURCES
+from gpushare.fleet.selection.refusals import NVIDIA_RESOURCES
 from gpushare.kube.resources import Object
 
 OLDEST_KUBERNETES = (1, 32)

@@ -19,12 +19,12 @@ from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, S
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import Snapshot
-from gpushare.fleet.conditions import verdicts
-from gpushare.fleet.fleet_index import fleet_records
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.plan import summary_of
-from gpushare.fleet.refusals import CONTEXT_RESERVE_MIB, claimable_mib
-from gpushare.fleet.share_summary import ShareSummary
+from gpushare.fleet.selection.fleet_index import fleet_records
+from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB, claimable_mib
+from gpushare.fleet.status.conditions import verdicts
+from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.kube.resources import Object
 
 GPUS = (

@@ -6,7 +6,7 @@ from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.timestamps import format_timestamp
 from gpushare.fleet.model import RefusalVerdict
 from gpushare.fleet.rollout import NodeRollout, Step
-from gpushare.fleet.share_summary import ShareSummary
+from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.fleet.waiting import awaited
 
 NODES_SHOWN = 3

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
-from gpushare.fleet.current import daemons_current
-from gpushare.fleet.exceeded import exceeded
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import RefusalVerdict
-from gpushare.fleet.share_summary import ShareSummary
+from gpushare.fleet.status.current import daemons_current
+from gpushare.fleet.status.exceeded import exceeded
+from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.fleet.waiting import awaited
 
 NAMES_SHOWN = 3

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet import FleetPlan, Snapshot, plan
-from gpushare.fleet.share_summary import START_SECONDS
+from gpushare.fleet.status.share_summary import START_SECONDS
 
 
 def _running(make: Any, **daemon: Any) -> Any:

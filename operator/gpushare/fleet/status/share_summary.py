@@ -17,13 +17,13 @@ from gpushare.api.gpushare import (
 )
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.assign import Owners, deliverable
-from gpushare.fleet.fleet_index import FleetIndex, Selection
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import EPOCH, NodeView, Snapshot
-from gpushare.fleet.refusals import Refusal
-from gpushare.fleet.refused import RefusedGpus, SelectedGpus, place, reason_of, selected_gpus
 from gpushare.fleet.rollout import Rollout
-from gpushare.fleet.selection import no_node, no_product
+from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
+from gpushare.fleet.selection.nodes import no_node, no_product
+from gpushare.fleet.selection.refusals import Refusal
+from gpushare.fleet.status.refused import RefusedGpus, SelectedGpus, place, reason_of, selected_gpus
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""

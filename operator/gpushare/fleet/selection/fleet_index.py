@@ -9,8 +9,8 @@ from gpushare.api.meta import LabelSelector
 from gpushare.api.names import device_name
 from gpushare.fleet.gpu_record import GpuRecord, gpu_records
 from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.refusals import SPEC_RULES, Candidate, FoundGpu, GpuProfile, first_refusal, profile_of
-from gpushare.fleet.selection import NodeIndex
+from gpushare.fleet.selection.nodes import NodeIndex
+from gpushare.fleet.selection.refusals import SPEC_RULES, Candidate, FoundGpu, GpuProfile, first_refusal, profile_of
 
 Key = tuple[str, str]
 """(node, GPU UUID)."""

@@ -1,7 +1,7 @@
 """The agents' findings on a share's GPUs: clients that use more than they were granted."""
 
 from gpushare.api.gpunode import Finding
-from gpushare.fleet.share_summary import ShareSummary
+from gpushare.fleet.status.share_summary import ShareSummary
 
 SHOWN = 3
 

@@ -8,7 +8,7 @@ are about the node; they never take a GPU away from the share that holds it.
 
 A large fleet has many GPUs and few kinds of them: what a rule may look at decides how often it is asked. The rules in
 FACTS see a node and its GPU alone (FoundGpu), so they are asked once for each GPU. SPEC_RULES see of the GPU no more
-than its GpuProfile has, so they are asked once for each share and profile (`gpushare.fleet.fleet_index`).
+than its GpuProfile has, so they are asked once for each share and profile (`gpushare.fleet.selection.fleet_index`).
 """
 
 from collections.abc import Callable

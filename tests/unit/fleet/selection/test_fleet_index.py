@@ -13,10 +13,11 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.fleet import NodeView, ShareReport, Snapshot, plan
 from gpushare.fleet.assign import Owners, competing, owners
-from gpushare.fleet.fleet_index import FleetIndex, fleet_records
 from gpushare.fleet.gpu_record import GpuRecord, moves_counts_alone
 from gpushare.fleet.plan import summary_of
-from gpushare.fleet.refusals import (
+from gpushare.fleet.selection.fleet_index import FleetIndex, fleet_records
+from gpushare.fleet.selection.nodes import NodeIndex
+from gpushare.fleet.selection.refusals import (
     CHAIN,
     FACTS,
     SPEC_RULES,
@@ -27,7 +28,6 @@ from gpushare.fleet.refusals import (
     per_node_reached,
     profile_of,
 )
-from gpushare.fleet.selection import NodeIndex
 from tests.unit.fleet.test_fleet_rules import fleets
 
 SELECTORS = (

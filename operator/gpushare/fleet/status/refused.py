@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.fleet.assign import Owners
-from gpushare.fleet.fleet_index import FleetIndex, Selection
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import NodeView
-from gpushare.fleet.refusals import CHAIN, Candidate, GpuProfile, Refusal
+from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
+from gpushare.fleet.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal
 
 RULE_OF = dict(CHAIN)
 
