@@ -1,25 +1,17 @@
 """graph: launches and graphs in every process."""
 
-import argparse
-import json
-from io import StringIO
 from typing import Any
 
 import pytest
 
-from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import graph
+from tests.unit.workload.scenarios.sharing.running import runner
 
 TINY: dict[str, Any] = {"kernels": 3, "elements": 5, "passes": 2, "repeats": 2}
 
 
-def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
-    parser, out = argparse.ArgumentParser(), StringIO()
-    graph.add_arguments(parser)
-    given = vars(parser.parse_args([])) | TINY | options
-    graph.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("graph", out), stop or Stop())
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+run = runner(graph, TINY)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -1,18 +1,16 @@
 """mix: each program alone and beside every other, and the slowdown from their rates."""
 
-import argparse
 import itertools
-import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpushare_workload.backend.work import LoadKind
-from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.events import WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import mix
+from tests.unit.workload.scenarios.sharing.running import runner
 
 TINY: dict[str, Any] = {"grid": "small", "duration": 0.3, "repeats": 1}
 
@@ -22,12 +20,7 @@ def no_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
 
 
-def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
-    parser, out = argparse.ArgumentParser(), StringIO()
-    mix.add_arguments(parser)
-    given = vars(parser.parse_args([])) | TINY | options
-    mix.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("mix", out), stop or Stop())
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+run = runner(mix, TINY)
 
 
 def test_a_mixture_measures_each_program_alone_and_beside_every_other() -> None:

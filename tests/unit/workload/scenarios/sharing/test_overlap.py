@@ -1,16 +1,13 @@
 """overlap: what processes record, alone and at once."""
 
-import argparse
-import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpushare_workload.events import JsonLines
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import overlap
+from tests.unit.workload.scenarios.sharing.running import runner
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 TINY: dict[str, Any] = {"duration": 0.3, "repeats": 2, "iterations": 1}
@@ -21,12 +18,7 @@ def no_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
 
 
-def run(stop: Stop | None = None, **options: Any) -> list[dict[str, Any]]:
-    parser, out = argparse.ArgumentParser(), StringIO()
-    overlap.add_arguments(parser)
-    given = vars(parser.parse_args([])) | TINY | options
-    overlap.run(argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("overlap", out), stop or Stop())
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+run = runner(overlap, TINY)
 
 
 def test_one_process_and_all_at_once_are_measured() -> None:

@@ -1,22 +1,19 @@
 """streams: kernels and copies on one stream and on several; wrong results are found, spans are counted."""
 
-import argparse
-import json
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpushare_workload.backend import open_backend
 from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.on_numpy.backend import NumpyBackend
 from gpushare_workload.backend.on_numpy.tasks import NumpyTask
 from gpushare_workload.backend.work import Floats, Work
-from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.events import WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import streams
 from gpushare_workload.scenarios.sharing.streams import extent_ms
+from tests.unit.workload.scenarios.sharing.running import runner
 
 TINY: dict[str, Any] = {
     "kernels": 3,
@@ -28,14 +25,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def run(stop: Stop | None = None, backend: Any = open_backend, **options: Any) -> list[dict[str, Any]]:
-    parser, out = argparse.ArgumentParser(), StringIO()
-    streams.add_arguments(parser)
-    given = vars(parser.parse_args([])) | TINY | options
-    streams.run(
-        argparse.Namespace(backend="numpy", seed=1, **given), JsonLines("streams", out), stop or Stop(), backend
-    )
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+run = runner(streams, TINY)
 
 
 def test_streams_are_compared_for_kernels_and_for_copies_pinned_and_not() -> None:
@@ -76,12 +66,12 @@ class WrongChunks(NumpyBackend):
 
 def test_a_wrong_kernel_is_found() -> None:
     with pytest.raises(WrongError, match="kernel 0: 1 of 2 values are wrong"):
-        run(backend=lambda _: WrongKernels())
+        run(None, lambda _: WrongKernels())
 
 
 def test_a_wrong_chunk_is_found() -> None:
     with pytest.raises(WrongError, match=r"chunks on 1 streams: \d+ values are wrong"):
-        run(backend=lambda _: WrongChunks())
+        run(None, lambda _: WrongChunks())
 
 
 @pytest.mark.parametrize(
