@@ -10,14 +10,16 @@ Verdict = Callable[[Events], bool]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`told`: a percentage of threads for GPUSHARE_THREADS, other than the limit. `mps` False: without MPS, so several
-    processes share the GPU in time slices. `holds`: the condition on the figures, checked on a real GPU only."""
+    """`told`: a percentage of threads for GPUSHARE_THREADS, other than the limit. `threads`: percent of the SMs for
+    each client. `mps` False: without MPS, so several processes share the GPU in time slices. `holds`: the condition on
+    the figures, checked on a real GPU only."""
 
     name: str
     arguments: tuple[str, ...]
     exit_code: int = 0
     mps: bool = True
     told: int | None = None
+    threads: int = THREADS
     holds: Verdict = lambda events: True
     seconds: float = 60.0
 
@@ -108,11 +110,51 @@ def ceiling_met(events: Events) -> bool:
 
 
 def gpu_is_one_stage_of_three(events: Events) -> bool:
-    """Each filter in both forms, with queues within their bounds."""
-    forms = [(it["filter"], it["form"]) for it in measured(events)]
+    """Queues within their bounds, and stages faster than one process."""
     bounded = all(length <= 4 for it in measured(events) for length in it.get("longest_queues", []))
-    bounded = bounded and all(it["times_as_fast_least"] > 1 for it in only(measured(events), form="pipeline"))
-    return bounded and forms == [(name, form) for name in ("add", "normalise") for form in ("serial", "pipeline")]
+    return bounded and all(it["times_as_fast_least"] > 1 for it in only(measured(events), form="pipeline"))
+
+
+def overlap_shortens_the_gpus_stage(events: Events) -> bool:
+    """By the time that the GPU's workers spend on all chunks, for each filter."""
+    spent = {(it["filter"], it["copies"]): it["gpu_seconds"] for it in only(measured(events), form="pipeline")}
+    filters = {name for name, _ in spent}
+    return bool(filters) and all(spent[name, "overlapped"] < spent[name, "pageable"] for name in filters)
+
+
+def cores_help(events: Events) -> bool:
+    """Eight processes that prepare do more than one."""
+    rates = {it["workers"]["prepare"]: it["elements_per_second"] for it in only(measured(events), form="pipeline")}
+    return bool(rates[8] > 1.5 * rates[1])
+
+
+def workers_help(events: Events) -> bool:
+    rates = {it["processes"]: it["tasks_per_second_warm"] for it in measured(events)}
+    return bool(rates[8] > 3 * rates[1])
+
+
+def splitting_pays(events: Events) -> bool:
+    """A grid so large that two capped processes are faster than one."""
+    return all(it["times_as_fast_least"] > 1 for it in measured(events) if it["halos"] in ("host", "ipc"))
+
+
+def all_three_go_on(events: Events) -> bool:
+    """Beside each other every role gets something done, and inference serves every request."""
+    beside = [it for it in measured(events) if it["beside"]]
+    served = all(it["unserved"] == 0 for it in only(beside, role="inference"))
+    return served and len(beside) >= 3 and all(it["kept"] > 0.05 for it in beside)
+
+
+def data_passes_through(events: Events) -> bool:
+    """The whole is refused, chunks pass, and faster from page-locked memory on several streams."""
+    ways = {it["way"]: it for it in measured(events)}
+    return bool(ways["whole"]["refused"] and ways["overlapped"]["gib_per_second"] > ways["pageable"]["gib_per_second"])
+
+
+def turns_fit(events: Events) -> bool:
+    """Peaks of 60 % each: one waits for the other and goes on; a peak that is kept shuts the other out."""
+    fewest = {it["peaks"]: it["fewest_cycles"] for it in measured(events)}
+    return bool(fewest["kept"] == 0 and fewest["in-turns"] > 0 and fewest["together"] > 0)
 
 
 def one_at_once(events: Events) -> bool:
@@ -129,6 +171,10 @@ def halos_three_ways(events: Events) -> bool:
 
 
 SMALL = ("--grid", "small")
+SIGNALS = ("pipeline", "--filters", "signal", "--elements", "20000000")
+LARGE = ("refine", "--size", "4096", "--sweeps", "500", "--look-every", "250", "--tolerance", "0",
+         "--halos", "host", "ipc")  # fmt: skip
+TRIO = ("trio", "--duration", "1")
 CASES = (
     Case("limits_hold", ("limits",), holds=saturated),
     Case("limits_told_otherwise", ("limits",), exit_code=1, told=2 * THREADS),
@@ -140,16 +186,32 @@ CASES = (
     Case("graph", ("graph",), holds=graph_is_faster),
     Case("graph_in_4_processes", ("graph", "--processes", "4"), holds=graph_is_faster),
     Case("graph_in_4_time_slices", ("graph", "--processes", "4"), mps=False),
-    Case("pipeline", ("pipeline",), holds=gpu_is_one_stage_of_three),
-    Case("pipeline_of_2_gpu_workers", ("pipeline", "--gpu-workers", "2"), holds=gpu_is_one_stage_of_three),
+    Case("pipeline", ("pipeline", "--filters", "add", "normalise"), holds=overlap_shortens_the_gpus_stage),
+    Case("pipeline_of_signals", (*SIGNALS,), holds=gpu_is_one_stage_of_three),
+    Case(
+        "pipeline_of_1_to_16",
+        (*SIGNALS, "--copies", "overlapped", "--prepare", "1", "4", "8", "16", "--finish", "8", "--repeats", "2"),
+        holds=cores_help,
+    ),
+    Case(
+        "pipeline_of_2_gpu_workers",
+        (*SIGNALS, "--copies", "overlapped", "--gpu-workers", "2"),
+        holds=gpu_is_one_stage_of_three,
+    ),
     Case("refine", ("refine",), holds=halos_three_ways),
-    Case("refine_a_larger_grid", ("refine", "--size", "2048", "--sweeps", "500", "--tolerance", "0")),
+    Case("refine_a_larger_grid", (*LARGE, "--processes", "2"), holds=splitting_pays),
+    Case("refine_a_larger_grid_of_4", (*LARGE, "--processes", "4"), holds=splitting_pays),
+    Case("refine_a_larger_grid_uncapped", (*LARGE, "--processes", "2"), threads=100),
     Case("pin", ("pin",), mps=False, holds=placed_and_listed),
     Case("pin_under_mps", ("pin",), holds=placed_and_listed),
     Case("overlap_in_time_slices", ("overlap",), mps=False, holds=one_at_once),
     Case("overlap_under_mps", ("overlap",), holds=several_at_once),
     Case("mix", ("mix", "--repeats", "1"), holds=copies_leave_the_sms_alone),
     Case("mix_in_time_slices", ("mix", "--repeats", "1"), mps=False, holds=slices_are_halves),
+    Case("trio_in_time_slices", TRIO, mps=False),
+    Case("trio", (*TRIO, "--threads", "50"), threads=100, holds=all_three_go_on),
+    Case("oversize", ("oversize",), holds=data_passes_through),
+    Case("swell", ("swell", "--duration", "2"), mps=False, holds=turns_fit, seconds=90),
     Case("serve", ("serve", "--rate", "200", "--duration", "5"), holds=served_all),
     Case("serve_overloaded", ("serve", "--rate", "40000", "--duration", "2"), holds=overloaded),
     Case("hog_within_its_grant", ("hog", "--hold", "1"), holds=limit_refused),
@@ -171,6 +233,12 @@ CASES = (
     Case(
         "pool_warm",
         ("pool", "--tasks", "2000", "--workers", "8", "--modes", "pool", "streams", "batched"),
+        seconds=90,
+    ),
+    Case(
+        "pool_of_1_to_32",
+        ("pool", "--tasks", "200", "--workers", "1", "4", "8", "16", "32", "--modes", "pool", "--prepare", "5"),
+        holds=workers_help,
         seconds=90,
     ),
     Case(

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Every scenario of the workload on a real GPU under a private MPS daemon, in less than six minutes.
+"""Every scenario of the workload on a real GPU under a private MPS daemon, each in less than a minute.
 
     PYTHONPATH=operator:workload python3 tests/gpu/workload.py docs/results/h200/workload.json [NAME…]
 
 Run as root on a machine with a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH. Ends every
 process that it started. Exit code 0 if everything was as expected. The results, with the environment of the
-measurement, are written after each part in any case. NAME chooses parts; all by default.
+measurement, are written after each part in any case. NAME chooses parts; all by default. What would begin after nine
+minutes is left out, and said so: name it in another call.
 
 With the simulated driver's GPUSHARE_SIMULATION_DIR and executables it runs without a GPU, and figures are not checked.
 """
@@ -20,17 +21,21 @@ from typing import Any
 from beside import BESIDE
 from cases import CASES, Case
 from environment import environment_block
-from private_mps import PrivateMps, without_mps
+from private_mps import THREADS, PrivateMps, without_mps
 
-BUDGET_SECONDS = 340.0
-"""What would begin later is left out, and said so."""
+BUDGET_SECONDS = 540.0
+"""What would begin later is left out."""
 
 
 def run(case: Case) -> dict[str, Any]:
     """`as_expected`: it ended as expected and, on a real GPU, its figures fulfil their conditions."""
     if case.mps:
-        with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
-            outcome = mps.start(*case.arguments, environment=mps.granted(told=case.told)).end(case.seconds)
+        with (
+            tempfile.TemporaryDirectory() as name,
+            PrivateMps(Path(name), 2 * THREADS if case.threads == THREADS else 100) as mps,
+        ):
+            granted = mps.granted(case.threads, told=case.told)
+            outcome = mps.start(*case.arguments, environment=granted).end(case.seconds)
     else:
         outcome = without_mps(*case.arguments).end(case.seconds)
     held = outcome["exit_code"] == case.exit_code

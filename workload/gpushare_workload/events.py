@@ -7,6 +7,7 @@ program runs.
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 
@@ -27,6 +28,19 @@ class JsonLines:
             **fields,
         }
         print(json.dumps(line), file=self._stream, flush=True)
+
+
+def without_folders(words: Sequence[str]) -> tuple[str, ...]:
+    """A command as a result records it: of each absolute path, also behind `--option=`, the last name alone.
+
+    The folders of the machine that measured say nothing to readers of its figures.
+    """
+    found = []
+    for word in words:
+        option, equals, value = word.rpartition("=")
+        name = value.rstrip("/").rpartition("/")[2] if value.startswith("/") else ""
+        found.append(f"{option}{equals}{name}" if name else word)
+    return tuple(found)
 
 
 class WrongError(Exception):

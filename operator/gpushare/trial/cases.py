@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpushare.wording import count_of
+
 MOST_COPIES = 48
 """MPS contexts that every driver takes on one GPU."""
 MORE = 1.05
@@ -49,6 +51,14 @@ class Ending(StrEnum):
     NO_MEMORY = "out of memory"
     NO_ROOM = "no room"
     FAILED = "failed"
+
+
+class CaseEnded(Exception):
+    """A case cannot be measured. `ending` says how it ended, the text why."""
+
+    def __init__(self, ending: Ending, reason: str) -> None:
+        super().__init__(reason)
+        self.ending = ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +221,4 @@ def counted(case: TrialCase) -> str:
     """Such as `4 copies`; of a pair `the pair`, or `program 1`."""
     if len(case.copies) > 1:
         return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else "the pair"
-    return "one copy" if case.total == 1 else f"{case.total} copies"
+    return "one copy" if case.total == 1 else count_of(case.total, "copy")

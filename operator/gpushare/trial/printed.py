@@ -6,13 +6,18 @@ Guarantees: what cannot be a figure (text, NaN, infinity, a negative number) is 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from gpushare.trial.cases import CaseEnded, Ending, WindowFigures
 
 LINE_CHARACTERS = 65536
 """Longer lines are not searched."""
 PATTERN_CHARACTERS = 500
+TAIL_LINES = 12
+TAIL_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +184,27 @@ OUT_OF_MEMORY = re.compile(
 def lacks_memory(output: str) -> bool:
     """Whether the last lines of a program that failed say that it got no GPU memory."""
     return OUT_OF_MEMORY.search(output) is not None
+
+
+def last_lines(printed: Iterable[str]) -> str:
+    """The end of what a copy printed, for a message."""
+    kept = deque((line[:TAIL_CHARACTERS] for line in printed if line.strip()), TAIL_LINES)
+    return "\n".join(kept) or "(it printed nothing)"
+
+
+def ended_early(who: str, how: str, code: int, lines: str) -> CaseEnded:
+    """`who`: such as `copy 2 of 4`. `how` it ended, as a clause. `code`: its exit code, or less than 0 for a signal."""
+    if code and lacks_memory(lines):
+        return CaseEnded(Ending.NO_MEMORY, f"{who} got no GPU memory; its last lines:\n{lines}")
+    early = "" if code else ": let it run longer, or leave --seconds out to measure runs to their end"
+    return CaseEnded(Ending.FAILED, f"{who} {how}{early}; its last lines:\n{lines}")
+
+
+def window_of(figures: Sequence[Sequence[CopyFigures]]) -> WindowFigures:
+    """`figures`: of each program, those of its copies in one window."""
+    latencies = [[value for one in copies for value in one.latencies] for copies in figures]
+    return WindowFigures(
+        tuple(tuple(one.rate for one in copies) for copies in figures),
+        tuple(percentile(values, 50) for values in latencies),
+        tuple(percentile(values, 99) for values in latencies),
+    )

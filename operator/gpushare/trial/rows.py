@@ -1,30 +1,21 @@
 """From the runs of a trial to one row for each case, with its spread, and a table for people. Pure."""
 
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpushare.trial.cases import TITLES, CaseOutcome, Ending, TrialCase, TrialMode, alone_rates, gains, work
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure over windows and repeats: for a handful, the extremes say more than a standard deviation."""
-
-    median: float
-    least: float
-    largest: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Estimate | None":
-        """None without values."""
-        return cls(statistics.median(values), min(values), max(values)) if values else None
-
-    def text(self, digits: int = 2) -> str:
-        """Such as `3.52 (3.48–3.55)`; without the extremes where they read the same."""
-        median, least, largest = (f"{value:,.{digits}f}" for value in (self.median, self.least, self.largest))
-        return median if least == largest else f"{median} ({least}–{largest})"
+from gpushare.trial.cases import (
+    TITLES,
+    CaseOutcome,
+    Ending,
+    TrialCase,
+    TrialMode,
+    WindowFigures,
+    alone_rates,
+    gains,
+    work,
+)
+from gpushare.trial.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +27,14 @@ class TrialRow:
     case: TrialCase
     ending: Ending
     samples: int
-    rates: tuple[Estimate | None, ...]
+    rates: tuple[Spread | None, ...]
     """Per second, of all copies of each program together."""
-    gain: Estimate | None
-    of_slices: Estimate | None
-    speed: Estimate | None
-    p50_ms: tuple[Estimate | None, ...]
-    p99_ms: tuple[Estimate | None, ...]
-    busy_percent: Estimate | None
+    gain: Spread | None
+    of_slices: Spread | None
+    speed: Spread | None
+    p50_ms: tuple[Spread | None, ...]
+    p99_ms: tuple[Spread | None, ...]
+    busy_percent: Spread | None
     memory_mib: int | None
     notes: tuple[str, ...] = ()
 
@@ -70,16 +61,20 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
         case=case,
         ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
         samples=len(windows),
-        rates=tuple(Estimate.of([sum(window.rates[it]) for window in windows if window.rates[it]]) for it in programs),
-        gain=Estimate.of(every_gain),
-        of_slices=Estimate.of(_of_slices(mine, outcomes)),
-        speed=Estimate.of([gain / case.total for gain in every_gain]),
+        rates=tuple(_rates(windows, program) for program in programs),
+        gain=Spread.of_any(every_gain),
+        of_slices=Spread.of_any(_of_slices(mine, outcomes)),
+        speed=Spread.of_any([gain / case.total for gain in every_gain]),
         p50_ms=tuple(_latency(windows, lambda window, it=it: window.p50_ms[it]) for it in programs),  # type: ignore[misc]
         p99_ms=tuple(_latency(windows, lambda window, it=it: window.p99_ms[it]) for it in programs),  # type: ignore[misc]
-        busy_percent=Estimate.of([one.busy_percent for one in measured if one.busy_percent is not None]),
+        busy_percent=Spread.of_any([one.busy_percent for one in measured if one.busy_percent is not None]),
         memory_mib=-(-max(memory) // case.total) if memory else None,
         notes=tuple(dict.fromkeys(note for one in mine for note in one.notes)),
     )
+
+
+def _rates(windows: Iterable[WindowFigures], program: int) -> Spread | None:
+    return Spread.of_any([sum(window.rates[program]) for window in windows if window.rates[program]])
 
 
 def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
@@ -95,8 +90,8 @@ def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> 
     ]
 
 
-def _latency(windows: Iterable[Any], read: Callable[[Any], float | None]) -> Estimate | None:
-    return Estimate.of([value for window in windows if (value := read(window)) is not None])
+def _latency(windows: Iterable[Any], read: Callable[[Any], float | None]) -> Spread | None:
+    return Spread.of_any([value for window in windows if (value := read(window)) is not None])
 
 
 HEAD = (
@@ -147,7 +142,7 @@ def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
     )
 
 
-def _latencies(found: Sequence[Estimate | None]) -> str:
+def _latencies(found: Sequence[Spread | None]) -> str:
     return " + ".join("–" if one is None else f"{one.median:.3g}" for one in found)
 
 

@@ -7,16 +7,16 @@ from enum import StrEnum
 from typing import Any
 
 from gpushare.api import names
+from gpushare.api.quantity import LEAST_MEMORY_MIB
 from gpushare.trial.cases import MORE, TITLES, Ending, TrialMode, counted
-from gpushare.trial.rows import Estimate, TrialRow
+from gpushare.trial.rows import TrialRow
+from gpushare.trial.spread import Spread
 
 WORTH = 1.1
 """A gain below this is not worth a share."""
 HEADROOM = 1.1
 """The recommended memory, as a multiple of the highest that was seen."""
 MEMORY_STEP_MIB = 256
-LEAST_MEMORY_MIB = 512
-"""The least that a GpuShare takes."""
 RESERVE_MIB = 1024
 """Of the GPU's memory, for MPS itself."""
 
@@ -71,14 +71,14 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     )
 
 
-def _best(found: dict[TrialRow, Estimate]) -> tuple[TrialRow, Estimate]:
+def _best(found: dict[TrialRow, Spread]) -> tuple[TrialRow, Spread]:
     """The fewest copies whose gain nothing exceeds by more than a little; of equal numbers the larger gain."""
     most = max(gain.median for gain in found.values())
     enough = [(row, gain) for row, gain in found.items() if gain.median * MORE >= most]
     return min(enough, key=lambda one: (one[0].case.total, -one[1].median))
 
 
-def _told(row: TrialRow, gain: Estimate) -> str:
+def _told(row: TrialRow, gain: Spread) -> str:
     spread = (
         "measured once, so its spread is not known"
         if row.samples == 1
@@ -108,6 +108,12 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
     return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"
 
 
+def memory_for(most_mib: int) -> int:
+    """MiB to grant a client that was seen with `most_mib` at most: a tenth more, in whole steps."""
+    steps = -(-int(most_mib * HEADROOM) // MEMORY_STEP_MIB)
+    return max(LEAST_MEMORY_MIB, steps * MEMORY_STEP_MIB)
+
+
 def check_share_name(option: str, name: str) -> None:
     """Raises ValueError naming the option for a name that no GpuShare can have."""
     if not re.match(names.SHARE_NAME_PATTERN, name):
@@ -134,7 +140,7 @@ def share_of(
         return None
     usable = gpu_mib - RESERVE_MIB
     alone = [row.memory_mib for row in rows if row.case.mode is TrialMode.ALONE and row.memory_mib is not None]
-    wanted = -(-int(max(best.memory_mib, *alone, 0) * HEADROOM) // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
+    wanted = memory_for(max(best.memory_mib, *alone, 0))
     memory = max(LEAST_MEMORY_MIB, min(wanted, usable // best.case.total))
     clients = min(best.case.total, usable // memory)
     if clients < 1:

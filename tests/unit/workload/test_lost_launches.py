@@ -19,8 +19,9 @@ from gpushare_workload.bench.clients.loop import Window
 from gpushare_workload.bench.plan import Load
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
-from gpushare_workload.scenarios.sharing import mix, serve
+from gpushare_workload.scenarios.sharing import mix, serve, trio
 from gpushare_workload.scenarios.sharing.mix import TimedRun
+from gpushare_workload.scenarios.sharing.trio import TARGETS, Role, RoleRun
 
 SECONDS = 0.05
 
@@ -85,6 +86,15 @@ def run_serve(backend: NumpyBackend, kind: LoadKind) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
+def run_trio(backend: NumpyBackend, role: Role) -> None:
+    parser = argparse.ArgumentParser()
+    trio.add_arguments(parser)
+    small = ["--grid", "small", "--iterations", "256", "--elements", "256", "--depth", "2"]
+    arguments = argparse.Namespace(backend="numpy", **vars(parser.parse_args(small)))
+    requests = (lambda: RoleRun(time.monotonic(), SECONDS, 1), lambda: None)
+    TARGETS[role](InThisProcess(backend, *requests), arguments)
+
+
 @pytest.mark.parametrize("graph", [False, True], ids=["one by one", "graph"])
 @pytest.mark.parametrize("kind", list(LoadKind))
 def test_the_benchmark_finds_lost_launches(kind: LoadKind, graph: bool) -> None:
@@ -106,3 +116,10 @@ def test_a_service_finds_lost_launches(kind: LoadKind) -> None:
     assert run_serve(NumpyBackend(), kind)[-1]["event"] == "measured"
     with pytest.raises(WrongError, match="values are wrong"):
         run_serve(LosingBackend(), kind)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_each_of_the_three_roles_finds_lost_launches(role: Role) -> None:
+    run_trio(NumpyBackend(), role)
+    with pytest.raises(WrongError, match="values are wrong"):
+        run_trio(LosingBackend(), role)

@@ -6,6 +6,7 @@ ended the context, every later call raises it too.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -13,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpushare_workload.backend.filters import ChunkFilter
 from gpushare_workload.backend.work import Floats, Peaks, Work
 
 Vector = NDArray[np.float64]
@@ -275,10 +277,25 @@ class Backend(Protocol):
         """
         ...
 
-    def add(self, left: Floats, right: Floats) -> Floats: ...
+    def filter_chunk(self, chosen: ChunkFilter, inputs: Sequence[Floats], result: Floats, pieces: int = 1) -> None:
+        """Fill `result` from `inputs` (two for ADD, else one), all of one length in host memory. Sums are in double.
 
-    def normalise(self, values: Floats) -> Floats:
-        """Scale to mean 0 and standard deviation 1; all zeros if all values are equal. Sums are taken in double."""
+        Each of `pieces` is copied in, computed and copied out on a lane of its own. Page-locked memory lets the copies
+        of one piece run beside the kernels of another.
+        """
+        ...
+
+    def page_locked(self, memory: Floats) -> AbstractContextManager[None]:
+        """Keep this host memory, which other processes may share, page-locked in the context."""
+        ...
+
+    def managed_passes(self, size: int, passes: int) -> float:
+        """Allocate `size` bytes of managed memory, let a kernel add one to every float `passes` times, and free them.
+
+        Returns the ms of the passes after the first; there must be two or more. Managed memory may be larger than the
+        GPU's: pages then move. Raises OutOfMemoryError where it may not; WrongError for a wrong
+        sum; UnsupportedError without a GPU.
+        """
         ...
 
     def slab(self, values: Field, source: Field, spacing: float) -> Slab:

@@ -24,7 +24,7 @@ from gpushare_workload.bench.progress import duration_text, shown
 from gpushare_workload.bench.results.document import Document, Run
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.bench.runner import RunSettings, runs
-from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.events import JsonLines, WrongError, without_folders
 from gpushare_workload.gpus.inventory import open_monitor
 from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError
 from gpushare_workload.processes import common_start
@@ -121,7 +121,7 @@ class _Bench:
             backend=client.backend if client else "none",
             simulated=not client.timed if client else False,
             environment=environment.describe(self._monitor, self._setup, client),
-            command=tuple(sys.argv),
+            command=("gpushare-workload", *without_folders(sys.argv[1:])),
             plan=_plain(self._plan),
             runs=tuple(self._runs),
             ended=ended,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from gpushare.wording import count_of
 from gpushare_workload.bench.plan import BenchPlan, Pass, SharingMode, pass_seconds, passes
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class PassBar(_TimedPasses):
 def pass_text(one: Pass) -> str:
     """Such as `repeat 1: mps, 4 clients`."""
     unit = "stream" if one.mode is SharingMode.STREAMS else "client"
-    return f"repeat {one.repeat + 1}: {one.mode.value}, {one.clients} {unit}{'s' if one.clients > 1 else ''}"
+    return f"repeat {one.repeat + 1}: {one.mode.value}, {count_of(one.clients, unit)}"
 
 
 @contextmanager

@@ -79,6 +79,7 @@ def _judged(one: Pass, load: Load, plan: BenchPlan, client: ClientInfo, measured
         results=measured.results,
         sms=client.device.sms,
         memory_mib=measured.memory_mib,
+        busy_percent=measured.busy_percent,
         clocks=measured.clocks,
         warnings=warnings,
     )

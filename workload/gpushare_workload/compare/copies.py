@@ -1,7 +1,8 @@
 """Copies of programs as child processes, each with its standard output read and its process group ended.
 
 Guarantees:
-- Whatever happens, no copy and no process of its process group is left: SIGTERM, then SIGKILL after END_SECONDS.
+- Whatever happens, no copy and no process of its process group is left: SIGTERM, then SIGKILL after END_SECONDS. Where
+  we are killed ourselves, a process of ours (`keeper`) does it.
 - A copy that prints without end costs bounded memory.
 """
 
@@ -9,6 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from gpushare.trial.printed import LINE_CHARACTERS, PrintedFigures, PrintedLine
+from gpushare.trial.printed import (
+    LINE_CHARACTERS,
+    TAIL_CHARACTERS,
+    TAIL_LINES,
+    PrintedFigures,
+    PrintedLine,
+    last_lines,
+)
+from gpushare_workload.compare import keeper
 from gpushare_workload.processes.stopping import Stop
 
 END_SECONDS = 10.0
@@ -25,8 +35,6 @@ KILL_SECONDS = 10.0
 READ_BYTES = 65536
 MOST_LINES = 100_000
 """Lines with figures that are kept of each copy: the newest."""
-TAIL_LINES = 12
-TAIL_CHARACTERS = 300
 COPY = "GPUSHARE_COPY"
 """The number of a copy, from 0: for programs that need a port or a directory each."""
 
@@ -48,7 +56,7 @@ class Copy:
         return self.process.returncode
 
     def last_lines(self) -> str:
-        return "\n".join(self.tail) or "(it printed nothing)"
+        return last_lines(self.tail)
 
 
 class CopyGroup:
@@ -59,6 +67,7 @@ class CopyGroup:
         self._printed, self._stop, self._end_seconds = printed, stop, end_seconds
         self._selector = selectors.DefaultSelector()
         self._rest: dict[int, bytearray] = {}
+        self._keeper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "CopyGroup":
         return self
@@ -82,11 +91,35 @@ class CopyGroup:
             )
         except OSError as error:
             raise ValueError(f"{command[0]!r} cannot be started: {error.strerror}") from None
+        self._keep(process.pid)
         self.copies.append(copy := Copy(program, number, process, time.monotonic()))
         for stream, counts in ((process.stdout, True), (process.stderr, False)):
             assert stream is not None  # noqa: S101 - pipes were asked for
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, (copy, counts))
+
+    def _keep(self, group: int) -> None:
+        """Whoever kills us leaves the copies to the keeper."""
+        if self._keeper is None:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-S", "-E", keeper.__file__, str(self._end_seconds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        assert self._keeper.stdin is not None  # noqa: S101 - a pipe was asked for
+        with suppress(BrokenPipeError):  # somebody has killed it: we go on without
+            self._keeper.stdin.write(b"%d\n" % group)
+            self._keeper.stdin.flush()
+
+    def _dismiss_keeper(self) -> None:
+        if self._keeper is not None:
+            self._keeper.kill()
+            self._keeper.wait()
+            assert self._keeper.stdin is not None  # noqa: S101 - as above
+            with suppress(BrokenPipeError):
+                self._keeper.stdin.close()
+            self._keeper = None
 
     def pump(
         self, until: float, done: Callable[[], bool] = lambda: False, often: Callable[[], None] | None = None
@@ -118,6 +151,7 @@ class CopyGroup:
         for key in list(self._selector.get_map().values()):
             self._close(key.fileobj)
         self._selector.close()
+        self._dismiss_keeper()
 
     def _signal(self, number: signal.Signals) -> None:
         for copy in self.copies:

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpushare.trial.cases import TITLES, TrialMode
-from gpushare.trial.rows import Estimate, TrialRow
+from gpushare.trial.rows import TrialRow
+from gpushare.trial.spread import Spread
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.compare.result import Comparison, titled
 from gpushare_workload.reporting.style import LINE_STYLES, SETTINGS, SOFT
@@ -46,7 +47,7 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=DPI)
 
 
-def _panel(panel: Axes, rows: Sequence[TrialRow], figures: Sequence[Estimate | None], label: str) -> None:
+def _panel(panel: Axes, rows: Sequence[TrialRow], figures: Sequence[Spread | None], label: str) -> None:
     alone = [(1, one) for row, one in zip(rows, figures, strict=True) if row.case.mode is TrialMode.ALONE and one][:1]
     counts = {1}
     for mode, style in STYLES.items():

@@ -12,6 +12,7 @@ from gpushare.trial.printed import PrintedFigures
 from gpushare.trial.rows import TrialRow, rows_of, table_of
 from gpushare.trial.verdict import TrialVerdict, share_of, verdict_of
 from gpushare_workload.compare.options import CompareRequest
+from gpushare_workload.events import without_folders
 
 SCHEMA = "gpushare.dev/compare/v1"
 SIMULATED = " (simulated)"
@@ -47,7 +48,7 @@ class Comparison:
         return {
             "schema": SCHEMA,
             "timed": self.timed,
-            "programs": [list(program) for program in request.programs],
+            "programs": [list(without_folders(program)) for program in request.programs],
             "plan": {
                 **asdict(request.plan),
                 **asdict(request.times),
@@ -151,5 +152,5 @@ def _quoted(text: str) -> str:
 
 def titled(programs: Sequence[Sequence[str]], most: int = 90) -> str:
     """The commands for a title, without folders, shortened."""
-    text = " beside ".join(shlex.join(word.rpartition("/")[2] or word for word in program) for program in programs)
+    text = " beside ".join(shlex.join(without_folders(program)) for program in programs)
     return text if len(text) <= most else text[: most - 1] + "…"

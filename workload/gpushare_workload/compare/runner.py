@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
-from gpushare.trial.printed import CopyFigures, NoFiguresError, lacks_memory, percentile
+from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
+from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, window_of
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
@@ -23,12 +23,6 @@ GRACE_SECONDS = 2.0
 """A CUDA context that ended may hold its memory a little longer."""
 APART = 0.2
 """Copies whose ends lie further apart, as a part of the run, did not run beside each other all the time."""
-
-
-class _CopyFailed(Exception):
-    def __init__(self, ending: Ending, reason: str) -> None:
-        super().__init__(reason)
-        self.ending = ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +43,8 @@ class CaseRunner:
                     group.start(program, self.request.programs[program], {**os.environ, **environment})
             try:
                 windows, notes = self._measure(case, group, sampler)
-            except _CopyFailed as failed:
-                return CaseOutcome(case, repeat, failed.ending, reason=str(failed))
+            except CaseEnded as ended:
+                return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
         if sampler.memory_mib is None and not self.monitor.simulated:
@@ -143,24 +137,17 @@ def _raise_for_ended(group: CopyGroup, case: TrialCase) -> None:
             raise _failed(copy, case)
 
 
-def _failed(copy: Copy, case: TrialCase) -> _CopyFailed:
-    seconds = (copy.ended or time.monotonic()) - copy.began
-    lines = copy.last_lines()
+def _failed(copy: Copy, case: TrialCase) -> CaseEnded:
+    seconds, code = (copy.ended or time.monotonic()) - copy.began, copy.code or 0
     who = "the program" if case.total == 1 else f"copy {copy.number} of {case.total}"
-    if copy.code and lacks_memory(lines):
-        return _CopyFailed(Ending.NO_MEMORY, f"{who} got no GPU memory; its last lines:\n{lines}")
-    code = copy.code or 0
     how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-    early = "" if copy.code else ": let it run longer, or leave --seconds out to measure runs to their end"
-    return _CopyFailed(Ending.FAILED, f"{who} {how} after {seconds:.1f} s{early}; its last lines:\n{lines}")
+    return ended_early(who, f"{how} after {seconds:.1f} s", code, copy.last_lines())
 
 
 def _window(case: TrialCase, group: CopyGroup, figures: list[CopyFigures]) -> WindowFigures:
-    rates, p50, p99 = [], [], []
-    for program in range(len(case.copies)):
-        mine = [one for copy, one in zip(group.copies, figures, strict=True) if copy.program == program]
-        latencies = [value for one in mine for value in one.latencies]
-        rates.append(tuple(one.rate for one in mine))
-        p50.append(percentile(latencies, 50))
-        p99.append(percentile(latencies, 99))
-    return WindowFigures(tuple(rates), tuple(p50), tuple(p99))
+    return window_of(
+        [
+            [one for copy, one in zip(group.copies, figures, strict=True) if copy.program == program]
+            for program in range(len(case.copies))
+        ]
+    )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.bench.results.document import SCHEMA, Document, Run
-from gpushare_workload.bench.results.statistics import Spread
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,12 +3,13 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Document
-from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.files import Overlap, Pair
 from gpushare_workload.reporting.selection import compared_clients, times
@@ -16,7 +17,7 @@ from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, s
 
 HEAD = (
     "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "Work/s", "× time-slicing", "× one client",
-    "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "Repeats",
+    "Jain", "p50 µs", "p90 µs", "p99 µs", "worst client’s p99 µs", "MiB each", "GPU busy", "Repeats",
 )  # fmt: skip
 SPEED = (
     "Kernels/s",
@@ -125,6 +126,7 @@ def _line(row: Row) -> tuple[str, ...]:
         *(f"{row.percentile_us(percent):,.0f}" for percent in (50, 90, 99)),
         f"{row.worst_p99_us:,.0f}",
         "–" if row.memory_mib is None else f"{row.memory_mib.median:,.0f}",
+        "–" if row.busy_percent is None else f"{row.busy_percent.median:.0f} %",
         str(row.repeats),
     )
 
@@ -138,10 +140,7 @@ def _work(row: Row) -> str:
 
 def _spread(spread: Spread | None, form: str) -> str:
     """The median, and the extremes if they differ from it in this form."""
-    if spread is None:
-        return "–"
-    median, least, largest = (format(value, form) for value in (spread.median, spread.least, spread.largest))
-    return median if least == largest else f"{median} ({least}–{largest})"
+    return "–" if spread is None else spread.text(form)
 
 
 def pairs(found: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -193,9 +192,14 @@ def commands(documents: Sequence[Document]) -> list[str]:
     """The commands that repeat the measurements."""
     lines = []
     for document in documents:
-        words = ["gpushare-workload", *document.command[1:]]
+        words = ["gpushare-workload", *(_anywhere(word) for word in document.command[1:])]
         lines.append(shlex.join(words))
     return list(dict.fromkeys(lines))
+
+
+def _anywhere(word: str) -> str:
+    """Of an absolute path its last part: the folder was that of one machine."""
+    return Path(word).name if word.startswith("/") else word
 
 
 def cautions(documents: Sequence[Document], rows: Sequence[Row]) -> list[str]:

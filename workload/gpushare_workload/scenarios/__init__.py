@@ -1,8 +1,8 @@
 """The scenarios by name. Each module has `NAME`, `add_arguments(parser)` and `run(arguments, events, stop)`."""
 
 from gpushare_workload.scenarios.cooperation import ddp, pipeline, refine
-from gpushare_workload.scenarios.isolation import depart, fault, hog, limits
-from gpushare_workload.scenarios.sharing import graph, mix, overlap, pin, pool, serve, streams
+from gpushare_workload.scenarios.isolation import depart, fault, hog, limits, oversize, swell
+from gpushare_workload.scenarios.sharing import graph, mix, overlap, pin, pool, serve, streams, trio
 
 SCENARIOS = {
     module.NAME: module
@@ -17,9 +17,12 @@ SCENARIOS = {
         ddp,
         mix,
         overlap,
+        trio,
         serve,
         fault,
         hog,
+        oversize,
+        swell,
         depart,
     )
 }

@@ -1,8 +1,9 @@
 """The figures of several repeats as those of one, with their spread. Pure."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gpushare.trial.spread import Spread
 
 DIGITS = 4
 
@@ -10,17 +11,17 @@ DIGITS = 4
 def summarised(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures of the last repeat, with the median over all repeats in the place of each float.
 
-    With more than one repeat, `<name>_least` and `<name>_largest` follow each float. Raises ValueError without repeats.
+    With more than one repeat, `<name>_least` and `<name>_largest` follow each float. Repeats in which a figure is None
+    (it could not be had) do not count for it. Raises ValueError without repeats.
     """
     if not repeats:
         raise ValueError("no repeats, no figures")
     summary: dict[str, Any] = {"repeats": len(repeats)}
     for name, last in repeats[-1].items():
-        if not isinstance(last, float):
+        floats = [one[name] for one in repeats if isinstance(one[name], float)]
+        if not floats:
             summary[name] = last
             continue
-        values = [one[name] for one in repeats]
-        summary[name] = round(statistics.median(values), DIGITS)
-        if len(repeats) > 1:
-            summary |= {f"{name}_least": round(min(values), DIGITS), f"{name}_largest": round(max(values), DIGITS)}
+        figures = Spread.of(floats).rounded(name, DIGITS)
+        summary |= figures if len(repeats) > 1 else {name: figures[name]}
     return summary

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpushare_workload.backend.interface import Field, Slab, identity
+from gpushare_workload.gpus.utilisation import GpuWatch
 from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.processes.team import START_SECONDS, Team
@@ -55,6 +56,8 @@ class JacobiResult:
     """The largest change of any value in the last sweep."""
     seconds: float
     identity: dict[str, str | bool]
+    busy_percent: float | None
+    """How busy the whole GPU was; None if unknown."""
 
 
 def refine(settings: JacobiSettings, stop: Stop, target: Callable[..., Any] | None = None) -> JacobiResult:
@@ -78,12 +81,14 @@ def refine(settings: JacobiSettings, stop: Stop, target: Callable[..., Any] | No
                     link.close()
         if settings.transport is HaloTransport.IPC:
             _exchange_addresses(team, parts)
+        watch = GpuWatch()
         team.go()
-        began = time.monotonic()
-        sweeps, change = _watch(team, settings)
-        seconds = time.monotonic() - began
+        with watch as seen:
+            began = time.monotonic()
+            sweeps, change = _watch(team, settings)
+            seconds = time.monotonic() - began
         identities = team.results(STALL_SECONDS)  # the answer is complete after this
-        return JacobiResult(answer.array.copy(), sweeps, change, seconds, identities[0])
+        return JacobiResult(answer.array.copy(), sweeps, change, seconds, identities[0], seen.busy_percent)
 
 
 def _links(parts: int) -> list[Links]:

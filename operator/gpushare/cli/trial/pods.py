@@ -5,21 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gpushare.trial.cases import Ending
-from gpushare.trial.printed import PrintedFigures, PrintedLine, lacks_memory
+from gpushare.trial.cases import CaseEnded, Ending
+from gpushare.trial.printed import PrintedFigures, PrintedLine, ended_early, last_lines
 
 Object = dict[str, Any]
 
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\S+) (.*)")
-TAIL_LINES = 12
-
-
-class CaseEnded(Exception):
-    """The case cannot be measured. `ending` says how it ended, the text why."""
-
-    def __init__(self, ending: Ending, reason: str) -> None:
-        super().__init__(reason)
-        self.ending = ending
 
 
 def read_log(text: str, printed: PrintedFigures) -> list[PrintedLine]:
@@ -38,10 +29,9 @@ def read_log(text: str, printed: PrintedFigures) -> list[PrintedLine]:
     return found
 
 
-def last_lines(text: str) -> str:
-    """The end of a log, without the times."""
-    lines = [match[2] if (match := STAMPED.match(line)) else line for line in text.splitlines()]
-    return "\n".join([line[:300] for line in lines if line.strip()][-TAIL_LINES:]) or "(it printed nothing)"
+def tail_of(text: str) -> str:
+    """The end of such a log, without the times."""
+    return last_lines(match[2] if (match := STAMPED.match(line)) else line for line in text.splitlines())
 
 
 def container_status(pod: Object, container: str) -> Object:
@@ -89,8 +79,4 @@ def ended_badly(pod: Object, container: str, log: str, to_the_end: bool) -> Case
     code = ended.get("exitCode", 0)
     if code == 0 and to_the_end:
         return None
-    lines = last_lines(log)
-    if code and lacks_memory(lines):
-        return CaseEnded(Ending.NO_MEMORY, f"a copy got no GPU memory; its last lines:\n{lines}")
-    early = "" if code else ": let it run longer, or leave --seconds out to measure runs to their end"
-    return CaseEnded(Ending.FAILED, f"a copy exited with code {code}{early}; its last lines:\n{lines}")
+    return ended_early("a copy", f"exited with code {code}", code, tail_of(log))

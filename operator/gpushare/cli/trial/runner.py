@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
-from gpushare.cli.trial.pods import CaseEnded, ended_badly, read_log, run_seconds, started, waiting_for
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, WindowFigures
+from gpushare.cli.trial.pods import ended_badly, read_log, run_seconds, started, waiting_for
+from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase
 from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import CopyFigures, NoFiguresError, PrintedFigures, PrintedLine, percentile
+from gpushare.trial.printed import CopyFigures, NoFiguresError, PrintedFigures, PrintedLine, window_of
 
 Object = dict[str, Any]
 
@@ -73,11 +73,7 @@ class ClusterRunner:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
-        latencies = [value for one in figures for value in one.latencies]
-        window = WindowFigures(
-            (tuple(one.rate for one in figures),), (percentile(latencies, 50),), (percentile(latencies, 99),)
-        )
-        return CaseOutcome(case, repeat, Ending.MEASURED, (window,), notes=notes)
+        return CaseOutcome(case, repeat, Ending.MEASURED, (window_of([figures]),), notes=notes)
 
     def delete_all(self) -> None:
         """Deletes every Job of this trial, with its pods, and waits for their end."""

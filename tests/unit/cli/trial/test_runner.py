@@ -10,7 +10,7 @@ import pytest
 
 from gpushare.cli.trial.command import report_of
 from gpushare.cli.trial.manifest import LABEL
-from gpushare.cli.trial.pods import last_lines, read_log
+from gpushare.cli.trial.pods import read_log, tail_of
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
 from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.trial.options import RunTimes
@@ -185,5 +185,5 @@ def test_a_log_is_read_by_the_times_of_its_lines() -> None:
     text = '2026-01-01T00:00:02.123456789Z {"rate": 5}\nno time {"rate": 6}\n2026-99-01T00:00:02Z {"rate": 7}\n'
     (line,) = read_log(text, PRINTED)
     assert (round(line.at - BEGAN, 3), line.rates) == (2.123, (5.0,))
-    assert last_lines("") == "(it printed nothing)"
-    assert last_lines("2026-01-01T00:00:02Z the end\n") == "the end"
+    assert tail_of("") == "(it printed nothing)"
+    assert tail_of("2026-01-01T00:00:02Z the end\n") == "the end"

@@ -1,6 +1,8 @@
 """Copies of a program: all of them end, whatever they do about it, and what they print is read."""
 
 import os
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -110,3 +112,34 @@ def test_a_program_that_prints_without_end_costs_bounded_memory(script: Write) -
 def test_a_program_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'/none/program' cannot be started: No such file"), group() as copies:
         copies.start(0, ("/none/program",), os.environ)
+
+
+COMPARISON = """
+import sys, time
+from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare_workload.compare.copies import CopyGroup
+from gpushare_workload.processes.stopping import Stop
+with CopyGroup(PrintedFigures(FigureReader(field="rate")), Stop(), 0.5) as copies:
+    copies.start(0, sys.argv[1:], {})
+    copies.start(0, sys.argv[1:], {})
+    copies.pump(time.monotonic() + 60, lambda: all(copy.lines for copy in copies.copies))
+    print("all run", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("text", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"], ids=["", "ignore SIGTERM"])
+def test_a_comparison_that_is_killed_leaves_no_copies(script: Write, text: str, tmp_path: Path) -> None:
+    program = script(f"{text}figure(rate=1)\ntime.sleep(600)\n")
+    command = [sys.executable, "-c", COMPARISON, *program]
+    comparison = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert comparison.stdout is not None
+    assert comparison.stdout.readline() == "all run\n"
+    assert len(running(tmp_path)) > 2
+    comparison.kill()
+    comparison.wait()
+    comparison.stdout.close()
+    end = time.monotonic() + SECONDS
+    while running(tmp_path):
+        assert time.monotonic() < end, "copies go on"
+        time.sleep(0.05)

@@ -20,6 +20,7 @@ RUN = {
     "resnet.py": ("torch", "torchvision"),
     "resnet.py --train": ("torch", "torchvision"),
     "gpt.py": ("torch", "transformers"),
+    "decode.py": ("torch",),
     "bert.py": ("torch", "transformers"),
     "jax_train.py": ("jax",),
     "preprocess.py": ("torch",),
@@ -27,7 +28,7 @@ RUN = {
 SECONDS = 100.0
 
 
-@pytest.mark.parametrize("program", [*RUN, "gpt.py --size 1.3b"])
+@pytest.mark.parametrize("program", [*RUN, "gpt.py --size 1.3b", "decode.py --size 1.3b"])
 def test_a_program_explains_itself_without_its_framework(program: str) -> None:
     name, *options = program.split()
     command = [sys.executable, str(PROGRAMS / name), *options, "--help"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.bench.results.document import Document, Group
-from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting.files import Pair, Setting, combined, read
 from tests.unit.workload.bench.made_up import document, run

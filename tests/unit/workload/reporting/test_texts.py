@@ -65,3 +65,10 @@ def test_a_value_of_the_environment_appears_once_if_files_agree() -> None:
         ("gpu driver", "1, 2"),
         ("cpus", "4"),
     ]
+
+
+def test_the_commands_to_repeat_name_no_folder_of_the_machine_that_measured() -> None:
+    command = ("/usr/bin/gpushare-workload", "bench", "--clients", "1,8", "--output", "/root/out/depth.json")
+    assert texts.commands([document(run(), command=command)] * 2) == [
+        "gpushare-workload bench --clients 1,8 --output depth.json"
+    ]

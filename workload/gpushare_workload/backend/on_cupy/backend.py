@@ -1,12 +1,14 @@
 """CuPy on a real GPU, with hand-written kernels where the length or the size of a kernel matters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import cupy
 import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
+from gpushare_workload.backend.filters import ChunkFilter
 from gpushare_workload.backend.interface import (
     DeviceProperties,
     Field,
@@ -17,7 +19,7 @@ from gpushare_workload.backend.interface import (
     Task,
     Vector,
 )
-from gpushare_workload.backend.on_cupy import device, tasks
+from gpushare_workload.backend.on_cupy import device, filtering, tasks
 from gpushare_workload.backend.on_cupy.errors import gpu_error, translated
 from gpushare_workload.backend.on_cupy.kernels import Kernels
 from gpushare_workload.backend.on_cupy.recording import CupyRecording
@@ -108,19 +110,26 @@ class CupyBackend:
             return chunks.copy(), 0.0
         return translated(lambda: tasks.process_chunks(self._kernels, chunks, iterations, lanes, pinned))
 
-    def add(self, left: Floats, right: Floats) -> Floats:
-        result: Floats = translated(lambda: (cupy.asarray(left) + cupy.asarray(right)).get())
-        return result
+    def filter_chunk(self, chosen: ChunkFilter, inputs: Sequence[Floats], result: Floats, pieces: int = 1) -> None:
+        if not len(result):
+            return
+        if pieces == 1:
+            result[...] = translated(lambda: filtering.whole(self._kernels, chosen, inputs))
+        else:
+            translated(lambda: filtering.in_pieces(self._kernels, chosen, inputs, result, pieces))
 
-    def normalise(self, values: Floats) -> Floats:
-        def compute() -> Floats:
-            on_gpu = cupy.asarray(values)
-            centred = on_gpu - on_gpu.mean(dtype=cupy.float64)
-            spread = float(on_gpu.std(dtype=cupy.float64))
-            done: Floats = (centred / spread if spread else cupy.zeros_like(centred)).astype(cupy.float32).get()
-            return done
+    @contextmanager
+    def page_locked(self, memory: Floats) -> Iterator[None]:
+        address, runtime = memory.ctypes.data, cupy.cuda.runtime
+        translated(lambda: runtime.hostRegister(address, memory.nbytes, 0))
+        try:
+            yield
+        finally:
+            self.synchronize()
+            translated(lambda: runtime.hostUnregister(address))
 
-        return translated(compute) if len(values) else values.copy()
+    def managed_passes(self, size: int, passes: int) -> float:
+        return translated(lambda: filtering.managed_passes(self._kernels, size, passes))
 
     def slab(self, values: Field, source: Field, spacing: float) -> CupySlab:
         return CupySlab(self._kernels, values, source, spacing)

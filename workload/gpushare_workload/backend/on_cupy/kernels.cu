@@ -127,15 +127,50 @@ extern "C" __global__ void process(float* values, int elements, int iterations, 
     values[i] = value;
 }
 
+// The filters of a pipeline, for one piece of a chunk. `convolve` reads values before its piece too: `first` is the place of
+// the piece in the chunk.
+extern "C" __global__ void add(const float* left, const float* right, float* result, int elements) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < elements) result[i] = left[i] + right[i];
+}
+
+extern "C" __global__ void scale(const float* values, float* result, int elements, double mean, double factor) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < elements) result[i] = (float)((values[i] - mean) * factor);
+}
+
+extern "C" __global__ void convolve(const float* chunk, const float* taps, float* result, int first, int elements,
+                                    int count) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i >= elements) return;
+    int last = first + i;
+    float sum = 0.0f;
+    for (int tap = 0; tap < count && tap <= last; tap++) sum = fmaf(taps[tap], chunk[last - tap], sum);
+    result[last] = sum;
+}
+
 // One Jacobi sweep for -laplace(u) = f. `change` receives the largest change as the bits of a non-negative double: their
-// order as integers is their order as numbers.
+// order as integers is their order as numbers. One atomic for each block: one for each value would take longer than the
+// sweep itself.
 extern "C" __global__ void jacobi(const double* old, double* fresh, const double* source, double spacing_squared,
                                   int rows, int columns, unsigned long long* change) {
+    __shared__ unsigned long long largest;
+    if (threadIdx.x == 0) largest = 0;
+    __syncthreads();
     int column = blockIdx.x * blockDim.x + threadIdx.x + 1, row = blockIdx.y + 1;
-    if (column > columns - 2 || row > rows - 2) return;
-    size_t at = (size_t)row * columns + column;
-    double value = 0.25 * (old[at - columns] + old[at + columns] + old[at - 1] + old[at + 1]
-                           + spacing_squared * source[at]);
-    fresh[at] = value;
-    atomicMax(change, (unsigned long long)__double_as_longlong(fabs(value - old[at])));
+    unsigned long long mine = 0;
+    if (column <= columns - 2 && row <= rows - 2) {
+        size_t at = (size_t)row * columns + column;
+        double value = 0.25 * (old[at - columns] + old[at + columns] + old[at - 1] + old[at + 1]
+                               + spacing_squared * source[at]);
+        fresh[at] = value;
+        mine = (unsigned long long)__double_as_longlong(fabs(value - old[at]));
+    }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        unsigned long long other = __shfl_down_sync(0xffffffffu, mine, offset);
+        if (other > mine) mine = other;
+    }
+    if (threadIdx.x % 32 == 0) atomicMax(&largest, mine);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicMax(change, largest);
 }

@@ -7,7 +7,20 @@ from typing import Any
 
 import cupy
 
-NAMES = ("spin", "endless", "rows", "compute", "recorded", "memory", "increment", "process", "jacobi")
+NAMES = (
+    "spin",
+    "endless",
+    "rows",
+    "compute",
+    "recorded",
+    "memory",
+    "increment",
+    "process",
+    "add",
+    "scale",
+    "convolve",
+    "jacobi",
+)
 
 
 class Kernels:

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpushare.simulation.client import CudaError, SimulatedContext
 from gpushare.simulation.paths import device_nodes, directory
+from gpushare_workload.backend.filters import ChunkFilter
 from gpushare_workload.backend.interface import (
     DeviceProperties,
     Field,
@@ -21,7 +23,7 @@ from gpushare_workload.backend.interface import (
     UnsupportedError,
     Vector,
 )
-from gpushare_workload.backend.on_numpy.tasks import SLOWER, NumpyChain, NumpyRecording, NumpySlab, NumpyTask
+from gpushare_workload.backend.on_numpy.tasks import SLOWER, NumpyChain, NumpyRecording, NumpySlab, NumpyTask, filtered
 from gpushare_workload.backend.work import Floats, Peaks, Work
 
 OUT_OF_MEMORY = 2
@@ -119,18 +121,18 @@ class NumpyBackend:
         self.synchronize()
         return done, (time.perf_counter() - began) * 1000
 
-    def add(self, left: Floats, right: Floats) -> Floats:
-        self._one_kernel()
-        return left + right
+    def filter_chunk(self, chosen: ChunkFilter, inputs: Sequence[Floats], result: Floats, pieces: int = 1) -> None:
+        for _ in range(pieces):
+            self._launch(0.0)
+        self.synchronize()
+        result[...] = filtered(chosen, inputs)
 
-    def normalise(self, values: Floats) -> Floats:
-        self._one_kernel()
-        if not len(values):
-            return values.copy()
-        spread = values.std(dtype=np.float64)
-        centred = values - values.mean(dtype=np.float64)
-        result: Floats = (centred / spread if spread else np.zeros_like(centred)).astype(np.float32)
-        return result
+    @contextmanager
+    def page_locked(self, memory: Floats) -> Iterator[None]:
+        yield
+
+    def managed_passes(self, size: int, passes: int) -> float:
+        raise UnsupportedError("managed memory needs a GPU and CuPy: choose another of --ways")
 
     def slab(self, values: Field, source: Field, spacing: float) -> NumpySlab:
         return NumpySlab(values, source, spacing, self._launch, KERNEL_MS)

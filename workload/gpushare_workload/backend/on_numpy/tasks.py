@@ -1,11 +1,12 @@
 """The computations of the kernels, on the CPU: step by step, not by the closed form that checks them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from gpushare_workload.backend.filters import ChunkFilter, taps
 from gpushare_workload.backend.interface import Field, LaunchRecord, Span, UnsupportedError, Vector
 from gpushare_workload.backend.work import CHAINS, FACTOR, PERIOD, Counts, Floats, LoadKind, Work, first_difference
 
@@ -33,6 +34,22 @@ def compute(work: Work) -> Counts:
             np.add(value, one, out=value)
     sums: Floats = np.sum(values, axis=0, dtype=np.float32)
     return sums.astype(np.uint32)
+
+
+def filtered(chosen: ChunkFilter, inputs: Sequence[Floats]) -> Floats:
+    """The chunk that a filter makes of its inputs. Sums are taken in double."""
+    values = inputs[0]
+    if chosen is ChunkFilter.ADD:
+        return values + inputs[1]
+    if not len(values):
+        return values.copy()
+    if chosen is ChunkFilter.SIGNAL:
+        convolved: Floats = np.convolve(values, taps())[: len(values)]
+        return convolved
+    spread = values.std(dtype=np.float64)
+    centred = values - values.mean(dtype=np.float64)
+    result: Floats = (centred / spread if spread else np.zeros_like(centred)).astype(np.float32)
+    return result
 
 
 class NumpyTask:

@@ -35,13 +35,15 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class RunMeasurement:
-    """One run. `clocks` and `memory_mib` (by PID) are those in the middle of the window; empty without a monitor."""
+    """One run. `clocks`, `memory_mib` (by PID) and `busy_percent` (of the whole GPU) are those in the middle of the
+    window; empty or None without a monitor."""
 
     work: Work
     launch: Launch
     results: tuple[ClientResult, ...]
     clocks: Mapping[str, Any]
     memory_mib: Mapping[int, int]
+    busy_percent: float | None
 
 
 class ClientGroup:
@@ -68,10 +70,10 @@ class ClientGroup:
         self._send(Window.of(moment, plan.warmup, plan.window))
         self._stop.wait(moment + plan.warmup + plan.window / 2 - time.monotonic())
         self._stop.check()
-        clocks, memory = self._read_monitor()
+        clocks, memory, busy = self._read_monitor()
         counted = self._gather(LoopResult, plan.window + FINISH_SECONDS)
         launch = Launch(work.blocks, work.flops, work.bytes)
-        return RunMeasurement(work, launch, tuple(self._results(counted, load)), clocks, memory)
+        return RunMeasurement(work, launch, tuple(self._results(counted, load)), clocks, memory, busy)
 
     def finish(self) -> None:
         """Lets the clients leave the GPU in good order."""
@@ -93,15 +95,15 @@ class ClientGroup:
                 results.append(ClientResult(len(results), client.pid, rounds * load.depth, latency, one.late_ns / 1e6))
         return results
 
-    def _read_monitor(self) -> tuple[Mapping[str, Any], Mapping[int, int]]:
-        """(clocks, MiB by PID). No memory unless NVML lists all clients: in a container it does not."""
+    def _read_monitor(self) -> tuple[Mapping[str, Any], Mapping[int, int], float | None]:
+        """(clocks, MiB by PID, busy percent). No memory unless NVML lists all clients: in a container it does not."""
         if self._monitor is None:
-            return {}, {}
+            return {}, {}, None
         found = self._monitor.processes()
         listed = {**found.others, **found.mps_clients}
         pids = [client.pid for client in self.clients]
         memory = {pid: listed[pid] for pid in pids} if all(pid in listed for pid in pids) else {}
-        return self._monitor.clocks(), memory
+        return self._monitor.clocks(), memory, self._monitor.usage().busy_percent
 
     def _send(self, message: Any) -> None:
         for index in range(len(self._team)):

@@ -74,6 +74,8 @@ class Run:
     """The SMs that CUDA shows each client: the limit in force."""
     memory_mib: Mapping[int, int] = field(default_factory=dict)
     """By the client's PID, from NVML; empty if NVML does not report it."""
+    busy_percent: float | None = None
+    """Of the whole GPU, from NVML: the part of its last sample period in which any kernel ran; None if not reported."""
     clocks: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     refused: str = ""
@@ -107,6 +109,7 @@ class Run:
             "results": [result.as_json(self.window) for result in self.results],
             "sms": self.sms,
             "memory_mib": {str(pid): mib for pid, mib in self.memory_mib.items()},
+            "gpu_busy_percent": self.busy_percent,
             "clocks": dict(self.clocks),
             "warnings": list(self.warnings),
             "refused": self.refused,
@@ -126,6 +129,8 @@ class Run:
             results=tuple(ClientResult.from_json(one) for one in value["results"]),
             sms=value["sms"],
             memory_mib={int(pid): int(mib) for pid, mib in value["memory_mib"].items()},
+            # Files of earlier versions have none.
+            busy_percent=value.get("gpu_busy_percent"),
             clocks=dict(value["clocks"]),
             warnings=tuple(value["warnings"]),
             refused=str(value["refused"]),

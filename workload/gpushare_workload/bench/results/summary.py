@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import PERCENTILES, Launch, Run
+from gpushare_workload.bench.results.fairness import jain
 from gpushare_workload.bench.results.histogram import Histogram
-from gpushare_workload.bench.results.statistics import Spread, jain
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +51,8 @@ class Row:
     """The largest p99 of any client in any repeat."""
     memory_mib: Spread | None
     """For each client; None if NVML did not report it."""
+    busy_percent: Spread | None
+    """Of the whole GPU; None if NVML did not report it."""
     warnings: tuple[str, ...]
 
     def percentile_us(self, percent: float) -> float:
@@ -84,6 +87,7 @@ class Row:
             ("of_one_client", self.of_one_client),
             ("fairness", self.fairness),
             ("memory_per_client_mib", self.memory_mib),
+            ("gpu_busy_percent", self.busy_percent),
         ):
             for part in ("median", "least", "largest"):
                 row[f"{name}_{part}"] = None if spread is None else round(getattr(spread, part), 4)
@@ -123,7 +127,8 @@ def _row(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case, Mapping[
         fairness=Spread.of([jain(run.rates) for run in runs]),
         latency=Histogram.merged(result.latency for run in runs for result in run.results),
         worst_p99_us=max(_p99(run) for run in runs) / 1000,
-        memory_mib=Spread.of(memory) if memory else None,
+        memory_mib=Spread.of_any(memory),
+        busy_percent=Spread.of_any([run.busy_percent for run in runs if run.busy_percent is not None]),
         warnings=tuple(sorted({warning for run in runs for warning in run.warnings})),
     )
 

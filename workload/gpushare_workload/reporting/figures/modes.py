@@ -6,8 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
 
+from gpushare.trial.spread import Spread
+from gpushare.wording import count_of
 from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes, styled
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS, compared_clients, usual
@@ -156,4 +157,4 @@ def memory(rows: Sequence[Row]) -> Figure | None:
 def _capped(row: Row) -> str:
     cap = f" at {row.case.threads:.3g} %" if row.case.threads not in (None, 100) else ""
     unit = "stream" if row.case.mode is SharingMode.STREAMS else "client"
-    return f"{MODES[row.case.mode]}{cap}, {row.case.clients} {unit}{'' if row.case.clients == 1 else 's'}"
+    return f"{MODES[row.case.mode]}{cap}, {count_of(row.case.clients, unit)}"

@@ -17,6 +17,7 @@ import time
 
 from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus import inventory
+from gpushare_workload.gpus.utilisation import GpuWatch
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import START_SECONDS, Team
 from gpushare_workload.scenarios.cooperation.training import (
@@ -74,7 +75,8 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             team.send(number, port)
         team.go()
         ready = time.monotonic()
-        ranks: list[TrainingResult] = team.results(COLLECTIVE_SECONDS + settings.all_steps)
+        with GpuWatch() as seen:
+            ranks: list[TrainingResult] = team.results(COLLECTIVE_SECONDS + settings.all_steps)
     slowest = [max(each) for each in zip(*(it.seconds for it in ranks), strict=True)]
     rows = settings.ranks * settings.batch * settings.steps
     events.emit(
@@ -86,6 +88,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         parameters=ranks[0].parameters,
         startup_seconds=round(ready - began, 3),
         **summarised([{"wall_seconds": it, "rows_per_second": rows / it} for it in slowest]),
+        first_gpu_busy_percent=seen.busy_percent,
         losses=[it.loss for it in ranks],
         difference_from_one_process=max(it.difference for it in ranks),
     )

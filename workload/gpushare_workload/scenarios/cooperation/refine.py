@@ -10,13 +10,15 @@ exchange their edge rows after each sweep in one of these three ways. Every few 
 change, and ends the run when it is below the tolerance. Each way must take as many sweeps as one process, reach the
 same values, and come as near to the exact answer as the method promises.
 
-Measured: the time of one sweep, for each way. On an H200, 64 × 64 points on two processes: 333 µs by the list, 150
-through host memory, 122 by CUDA IPC, and 79 in one process: a grid that small gains nothing by being split. Without a
-GPU the third way is left out, unless it is requested.
+Measured: the time of one sweep, for each way, and how many times as fast it is as one process. A small grid gains
+nothing by being split: each sweep waits for the exchange (on an H200, 64 × 64 points on two processes: 333 µs by the
+list, 150 through host memory, 122 by CUDA IPC, and 79 in one process). A large one gains where one process may not use
+the whole GPU: processes that are capped at 25 % of its SMs have 50 % together. Without a GPU the third way is left out,
+unless it is requested.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +27,7 @@ from gpushare_workload.backend.interface import UnsupportedError
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.repeats import summarised
 from gpushare_workload.solver.halos import HaloTransport
 from gpushare_workload.solver.jacobi import JacobiResult, JacobiSettings, refine
 from gpushare_workload.solver.poisson_problem import PoissonProblem
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance", type=float, default=1e-5, help="end when no value changes by more; 0: do all sweeps"
     )
     parser.add_argument("--sweeps", type=int, default=20_000, help="the most sweeps")
+    parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many runs of each way")
     parser.add_argument("--look-every", type=int, default=50, metavar="SWEEPS", help="sweeps between two checks")
 
 
@@ -57,32 +61,47 @@ def run(
     stop: Stop,
     refine: Callable[[JacobiSettings, Stop], JacobiResult] = refine,
 ) -> None:
-    check_bounds(arguments, size=1, processes=1, sweeps=1, look_every=1, tolerance=0)
+    check_bounds(arguments, size=1, processes=1, sweeps=1, look_every=1, tolerance=0, repeats=1)
     problem = PoissonProblem(arguments.size)
     problem.slabs(arguments.processes)
-    settings = JacobiSettings(
+    alone = JacobiSettings(
         problem, 1, HaloTransport.HOST, arguments.backend, arguments.tolerance, arguments.sweeps, arguments.look_every
     )
-    reference = refine(settings, stop)
-    _emit(events, problem, settings, reference)
-    _check_converged(settings, reference)
-    for transport in arguments.halos or list(HaloTransport):
-        stop.check()
-        several = replace(settings, parts=arguments.processes, transport=transport)
-        try:
-            refined = refine(several, stop)
-        except UnsupportedError as error:
-            if arguments.halos:
-                raise
-            events.emit("left-out", halos=transport, reason=str(error))
-            continue
-        difference = float(np.max(np.abs(refined.values - reference.values)))
-        _emit(events, problem, several, refined, difference)
-        if difference > SAME or refined.sweeps != reference.sweeps:
-            raise WrongError(
-                f"halos by {transport}: {refined.sweeps} sweeps to values that differ by {difference:g} from those of "
-                f"one process after {reference.sweeps}"
-            )
+    transports = list(arguments.halos or HaloTransport)
+    one: list[JacobiResult] = []
+    several: dict[HaloTransport, list[JacobiResult]] = {transport: [] for transport in transports}
+    for _ in range(arguments.repeats):
+        one.append(refine(alone, stop))
+        _check_converged(alone, one[-1])
+        for transport in list(transports):
+            stop.check()
+            settings = replace(alone, parts=arguments.processes, transport=transport)
+            try:
+                several[transport].append(refine(settings, stop))
+            except UnsupportedError as error:
+                if arguments.halos:
+                    raise
+                events.emit("left-out", halos=transport, reason=str(error))
+                transports.remove(transport)
+                continue
+            _check_same(settings, several[transport][-1], one[-1])
+    _emit(events, alone, one, one)
+    for transport in transports:
+        _emit(events, replace(alone, parts=arguments.processes, transport=transport), several[transport], one)
+
+
+def _check_same(settings: JacobiSettings, refined: JacobiResult, reference: JacobiResult) -> None:
+    """Raises WrongError for values that differ by more than SAME, or another number of sweeps."""
+    difference = _difference(refined, reference)
+    if difference > SAME or refined.sweeps != reference.sweeps:
+        raise WrongError(
+            f"halos by {settings.transport}: {refined.sweeps} sweeps to values that differ by {difference:g} from "
+            f"those of one process after {reference.sweeps}"
+        )
+
+
+def _difference(refined: JacobiResult, reference: JacobiResult) -> float:
+    return float(np.max(np.abs(refined.values - reference.values)))
 
 
 def _check_converged(settings: JacobiSettings, refined: JacobiResult) -> None:
@@ -103,22 +122,28 @@ def _error(problem: PoissonProblem, refined: JacobiResult) -> float:
 
 
 def _emit(
-    events: JsonLines,
-    problem: PoissonProblem,
-    settings: JacobiSettings,
-    refined: JacobiResult,
-    difference: float | None = None,
+    events: JsonLines, settings: JacobiSettings, runs: Sequence[JacobiResult], alone: Sequence[JacobiResult]
 ) -> None:
+    """`alone`: one process, in the same repeats."""
+    last = runs[-1]
+    figures = [
+        {
+            "wall_seconds": run.seconds,
+            "microseconds_per_sweep": run.seconds / run.sweeps * 1e6,
+            "times_as_fast": reference.seconds / run.seconds,
+            "gpu_busy_percent": run.busy_percent,
+        }
+        for run, reference in zip(runs, alone, strict=True)
+    ]
     events.emit(
         "measured",
         processes=settings.parts,
-        halos=settings.transport if settings.parts > 1 else None,
-        **refined.identity,
-        size=problem.size,
-        sweeps=refined.sweeps,
-        last_change=refined.change,
-        wall_seconds=round(refined.seconds, 4),
-        microseconds_per_sweep=round(refined.seconds / refined.sweeps * 1e6, 1),
-        error_from_exact=_error(problem, refined),
-        difference_from_one_process=difference,
+        halos=None if runs is alone else settings.transport,
+        **last.identity,
+        size=settings.problem.size,
+        sweeps=last.sweeps,
+        last_change=last.change,
+        **summarised(figures),
+        error_from_exact=_error(settings.problem, last),
+        difference_from_one_process=None if runs is alone else _difference(last, alone[-1]),
     )

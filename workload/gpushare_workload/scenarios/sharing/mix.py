@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.mps import limited, reachable_daemon
+from gpushare_workload.gpus.utilisation import GpuWatch
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -71,10 +73,13 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Launches per second of each side, one tuple for each repeat, by thread limit and entry."""
+    """By thread limit and entry, one value for each repeat."""
 
     program: ProgramInfo
     rates: dict[tuple[float, Entry], list[tuple[float, ...]]]
+    """Launches per second of each side."""
+    busy: dict[tuple[float, Entry], list[float | None]]
+    """How busy the whole GPU was, in percent; None if unknown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +109,7 @@ def _measure_all(
     arguments: argparse.Namespace, percent: float, stop: Stop, before: Measured | None, events: JsonLines
 ) -> Measured:
     """`before`, and every entry of the plan once more, at one thread limit, in two new processes."""
-    rates = {} if before is None else before.rates
+    rates, busy = ({}, {}) if before is None else (before.rates, before.busy)
     with Team(stop) as team:
         for _ in range(SIDES):
             team.start(serve, arguments, environment=limited(percent))
@@ -112,12 +117,15 @@ def _measure_all(
         programs = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(SIDES))]
         if before is None:
             events.emit("started", pairs=len(PLAN), repeats=arguments.repeats)
+        watch = GpuWatch()
         for entry in PLAN:
-            rates.setdefault((percent, entry), []).append(_measure(team, entry, arguments.duration))
+            with watch as seen:
+                rates.setdefault((percent, entry), []).append(_measure(team, entry, arguments.duration))
+            busy.setdefault((percent, entry), []).append(seen.busy_percent)
         for side in range(SIDES):
             team.send(side, None)
         team.results(WAIT_SECONDS)
-    return Measured(programs[0], rates)
+    return Measured(programs[0], rates, busy)
 
 
 def serve(worker: Worker, arguments: argparse.Namespace) -> None:
@@ -182,6 +190,8 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
     for percent, entry in itertools.product(limits, PLAN):
         runs = rates[percent, entry]
         common = {"backend": program.backend, "timed": program.timed, "sharing": sharing, "threads_percent": percent}
+        seen = [one for one in measured.busy[percent, entry] if one is not None]
+        utilisation = {"gpu_busy_percent": round(statistics.median(seen), 1) if seen else None}
         for side, kind in enumerate(entry):
             beside = entry[1 - side] if len(entry) == SIDES else None
             got, alone = [run[side] for run in runs], [run[0] for run in rates[percent, (kind,)]]
@@ -196,6 +206,7 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
                 launches_per_second=round(statistics.median(got), 1),
                 slowdown=round(slowdown(alone, got), 3),
                 slowdown_of_uncapped=round(slowdown(whole, got), 3),
+                **utilisation,
             )
         if len(entry) == SIDES:
             sums = [
@@ -205,9 +216,8 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
                 "pair",
                 **common,
                 kinds=[kind.value for kind in entry],
-                combined=round(statistics.median(sums), 3),
-                combined_least=round(min(sums), 3),
-                combined_largest=round(max(sums), 3),
+                **Spread.of(sums).rounded("combined", 3),
+                **utilisation,
                 repeats=len(sums),
                 verdict=verdict(sums),
             )

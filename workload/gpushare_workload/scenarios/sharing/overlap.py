@@ -12,12 +12,12 @@ them.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.interface import LaunchRecord
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.events import JsonLines, WrongError
@@ -169,9 +169,7 @@ def _emit(
         "measured",
         **common,
         repeats=len(runs),
-        launches_per_second=round(statistics.median(rates), 1),
-        launches_per_second_least=round(min(rates), 1),
-        launches_per_second_largest=round(max(rates), 1),
+        **Spread.of(rates).rounded("launches_per_second", 1),
         **_concurrency(found),
         sms_shown=info.sms,
         sms_of_each=[len(each) for each in sms[-1]],
@@ -185,10 +183,5 @@ def _emit(
 
 
 def _concurrency(found: Sequence[Concurrency]) -> dict[str, float]:
-    means = [it.mean for it in found]
-    return {
-        "at_once": round(statistics.median(means), 3),
-        "at_once_least": round(min(means), 3),
-        "at_once_largest": round(max(means), 3),
-        "at_once_most": max(it.most for it in found),
-    }
+    means = Spread.of([it.mean for it in found]).rounded("at_once", 3)
+    return means | {"at_once_most": max(it.most for it in found)}

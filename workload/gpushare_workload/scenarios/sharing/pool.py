@@ -7,11 +7,17 @@ milliseconds, 60 to 520 MiB), and the 49th client of a GPU is refused with error
 The task: the sum of squares of a vector of doubles; every result is checked against NumPy. `pair` runs the tasks in one
 process, then in two at once. `ceiling` starts `--clients` clients at once until the GPU refuses more: it leaves no
 place for anybody else on that GPU, so it runs only when it is named. `pool` is its bounded form.
+
+How many workers? With `--prepare` a CPU core works on each task before the GPU does, as real programs do; the rate of a
+pool then grows with its workers up to the number of cores (`cores`), or until the GPU is busy. `gpu_busy_percent` is
+that of the whole GPU while the tasks run; null where NVML cannot tell, for instance of a mode that ends at once.
 """
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +28,7 @@ from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
 from gpushare_workload.scenarios.repeats import summarised
-from gpushare_workload.scenarios.sharing.pool_modes import MODES, NAMED_ONLY, ModeResult, PoolJob
+from gpushare_workload.scenarios.sharing.pool_modes import MODES, NAMED_ONLY, SIZED, ModeResult, PoolJob
 
 NAME = "pool"
 
@@ -30,7 +36,21 @@ NAME = "pool"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, default=100, help="independent tasks")
     parser.add_argument("--elements", type=int, default=10_000, help="doubles in each task's vector")
-    parser.add_argument("--workers", type=int, default=2, help="processes at once; at most 48 clients fit a GPU")
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        type=int,
+        default=[2],
+        help="processes at once, of which at most 48 fit a GPU; several numbers are measured in turns, by the modes "
+        "`process-per-task` and `pool` alone",
+    )
+    parser.add_argument(
+        "--prepare",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="milliseconds that a CPU core works on each task before the GPU does (default: %(default)s)",
+    )
     parser.add_argument("--streams", type=int, default=8, help="streams of the one process in mode `streams`")
     parser.add_argument("--clients", type=int, default=100, help="clients that `ceiling` starts at once")
     parser.add_argument("--repeats", type=int, default=3, help="the figures are medians of this many runs of each mode")
@@ -46,18 +66,32 @@ def run(
     stop: Stop,
     modes: Mapping[str, Callable[[PoolJob], ModeResult]] = MODES,
 ) -> None:
-    check_bounds(arguments, tasks=0, elements=1, workers=1, streams=1, clients=1, repeats=1)
+    check_bounds(arguments, tasks=0, elements=1, streams=1, clients=1, repeats=1, prepare=0)
+    for workers in arguments.workers:
+        if workers < 1:
+            raise ValueError(f"--workers {workers}: must be at least 1")
     data = SharedArray((arguments.tasks, arguments.elements))
     np.random.default_rng(arguments.seed).random(out=data.array)
     expected: Vector = np.einsum("ij,ij->i", data.array, data.array)
-    job = PoolJob(data, arguments.backend, arguments.workers, arguments.streams, arguments.clients, stop)
-    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in arguments.modes}
+    job = PoolJob(
+        data,
+        arguments.backend,
+        arguments.workers[0],
+        arguments.streams,
+        arguments.clients,
+        stop,
+        arguments.prepare / 1000,
+    )
+    plan = [
+        (mode, workers) for mode in arguments.modes for workers in arguments.workers[: None if mode in SIZED else 1]
+    ]
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {entry: [] for entry in plan}
     for repeat in range(arguments.repeats):
-        for mode in arguments.modes:
+        for mode, workers in plan:
             stop.check()
-            found[mode].append(_once(mode, modes[mode], job, expected))
+            found[mode, workers].append(_once(mode, modes[mode], replace(job, workers=workers), expected))
             if repeat == arguments.repeats - 1:
-                events.emit("measured", **summarised(found[mode]))
+                events.emit("measured", **summarised(found[mode, workers]), cores=len(os.sched_getaffinity(0)))
 
 
 def _once(mode: str, run_mode: Callable[[PoolJob], ModeResult], job: PoolJob, expected: Vector) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from gpushare_workload.backend import Backend
 from gpushare_workload.backend.interface import Vector, identity
 from gpushare_workload.gpus.memory import used_mib
+from gpushare_workload.gpus.utilisation import GpuWatch, Utilisation
 from gpushare_workload.processes.flow import Flow, dispatch
 from gpushare_workload.processes.outcomes import Done, Outcome, Refused, WorkerError, describe
 from gpushare_workload.processes.shared_array import SharedArray
@@ -38,6 +39,8 @@ class PoolJob:
     streams: int
     clients: int
     stop: Stop
+    prepare_seconds: float = 0.0
+    """Of a CPU core, for each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,11 @@ class TaskResults:
 
 def pair(job: PoolJob) -> ModeResult:
     """The same tasks over and over in one process, then in two at once."""
-    [alone] = _at_once(job, 1)
-    both = _at_once(job, 2)
+    [alone], busy_alone = _at_once(job, 1)
+    both, busy = _at_once(job, 2)
     figures = {
+        "alone_gpu_busy_percent": busy_alone,
+        "gpu_busy_percent": busy,
         "alone_tasks_per_second": round(_rate(alone), 1),
         "together_tasks_per_second": round(sum(_rate(worker) for worker in both), 1),
     }
@@ -81,14 +86,16 @@ def pair(job: PoolJob) -> ModeResult:
 def process_per_task(job: PoolJob) -> ModeResult:
     """A process for each task; `workers` of them run at once."""
     started = []
-    with Team(job.stop) as team:
+    with Team(job.stop) as team, GpuWatch() as seen:
         for task in range(len(job.data.array)):
             team.wait_for_fewer(job.workers, TASK_SECONDS)
             started.append(time.monotonic())
-            team.start(_one_task, job.data, job.backend, task, name=f"task {task}")
+            team.start(_one_task, job.data, job.backend, job.prepare_seconds, task, name=f"task {task}")
         results: list[TaskResults] = team.results(TASK_SECONDS)
     waits = [result.began - start for result, start in zip(results, started, strict=True)]
-    figures = {"startup_seconds_each": round(sum(waits) / len(waits), 4)} if waits else {}
+    figures: dict[str, Any] = {"gpu_busy_percent": seen.busy_percent}
+    if waits:
+        figures["startup_seconds_each"] = round(sum(waits) / len(waits), 4)
     return _mode_result(results, min(job.workers, len(results)), figures)
 
 
@@ -97,13 +104,15 @@ def pool(job: PoolJob) -> ModeResult:
     began = time.monotonic()
     with Team(job.stop) as team:
         for _ in range(job.workers):
-            team.start(_long_lived, job.data, job.backend)
+            team.start(_long_lived, job.data, job.backend, job.prepare_seconds)
+        watch = GpuWatch()
         team.go()
-        ready = time.monotonic()
-        dispatch(team, Flow(len(job.data.array), [job.workers]), TASK_SECONDS)
-        work = time.monotonic() - ready
+        with watch as seen:
+            ready = time.monotonic()
+            dispatch(team, Flow(len(job.data.array), [job.workers]), TASK_SECONDS)
+            work = time.monotonic() - ready
         results: list[TaskResults] = team.results(TASK_SECONDS)
-    return _mode_result(results, job.workers, _seconds(ready - began, work))
+    return _mode_result(results, job.workers, _seconds(ready - began, work, seen))
 
 
 def streams(job: PoolJob) -> ModeResult:
@@ -151,30 +160,41 @@ MODES: dict[str, Callable[[PoolJob], ModeResult]] = {
     "batched": batched,
     "ceiling": ceiling,
 }
+SIZED = frozenset({"process-per-task", "pool"})
+"""Run with each number of workers."""
 NAMED_ONLY = frozenset({"ceiling"})
 """Takes every place on the GPU, so it runs only when it is named."""
 
 
-def _at_once(job: PoolJob, processes: int) -> list[TaskResults]:
+def _at_once(job: PoolJob, processes: int) -> tuple[list[TaskResults], float | None]:
+    """Their results, and how busy the GPU was."""
     with Team(job.stop) as team:
         for _ in range(processes):
-            team.start(_all_tasks, job.data, job.backend)
+            team.start(_all_tasks, job.data, job.backend, job.prepare_seconds)
+        watch = GpuWatch()
         team.go()
-        results: list[TaskResults] = team.results(TASK_SECONDS)
-    return results
+        with watch as seen:
+            results: list[TaskResults] = team.results(TASK_SECONDS)
+    return results, seen.busy_percent
 
 
 def _in_one(job: PoolJob, streams: int) -> ModeResult:
     began = time.monotonic()
     with Team(job.stop) as team:
-        team.start(_whole, job.data, job.backend, streams)
+        team.start(_whole, job.data, job.backend, job.prepare_seconds, streams)
+        watch = GpuWatch()
         team.go()
-        [result] = team.results(TASK_SECONDS)
-    return _mode_result([result], 1, _seconds(result.began - began, result.ended - result.began))
+        with watch as seen:
+            [result] = team.results(TASK_SECONDS)
+    return _mode_result([result], 1, _seconds(result.began - began, result.ended - result.began, seen))
 
 
-def _seconds(startup: float, work: float) -> dict[str, float]:
-    return {"startup_seconds": round(startup, 4), "work_seconds": round(work, 4)}
+def _seconds(startup: float, work: float, seen: Utilisation) -> dict[str, Any]:
+    return {
+        "startup_seconds": round(startup, 4),
+        "work_seconds": round(work, 4),
+        "gpu_busy_percent": seen.busy_percent,
+    }
 
 
 def _mode_result(results: list[TaskResults], processes: int, figures: dict[str, Any]) -> ModeResult:
@@ -189,7 +209,14 @@ def _rate(result: TaskResults) -> float:
     return result.passes * len(result.sums) / (result.ended - result.began)
 
 
-def _all_tasks(worker: Worker, data: SharedArray, choice: str) -> TaskResults:
+def use_core(seconds: float) -> None:
+    """Keeps a CPU core at work for that long; time in which others had the core does not count."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def _all_tasks(worker: Worker, data: SharedArray, choice: str, prepare: float) -> TaskResults:
     with worker.gpu(choice) as backend:
         backend.sum_of_squares(np.ones(data.array.shape[1]))
         worker.start()
@@ -197,27 +224,33 @@ def _all_tasks(worker: Worker, data: SharedArray, choice: str) -> TaskResults:
         began, passes = time.monotonic(), 0
         while time.monotonic() < began + PAIR_SECONDS:
             worker.stop.check()
-            sums = {task: backend.sum_of_squares(vector) for task, vector in enumerate(data.array)}
+            sums = {task: _prepared(backend, vector, prepare) for task, vector in enumerate(data.array)}
             passes += 1
         return TaskResults(sums, began, time.monotonic(), identity(backend), used_mib(backend), passes)
 
 
-def _one_task(worker: Worker, data: SharedArray, choice: str, task: int) -> TaskResults:
+def _prepared(backend: Backend, vector: Vector, prepare: float) -> float:
+    use_core(prepare)
+    return backend.sum_of_squares(vector)
+
+
+def _one_task(worker: Worker, data: SharedArray, choice: str, prepare: float, task: int) -> TaskResults:
     with worker.gpu(choice) as backend:
         began = time.monotonic()
-        sums = {task: backend.sum_of_squares(data.array[task])}
+        sums = {task: _prepared(backend, data.array[task], prepare)}
         return TaskResults(sums, began, time.monotonic(), identity(backend), used_mib(backend))
 
 
-def _long_lived(worker: Worker, data: SharedArray, choice: str) -> TaskResults:
+def _long_lived(worker: Worker, data: SharedArray, choice: str, prepare: float) -> TaskResults:
     def compute(backend: Backend) -> dict[int, float]:
-        return {task.item: backend.sum_of_squares(data.array[task.item]) for task in worker.tasks()}
+        return {task.item: _prepared(backend, data.array[task.item], prepare) for task in worker.tasks()}
 
     return _timed(worker, data, choice, compute)
 
 
-def _whole(worker: Worker, data: SharedArray, choice: str, streams: int) -> TaskResults:
+def _whole(worker: Worker, data: SharedArray, choice: str, prepare: float, streams: int) -> TaskResults:
     def compute(backend: Backend) -> dict[int, float]:
+        use_core(prepare * len(data.array))
         if streams:
             return dict(enumerate(backend.sums_of_squares_streamed(list(data.array), streams)))
         return dict(enumerate(backend.sums_of_squares_batched(data.array)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gpushare_workload.backend import open_backend
+from gpushare_workload.backend.filters import TAPS, ChunkFilter, taps
 from gpushare_workload.backend.interface import KernelFault, UnsupportedError
 from gpushare_workload.backend.work import LoadKind, Work
 
@@ -68,9 +69,19 @@ def test_chunks_come_back_with_their_iterations_added(chunks: int, length: int, 
     ids=["none", "one", "alike", "three"],
 )
 def test_normalised_values_have_mean_nought_and_deviation_one(values: list[float], normalised: list[float]) -> None:
-    done = open_backend("numpy").normalise(np.array(values, dtype=np.float32))
-    assert done.dtype == np.float32
+    done = np.full(len(values), np.nan, dtype=np.float32)
+    open_backend("numpy").filter_chunk(ChunkFilter.NORMALISE, [np.array(values, dtype=np.float32)], done)
     assert np.allclose(done, normalised)
+
+
+@pytest.mark.parametrize("length", [1, 5, TAPS, 3 * TAPS])
+def test_a_signal_is_convolved_with_zeros_before_its_first_value(length: int) -> None:
+    values = np.random.default_rng(1).normal(size=length).astype(np.float32)
+    done = np.empty(length, np.float32)
+    open_backend("numpy").filter_chunk(ChunkFilter.SIGNAL, [values], done, pieces=2)
+    coefficients = taps()
+    expected = [sum(coefficients[tap] * values[it - tap] for tap in range(min(it + 1, TAPS))) for it in range(length)]
+    assert np.allclose(done, expected, atol=1e-4)
 
 
 def test_a_slab_sweeps_towards_the_solution_and_leaves_its_edges_alone() -> None:

@@ -12,11 +12,26 @@ from tests.unit.workload.bench.made_up import document, run
 
 
 def test_a_document_survives_json() -> None:
-    whole = document(run(memory_mib={1: 2}, warnings=("w",), load=Load(LoadKind.COMPUTE, Grid.HALF, 16, graph=True)))
+    whole = document(
+        run(
+            memory_mib={1: 2},
+            busy_percent=55.0,
+            warnings=("w",),
+            load=Load(LoadKind.COMPUTE, Grid.HALF, 16, graph=True),
+        )
+    )
     again = Document.from_json(json.loads(json.dumps(whole.as_json())))
     assert again.as_json() == whole.as_json()
     assert isinstance(again.runs[0], Run)
+    assert again.runs[0].busy_percent == 55.0
     assert again.runs[0].load == Load(LoadKind.COMPUTE, Grid.HALF, 16, graph=True)
+
+
+def test_a_file_from_before_the_utilisation_was_recorded_is_read() -> None:
+    earlier = document(run()).as_json()
+    for one in earlier["runs"]:
+        del one["gpu_busy_percent"]
+    assert Document.from_json(earlier).runs[0].busy_percent is None
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Launch
-from gpushare_workload.bench.results.statistics import Spread
 from gpushare_workload.bench.results.summary import find, rows
 from tests.unit.workload.bench.made_up import SMALL, run
 
@@ -77,7 +77,7 @@ def test_the_work_of_all_clients_is_their_rate_times_that_of_one_launch() -> Non
 
 def test_a_figure_that_was_not_measured_is_absent() -> None:
     (row,) = rows([run(SharingMode.MPS, (1, 1))])
-    assert (row.of_time_slicing, row.of_one_client, row.memory_mib) == (None, None, None)
+    assert (row.of_time_slicing, row.of_one_client, row.memory_mib, row.busy_percent) == (None, None, None, None)
     assert row.as_json()["of_time_slicing_median"] is None
 
 
@@ -93,6 +93,14 @@ def test_latency_is_of_all_clients_and_the_worst_client_is_named() -> None:
 def test_memory_is_divided_by_the_clients_also_where_one_process_serves_them_all() -> None:
     (row,) = rows([run(SharingMode.STREAMS, (1, 1, 1, 1), memory_mib={7: 600})])
     assert row.memory_mib == Spread(150.0, 150.0, 150.0)
+
+
+def test_how_busy_the_gpu_was_is_that_of_the_repeats_that_know() -> None:
+    (row,) = rows(
+        [run(repeat=0, busy_percent=90.0), run(repeat=1, busy_percent=None), run(repeat=2, busy_percent=70.0)]
+    )
+    assert row.busy_percent == Spread(80.0, 70.0, 90.0)
+    assert row.as_json()["gpu_busy_percent_median"] == 80.0
 
 
 def test_refused_runs_count_nowhere() -> None:

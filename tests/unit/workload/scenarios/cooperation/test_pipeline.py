@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from gpushare_workload.backend.filters import ChunkFilter
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.worker import Worker
 from gpushare_workload.scenarios.cooperation import pipeline
-from gpushare_workload.scenarios.cooperation.chunks import Filter
+from gpushare_workload.scenarios.cooperation.pipeline import Copies
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 OPTIONS: dict[str, Any] = {
@@ -22,12 +23,14 @@ OPTIONS: dict[str, Any] = {
     "seed": 1,
     "elements": 7,
     "chunk": 3,
-    "prepare": 2,
+    "prepare": [2],
     "gpu_workers": 1,
     "finish": 1,
     "queue": 1,
+    "pieces": 3,
+    "copies": [Copies.PAGEABLE],
     "repeats": 1,
-    "filters": [Filter.ADD],
+    "filters": [ChunkFilter.ADD],
 }
 TARGETS: tuple[Any, Any, Any] = (pipeline.prepare_chunks, pipeline.compute_chunks, pipeline.finish_chunks)
 
@@ -39,12 +42,14 @@ def run(targets: tuple[Any, Any, Any] = TARGETS, **options: Any) -> list[dict[st
 
 
 def test_both_forms_are_measured_for_each_filter() -> None:
-    lines = run(filters=list(Filter))
+    lines = run(filters=list(ChunkFilter))
     assert [(line["filter"], line["form"]) for line in lines] == [
         ("add", "serial"),
         ("add", "pipeline"),
         ("normalise", "serial"),
         ("normalise", "pipeline"),
+        ("signal", "serial"),
+        ("signal", "pipeline"),
     ]
     assert not any(line["timed"] for line in lines)
     assert all(line["chunks"] == 3 for line in lines)
@@ -56,6 +61,23 @@ def test_the_gain_over_one_process_is_taken_in_each_repeat() -> None:
     assert piped["repeats"] == 2
     assert piped["times_as_fast_least"] <= piped["times_as_fast"] <= piped["times_as_fast_largest"]
     assert "times_as_fast" not in serial
+
+
+def test_each_way_to_copy_and_each_number_of_processes_is_measured() -> None:
+    _, *piped = run(copies=list(Copies), prepare=[1, 2], filters=[ChunkFilter.SIGNAL])
+    assert [(line["copies"], line["pieces"], line["workers"]["prepare"]) for line in piped] == [
+        ("pageable", 1, 1),
+        ("pageable", 1, 2),
+        ("overlapped", 3, 1),
+        ("overlapped", 3, 2),
+    ]
+    assert len({line["stored_mib"] for line in piped}) == 1
+    assert all(line["cores"] >= 1 for line in piped)
+
+
+def test_no_process_to_prepare_is_refused() -> None:
+    with pytest.raises(ValueError, match="--prepare 0: must be at least 1"):
+        run(prepare=[2, 0])
 
 
 def test_a_single_chunk_may_be_shorter_than_asked_for() -> None:

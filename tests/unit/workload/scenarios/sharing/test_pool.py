@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from io import StringIO
 from typing import Any
 
@@ -19,10 +20,11 @@ OPTIONS: dict[str, Any] = {
     "seed": 1,
     "tasks": 3,
     "elements": 10,
-    "workers": 2,
+    "workers": [2],
     "streams": 3,
     "clients": 2,
     "repeats": 1,
+    "prepare": 0.0,
 }
 
 
@@ -46,7 +48,7 @@ def test_every_mode_computes_the_same_sums_and_names_its_cost() -> None:
 @pytest.mark.parametrize(("tasks", "elements", "workers"), [(0, 1, 2), (1, 1, 2), (3, 7, 1)])
 def test_edge_sizes_give_right_results(tasks: int, elements: int, workers: int) -> None:
     modes = {name: pool_modes.MODES[name] for name in ("process-per-task", "pool", "streams", "batched")}
-    lines = run(modes=modes, tasks=tasks, elements=elements, workers=workers)
+    lines = run(modes=modes, tasks=tasks, elements=elements, workers=[workers])
     assert [line["tasks"] for line in lines] == [tasks] * 4
 
 
@@ -99,3 +101,37 @@ def test_a_pool_that_is_asked_to_end_ends() -> None:
     stop.ask()
     with pytest.raises(StoppedError):
         run(stop, modes={"pool": pool_modes.pool})
+
+
+def test_several_numbers_of_workers_are_measured_by_the_modes_that_have_any() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def mode(name: str) -> Any:
+        def run_mode(job: pool_modes.PoolJob) -> pool_modes.ModeResult:
+            asked.append((name, job.workers))
+            return pool_modes.ModeResult([], {}, job.workers, None)
+
+        return run_mode
+
+    lines = run(modes={name: mode(name) for name in ("pool", "batched")}, workers=[1, 4])
+    assert asked == [("pool", 1), ("pool", 4), ("batched", 1)]
+    assert [line["processes"] for line in lines] == [1, 4, 1]
+    assert all(line["cores"] >= 1 for line in lines)
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(ValueError, match="--workers 0: must be at least 1"):
+        run(workers=[1, 0])
+
+
+def test_preparing_a_task_takes_that_much_of_a_core() -> None:
+    began = time.thread_time()
+    pool_modes.use_core(0.05)
+    assert 0.05 <= time.thread_time() - began < 0.5
+
+
+def test_every_task_is_prepared_before_the_gpu_works_on_it() -> None:
+    modes = {name: pool_modes.MODES[name] for name in ("process-per-task", "pool", "streams", "batched")}
+    lines = run(modes=modes, prepare=30.0, workers=[1])
+    for line in lines[1:]:
+        assert line["work_seconds"] >= 3 * 0.03, line["mode"]

@@ -1,10 +1,10 @@
-"""Fairness and spread against values computed by hand, and their bounds."""
+"""Fairness against values computed by hand, and its bounds."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.results.statistics import Spread, jain
+from gpushare_workload.bench.results.fairness import jain
 
 RATES = st.lists(st.floats(0, 1e9), min_size=1, max_size=50)
 
@@ -38,10 +38,3 @@ def test_fairness_does_not_depend_on_the_unit(rates: list[float], factor: float)
 def test_rates_that_are_none_are_refused(rates: list[float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         jain(rates)
-
-
-def test_a_spread_is_the_median_between_the_extremes() -> None:
-    assert Spread.of([4.0, 1.0, 2.0]) == Spread(2.0, 1.0, 4.0)
-    assert Spread.of([1.0, 2.0]).median == 1.5
-    with pytest.raises(ValueError, match="no values"):
-        Spread.of([])

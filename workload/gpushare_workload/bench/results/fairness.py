@@ -1,27 +1,6 @@
-"""Spread over repeats, and fairness between clients. Pure."""
+"""Fairness between clients. Pure."""
 
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A figure over repeats. For a handful of repeats, the extremes say more than a standard deviation."""
-
-    median: float
-    least: float
-    largest: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Raises ValueError without values."""
-        if not values:
-            raise ValueError("no values, no spread")
-        return cls(statistics.median(values), min(values), max(values))
-
-    def as_json(self) -> dict[str, float]:
-        return {"median": self.median, "least": self.least, "largest": self.largest}
 
 
 def jain(rates: Sequence[float]) -> float:

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""docs/programs.md, from what `tests/gpu/compare.py` measured: docs/results/PRODUCT/compare-PART.json.
+
+python3 tests/gpu/programs_page.py > docs/programs.md
+"""
+
+from pathlib import Path
+
+from work_tree import ROOT
+
+from gpushare.trial.cases import TITLES, TrialMode
+from gpushare.trial.rows import TrialRow, cells_of
+from gpushare_workload.compare.result import Comparison, read
+from tests.gpu.compare import PARTS, Part
+
+RESULTS = ROOT / "docs/results"
+HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50 ms", "p99 ms", "GPU busy", "MiB each")
+INTRODUCTION = """\
+# Real programs, measured
+
+What [`gpushare-workload compare`](compare.md) found for programs that people run, with
+[tests/gpu/compare.py](../tests/gpu/compare.py): processes on a bare machine, one alone, in time slices, as clients of
+an MPS daemon, and the same with an equal part of the SMs for each (*caps*). The
+[programs](../workload/examples/frameworks/programs) have random weights.
+
+- Each case ran once, with two windows of 2 s. Brackets hold the least and the largest of what the windows give.
+- *× alone* is the work of all copies together, in GPUs that each run one copy alone: 4 copies can reach 4.
+- A p99 is that of some hundred steps: small differences between two of them say nothing.
+
+This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
+"""
+
+
+def page(results: Path = RESULTS) -> str:
+    """The whole page. Parts that nobody measured are left out."""
+    sections = [INTRODUCTION]
+    for part in PARTS:
+        files = sorted(results.glob(f"*/compare-{part.name}.json"))
+        if files:
+            sections.append(_section(part, {file: read(file.read_text()) for file in files}, results))
+    return "\n".join(sections)
+
+
+def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str:
+    title, unit = part.title.rsplit(": ", 1)
+    lines = [f"## {title}", f"{unit.capitalize()} per second.", ""]
+    lines += ["| " + " | ".join(HEAD) + " |", "| " + " | ".join(["---"] * len(HEAD)) + " |"]
+    for file, comparison in measured.items():
+        gpu = f"[{_product(comparison)}](results/{file.relative_to(results)})"
+        for row in comparison.rows:
+            lines.append("| " + " | ".join([gpu, *_cells(row)]) + " |")
+            gpu = ""
+    lines += ["", *(f"- {_product(comparison)}: {comparison.verdict.sentence}" for comparison in measured.values()), ""]
+    return "\n".join(lines)
+
+
+def _product(comparison: Comparison) -> str:
+    return str(comparison.environment["gpu"]["product"]).removeprefix("NVIDIA ").split()[0]
+
+
+def _cells(row: TrialRow) -> list[str]:
+    cells = cells_of(row, timed=True)
+    mode = "caps" if row.case.mode is TrialMode.CAPPED else TITLES[row.case.mode]
+    return [cells[0], mode, *cells[2:5], *cells[6:]]
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,79 @@
+"""How busy the whole GPU was, and how much of its memory was in use, while something ran.
+
+NVML knows the utilisation of a GPU, and under MPS not that of a client (measured). It is the part of a sample period in
+which any kernel ran, which says nothing about how much of the GPU the kernel filled.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from types import TracebackType
+
+from gpushare_workload.gpus.inventory import open_monitor
+from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError, GpuUsage
+
+EVERY_SECONDS = 0.1
+SETTLED_SECONDS = 0.3
+"""A sample period of NVML is at most about this long: what it reports earlier is of the time before."""
+LEAVE_SECONDS = 2.0
+"""Longest wait for a reading under way: an NVML that hangs is no figure, and holds nobody up."""
+
+
+@dataclass
+class Utilisation:
+    """What was seen since `began`, in seconds as the `now` of each sample."""
+
+    began: float
+    busy: list[float] = field(default_factory=list)
+    peak_mib: int | None = None
+    """None: nothing was seen."""
+
+    def add(self, usage: GpuUsage, now: float) -> None:
+        self.peak_mib = max(self.peak_mib or 0, usage.memory_mib)
+        if usage.busy_percent is not None and now - self.began >= SETTLED_SECONDS:
+            self.busy.append(usage.busy_percent)
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The mean; None for a time that was too short, or where NVML does not report it."""
+        return sum(self.busy) / len(self.busy) if self.busy else None
+
+
+class GpuWatch:
+    """Watches the first visible GPU from a thread: `with watch as seen`, any number of times.
+
+    Make it before the work begins, since to open NVML takes a moment, and take the times of the work within the `with`.
+    Without NVML nothing is seen, and nothing fails.
+    """
+
+    def __init__(self, open_monitor: Callable[[], GpuMonitor | None] = open_monitor) -> None:
+        try:
+            self._monitor = open_monitor()
+        except GpuMonitorError:
+            self._monitor = None
+        self._ended = Event()
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> Utilisation:
+        seen, self._ended = Utilisation(time.monotonic()), Event()
+        if self._monitor is not None:
+            arguments = (self._monitor, seen, self._ended)
+            self._thread = Thread(target=_watch, args=arguments, name="utilisation", daemon=True)
+            self._thread.start()
+        return seen
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(LEAVE_SECONDS)
+
+
+def _watch(monitor: GpuMonitor, seen: Utilisation, ended: Event) -> None:
+    try:
+        while True:
+            seen.add(monitor.usage(), time.monotonic())
+            if ended.wait(EVERY_SECONDS):
+                return
+    except GpuMonitorError:
+        return
