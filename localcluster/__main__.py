@@ -135,6 +135,8 @@ def _images(arguments: argparse.Namespace) -> None:
         names.checked_registry(arguments.push)
     doctor.require()
     ensure_packages(cache_root())
+    if arguments.push:
+        publish.require_login(arguments.push, plain_http=arguments.plain_http)
     built = buildah.build_images(cache_root(), cupy=arguments.cupy)
     if arguments.push:
         pushed = publish.publish(built, arguments.push, cache_root(), plain_http=arguments.plain_http)

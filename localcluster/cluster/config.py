@@ -5,6 +5,7 @@ YAML is written as JSON, which is valid YAML and in the standard library.
 
 import json
 
+from localcluster.cluster import nvidia_runtime
 from localcluster.cluster.layout import CDI_DIRECTORIES, NODE_NAME, Layout
 from localcluster.programs.build import PAUSE_IMAGE
 
@@ -55,6 +56,11 @@ disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.internal.v1.opt']
       runtime_type = 'io.containerd.runc.v2'
       [{cri}.containerd.runtimes.runc.options]
         BinaryName = '{layout.programs.runtime}/runc'
+        SystemdCgroup = false
+    [{cri}.containerd.runtimes.nvidia]
+      runtime_type = 'io.containerd.runc.v2'
+      [{cri}.containerd.runtimes.nvidia.options]
+        BinaryName = '{nvidia_runtime.handler(layout)}'
         SystemdCgroup = false
 """
 

@@ -46,6 +46,9 @@ _RUNTIME_PACKAGES = (
 )
 
 
+_NVIDIA_PROGRAMS = ("nvidia-cdi-hook", "nvidia-container-runtime", "nvidia-ctk")
+
+
 @dataclass(frozen=True)
 class GoBuild:
     """One `go build`: flags, packages and environment."""
@@ -101,11 +104,28 @@ HELM = Component(
     ),
 )
 
-PROMTOOL = Component(
-    "promtool",
-    "Prometheus' promtool (for the tests of the alerts)",
-    # Without service discovery, whose clients of a dozen clouds it would bring along.
-    (GoBuild(("-tags", "remove_all_sd", "-ldflags", "-s -w"), ("github.com/prometheus/prometheus/cmd/promtool",)),),
+PROMETHEUS = Component(
+    "prometheus",
+    "Prometheus and its promtool (4 min; for the alerts' and the dashboard's tests)",
+    # Of the service discoveries, whose clients of a dozen clouds would come along, Kubernetes' alone.
+    (
+        GoBuild(
+            ("-tags", "remove_all_sd,enable_kubernetes_sd", "-ldflags", "-s -w"),
+            ("github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool"),
+        ),
+    ),
+)
+NVIDIA = Component(
+    "nvidia",
+    "NVIDIA's container runtime (for the tests of its RuntimeClass; 1 to 2 min)",
+    # NVML's functions are looked up when they are called: there may be no driver.
+    (
+        GoBuild(
+            ("-ldflags", "-s -w -extldflags=-Wl,--export-dynamic,--unresolved-symbols=ignore-in-object-files,-z,lazy"),
+            tuple(f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}" for name in _NVIDIA_PROGRAMS),
+            {"CGO_ENABLED": "1"},
+        ),
+    ),
 )
 CERT_MANAGER = Component(
     "certmanager",

@@ -7,6 +7,7 @@ Guarantees: no name of a process is an error, although a process chooses its nam
 that could end a line the kernel escapes the newline alone, so files are not read in text mode.
 """
 
+import os
 import re
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ _POD = re.compile(rf"^(?:(?:[^/]*-)?kubepods(?:-besteffort|-burstable)?-)?pod{_U
 _CONTAINER = re.compile(r"^(?:cri-containerd-|crio-|docker-)?(?P<id>[0-9a-f]{64})(?:\.scope)?$")
 MAX_ENVIRONMENT_BYTES = 4 * 1024 * 1024
 """More than the kernel gives a program with the usual limit of its stack."""
-_START_TIME = 22
-"""Field number in /proc/PID/stat (proc(5)), counted from 1."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_STATE, _THREADS, _START_TIME = 3, 20, 22
+"""Field numbers in /proc/PID/stat (proc(5)), counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,17 @@ def read_start_time(pid: int, proc: Path = PROC) -> int | None:
         return start_time(read_text(proc / str(pid) / "stat"))
     except OSError:
         return None
+
+
+def read_start_of_running(pid: int, proc: Path = PROC) -> int | None:
+    """As `read_start_time`. None too for a process that has ended and that its parent has not waited for."""
+    try:
+        stat = read_text(proc / str(pid) / "stat")
+    except OSError:
+        return None
+    # A process whose first thread alone has ended is shown as Z, too, and runs.
+    ended = _field(stat, _STATE) in "ZX" and int(_field(stat, _THREADS)) <= 1
+    return None if ended else start_time(stat)
 
 
 def read_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
@@ -98,10 +111,23 @@ def owner_among(owners: Sequence[Owner], pods: Container[str]) -> Owner | None:
     return next((owner for owner in owners if owner.pod_uid in pods), None)
 
 
+def within_cluster(owners: Sequence[Owner], own: Sequence[Owner]) -> tuple[Owner, ...]:
+    """`owners` without the pods that this cluster itself runs in: all but the last of `own`, those of our own process.
+
+    The first that is left is the node's kubelet's word; those further in may be anybody's. From inside a cgroup
+    namespace neither is shown with the pods around the cluster. Empty for a process outside of it.
+    """
+    around = tuple(own[:-1])
+    return tuple(owners[len(around) :]) if tuple(owners[: len(around)]) == around else ()
+
+
 def start_time(stat: str) -> int:
     """From the text of /proc/PID/stat: clock ticks since boot. The command in it may hold blanks and brackets."""
-    fields = stat.rpartition(")")[2].split()
-    return int(fields[_START_TIME - 3])
+    return int(_field(stat, _START_TIME))
+
+
+def _field(stat: str, number: int) -> str:
+    return stat.rpartition(")")[2].split()[number - _STATE]
 
 
 def _container(parts: list[str]) -> str:

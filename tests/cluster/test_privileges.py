@@ -1,24 +1,21 @@
 """With which privileges each part runs on the node, as the kernel says, and that the lesser ones are enough."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from localcluster.kubectl import Object
+from localcluster.paths import cache_root
+from localcluster.programs.build import NVIDIA, build_component
 from localcluster.stack import install
 from tests.cluster.harness import Harness
 from tests.cluster.node import processes_of_pod
+from tests.cluster.runtime_class import open_control, unprivileged_agent
 from tests.cluster.test_observation import nobody_is_hurt, start_offender
 
 KILL, SYS_ADMIN = 1 << 5, 1 << 21
 """Bits of capabilities(7)."""
-RUNTIME_CLASS = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "nvidia"},
-    "handler": "runc",
-}
-"""Simulated GPUs need nothing of NVIDIA's runtime: this one stands for it by its name."""
 
 
 def pids(harness: Harness, component: str, program: bytes) -> list[int]:
@@ -36,13 +33,9 @@ def status(harness: Harness, component: str, program: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def unprivileged(harness: Harness) -> Iterator[Harness]:
-    harness.kubectl.apply(RUNTIME_CLASS)
-    install(harness.stack, "--set=agent.gpuAccess=RuntimeClass")
-    try:
+    build_component(NVIDIA, cache_root())
+    with unprivileged_agent(harness, partial(install, harness.stack), simulated=True):
         yield harness
-    finally:
-        install(harness.stack)
-        harness.kubectl.delete("runtimeclass", "nvidia")
 
 
 @pytest.mark.takes(90)
@@ -51,6 +44,7 @@ def test_an_unprivileged_agent_does_all_that_a_privileged_one_does(unprivileged:
     seen = status(harness, "agent", b"gpushare")
     assert int(seen["CapEff"], 16) == int(seen["CapBnd"], 16) == KILL | SYS_ADMIN
     assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
+    open_control(harness)
     with harness.share("lean", per_node=1, enforcement="Terminate") as share, harness.namespace() as tenant:
         names = tenant.neighbours("lean", 2)
         start_offender(tenant, "hog", "lean")

@@ -84,14 +84,16 @@ def test_a_client_is_bound_to_the_servers_limits_of_the_moment_in_which_it_attac
     assert early("sync") == {}
 
 
-def test_a_client_that_is_silent_with_its_socket_stops_the_server_and_any_word_of_it_ends_that(machine, asked):
+@pytest.mark.parametrize("word", [CREDENTIALS, b"x", b"\xff" * 512], ids=["greeting", "little", "much"])
+def test_a_client_that_has_its_socket_stops_the_server_until_it_has_said_something_and_hung_up(machine, asked, word):
     running = machine.client()
     with client_socket(machine) as silent:
         question = asked()
         assert not is_answered(question, SHORT)
+        silent.send(word)
+        assert not is_answered(question, SHORT)
         assert running("sync") == {}, "running clients go on"
-        silent.send(CREDENTIALS)
-        assert is_answered(question)
+    assert is_answered(question)
     assert "error" not in machine.program()("create")
     assert running("sync") == {}
 
@@ -114,7 +116,8 @@ def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(ma
     assert not is_answered(question, SHORT)
     with kept:
         kept.send(CREDENTIALS)
-        assert is_answered(question)
+        assert not is_answered(question, SHORT)
+    assert is_answered(question)
     assert is_answered(asked())
 
 

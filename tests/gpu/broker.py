@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -171,15 +171,23 @@ class Program:
 class Stand:
     """A daemon, a broker in front of it, and the environments of clients of either."""
 
-    def __init__(self, mps: PrivateMps, gpu: GpuDir) -> None:
+    def __init__(
+        self,
+        mps: PrivateMps,
+        gpu: GpuDir,
+        serve: str,
+        words: Sequence[str],
+        turn_control: Callable[[Path, float], ControlSocket],
+    ) -> None:
         self.mps, self.gpu = mps, gpu
+        self._serve = [sys.executable, "-c", serve, str(gpu.path.parent), *words]
         [self.server] = mps.control.server_list()
         self.direct = mps.granted(100) | {"HOME": "/tmp", "CUPY_CACHE_DIR": "/tmp/cupy"}
         del self.direct["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
         self.brokered = self.direct | {"CUDA_MPS_PIPE_DIRECTORY": str(gpu.attach)}
         self._broker: subprocess.Popen[bytes] | None = None
         ceiling = Limits(threads=100, memory_mib=CEILING_MIB, priority=0)
-        control = ControlSocket(mps.pipe / "control", 2.0)
+        control = turn_control(mps.pipe / "control", 2.0)
         self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), NOBODY)
         self._turns.start()
 
@@ -198,10 +206,7 @@ class Stand:
     def start_broker(self) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         before = self._inode()
-        self._broker = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(self.gpu.path.parent)], env=environment, user=NOBODY, group=NOBODY,
-            extra_groups=[],
-        )  # fmt: skip
+        self._broker = subprocess.Popen(self._serve, env=environment, user=NOBODY, group=NOBODY, extra_groups=[])
         wait_until("the broker listens", lambda: self._inode() not in (0, before))
 
     def kill_broker(self) -> None:
@@ -239,7 +244,14 @@ class Stand:
 
 
 @contextmanager
-def stand() -> Iterator[Stand]:
+def stand(
+    serve: str = SERVE,
+    words: Sequence[str] = (),
+    turn_control: Callable[[Path, float], ControlSocket] = ControlSocket,
+) -> Iterator[Stand]:
+    """`serve`: the broker's program, with `words` as its further arguments. `turn_control`: makes what turns command
+    the server by.
+    """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         root = Path(name)
         root.chmod(0o755)
@@ -252,7 +264,7 @@ def stand() -> Iterator[Stand]:
             gpu.client_share.write_text("bench")
             gpu.client_control.hardlink_to(mps.pipe / "control")
             wait_until("the server is there", lambda: bool(mps.control.server_list()))
-            made = Stand(mps, gpu)
+            made = Stand(mps, gpu, serve, words, turn_control)
             made.grant(all=(100, CEILING_MIB, 60))
             made.start_broker()
             try:

@@ -1,10 +1,15 @@
 """Every way in which kubelets and runtimes name a container's cgroup, by combination."""
 
+import os
+import subprocess
+import sys
+import time
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from gpushare.procfs import Owner, owners_of
+from gpushare.procfs import Owner, owners_of, read_start_of_running, read_start_time, within_cluster
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "99999999-1111-2222-3333-444455556666"
@@ -62,3 +67,47 @@ def test_a_pod_s_cgroup_without_a_container_takes_none_from_a_pod_further_in() -
 @pytest.mark.parametrize("path", ["/", "/system.slice/ssh.service", "/kubepods.slice", "/user.slice/pod-1.scope"])
 def test_a_process_of_the_host_has_no_owner(path: str) -> None:
     assert owners_of(f"0::{path}") == ()
+
+
+def test_the_pods_around_a_cluster_are_no_pods_of_it() -> None:
+    around, ours, peer, named = (Owner(f"{digit * 8}-1111-2222-3333-444455556666", CID) for digit in "abcd")
+    assert within_cluster((peer, named), (ours,)) == (peer, named)
+    assert within_cluster((peer,), ()) == (peer,), "from inside a cgroup namespace"
+    assert within_cluster((around, peer, named), (around, ours)) == (peer, named)
+    assert within_cluster((peer, named), (around, ours)) == (), "not of this cluster"
+    assert within_cluster((), (around, ours)) == ()
+
+
+def until_shown_as_zombie(pid: int) -> None:
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        until_shown_as_zombie(process.pid)
+        assert read_start_time(process.pid) is not None
+        assert read_start_of_running(process.pid) is None
+    finally:
+        process.wait()
+    assert read_start_of_running(process.pid) is None
+    assert read_start_of_running(os.getpid()) == read_start_time(os.getpid())
+
+
+def test_a_process_whose_first_thread_alone_has_ended_runs() -> None:
+    text = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "ctypes.CDLL(None).syscall(60 if ctypes.sizeof(ctypes.c_void_p) == 8 and __import__('platform').machine()"
+        " == 'x86_64' else 93, 0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", text])
+    try:
+        until_shown_as_zombie(process.pid)
+        assert read_start_of_running(process.pid) == read_start_time(process.pid)
+    finally:
+        process.kill()
+        process.wait()

@@ -113,7 +113,7 @@ class IncidentReporter:
         found = self._faults.update(state.gpu_health(), state.clock())
         if state.kubelet.view is not None:
             found += self._duplicates.look(state.kubelet.view, state.pods.objects.values())
-        found += self._placements.look(state.parts, state.pods_by_uid(), state.shares, state.claimed_grants())
+        found += self._placements.look(state.parts, state.pods_by_uid(), state.shares, state.claimed_grants)
         for event in found:
             self._record(event)
 

@@ -41,9 +41,6 @@ MAX_CLAIMS = 64
 MAX_TEXT = 256
 """More than any value of ours has, in characters."""
 
-NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""Of whole GPUs and MIG devices, which NVIDIA's device plugin delivers."""
-
 _KINDS = (
     ("containers", "containerStatuses"),
     ("initContainers", "initContainerStatuses"),
@@ -102,7 +99,7 @@ def _concerns_us(container: Container) -> bool:
 
 
 def _foreign(container: Container) -> list[str]:
-    return sorted(name for name in requested_resources(container) if name.startswith(NVIDIA_PREFIXES))
+    return sorted(name for name in requested_resources(container) if name.startswith(names.NVIDIA_RESOURCES))
 
 
 def _is_ours(resource: str) -> bool:

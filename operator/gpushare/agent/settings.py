@@ -12,12 +12,12 @@ class Intervals:
     """Seconds. Users cannot set them; tests shorten them."""
 
     tick: float = 1.0
-    """state.json is read this often."""
+    """A decision is taken at least this often."""
     gpus: float = 2.0
     kubelet: float = 5.0
     observe: float = 2.0
-    attaches: float = 0.25
-    """broker.json is looked at this often."""
+    files: float = 0.25
+    """state.json and broker.json are looked at this often."""
     early: float = 1.0
     """Between two NVML readings that are taken early since somebody attached: who attaches without end costs no more.
     """

@@ -27,12 +27,14 @@ from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.node_pods import kept_pod
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuStage
+from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision, decide
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
+from gpushare.agent.usage.busy import BusyTimes
 from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
@@ -95,6 +97,7 @@ class AgentState:
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
         self.parts: tuple[RunningPart, ...] = ()
         """Running containers with a part of a GPU, at the last observation."""
+        self.busy = BusyTimes()
         self.unused: UnusedParts | None = None
         """None until the GPUs were observed once."""
         self.plugins = DevicePlugins(plugins)
@@ -112,6 +115,7 @@ class AgentState:
         """Whether the status was written once with all that is known at the start."""
         self.started_at = self.ticked_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
+        self._daemon_changes = DaemonChanges()
         self._verified_at: dict[ShareGpu, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
         self._closed_since: dict[Uuid, float] = {}
@@ -149,12 +153,18 @@ class AgentState:
             claimed,
         )
         await self.usage.observe(sources, self.published_findings)
+        self.busy.update(self.observed)
         now = datetime.now(UTC)
         if self.unused is None:
             node = self.gpu_node()
             self.unused = UnusedParts(node.status.unused if node is not None else (), now)
         self.parts = tuple(running_parts(self.pods.objects.values(), places))
         self.unused.update(self.observed, self.parts, now)
+
+    async def follow_daemons(self) -> None:
+        """Decides at once about what a supervisor or a broker reports between two ticks."""
+        if self._daemon_changes.any(item.directory for item in self.on_disk.values()):
+            self.tick_due.set()
 
     def arrived(self, broker: BrokerState) -> None:
         """An attach broker has written its state."""
@@ -358,7 +368,9 @@ class AgentState:
             decisions=self.decisions,
             states={uuid: item.state for uuid, item in self.on_disk.items()},
             observed=self.observed,
+            attached={uuid: self._arrivals.attached(uuid, _identities(item)) for uuid, item in self.observed.items()},
             findings=self.usage.findings() or (),
+            busy=self.busy.found,
             unused={item.part: _seconds_since(item.since) for item in self.unused.found} if self.unused else {},
             nvml_error=self.inventory.error,
             kubelet_error=self.kubelet.error,
@@ -410,6 +422,11 @@ class AgentState:
         except ValidationError as error:
             LOG.warning("GpuShare %s is ignored: %s", key[1], error)
             return obj, None
+
+
+def _identities(reading: Reading) -> Iterator[tuple[int, int]]:
+    """PID and start time, in ticks, of each process."""
+    return ((process.pid, process.started) for usage in reading.usages for process in usage.processes)
 
 
 def _seconds_since(moment: datetime) -> float:

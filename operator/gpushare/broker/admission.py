@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
-from gpushare.procfs import Owner, owner_among
+from gpushare.procfs import Owner
 
 NO_OWNER = Owner("", "")
 
@@ -42,12 +42,13 @@ Verdict = AttachAdmitted | AttachDenied | AttachUndecided
 def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
     """`grants`: of this GPU; None: not known. `owners`: the pods that the process' cgroup names, the outermost first.
 
-    The pods that hold a part decide which of several counts: see procfs.owner_among.
+    The outermost counts, also where it holds no part and one further in does: whoever may write cgroups inside a
+    container can give them the names of other pods.
     """
     if not owners:
         return AttachDenied(RefusedAttach.NO_GRANT, "it belongs to no pod")
     pods = {pod.uid: pod for pod in grants.pods} if grants else {}
-    owner = owner_among(owners, pods) or owners[0]
+    owner = owners[0]
     pod = pods.get(owner.pod_uid)
     if pod is None:
         why = "its pod holds no part of this GPU" if grants else "nothing is known yet of who holds a part of this GPU"

@@ -6,18 +6,22 @@ there is none, since a CUDA process that finds no socket, or is not greeted, run
 greeted, and whoever is refused is refused after that: CUDA then fails with error 805.
 
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
-in which the server's limits are the grant's own. Connections are bounded, in all and for each container. The broker's
+in which the server's limits are the grant's own. A connection can be handed to other processes; so it is worth nothing
+once the process that made it has ended, and of one that attaches more often than a CUDA program the server's own list
+of clients says how many processes there are. Connections are bounded, in all and for each container. The broker's
 end harms no running client: after an attach no connection of theirs is left.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from gpushare import procfs
@@ -32,7 +36,7 @@ from gpushare.broker.attach import (
 )
 from gpushare.broker.clients import AttachedClients, Container
 from gpushare.broker.daemon import BrokeredDaemon
-from gpushare.broker.packets import Peer, has_hung_up, peer_of
+from gpushare.broker.packets import Peer, has_ended, has_hung_up, peer_of
 from gpushare.broker.record import BrokerRecord
 from gpushare.broker.turns import NoTurnError, turn
 from gpushare.kube.changes import LogOnChange
@@ -54,6 +58,11 @@ GRANT_SECONDS = 20.0
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
 RETRY_SECONDS = 0.2
+NO_ROOM_SECONDS = 0.5
+"""Without descriptors, nobody is accepted for so long."""
+USUAL_ATTACHES = 2
+"""Of a CUDA process: for itself and for its context."""
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 CLOSE_SECONDS = 6.0
 """For the attach under way when the broker ends."""
 _NEW = ".control.new"
@@ -62,19 +71,35 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 """The pods that a process' cgroup names, the outermost first; None: it has ended."""
 
 
+def read_cluster_owners(pid: int) -> Sequence[Owner] | None:
+    """Of this cluster, where it runs in a pod of another."""
+    owners = procfs.read_owners(pid)
+    return None if owners is None else procfs.within_cluster(owners, _own_owners())
+
+
+@cache
+def _own_owners() -> Sequence[Owner]:
+    return procfs.read_owners(os.getpid()) or ()
+
+
 async def serve(
-    root: Path, share: str, clock: Callable[[], float], read_owners: ReadOwners = procfs.read_owners
+    root: Path, share: str, clock: Callable[[], float], read_owners: ReadOwners = read_cluster_owners
 ) -> None:
     """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
     `clock`: CLOCK_BOOTTIME seconds.
     """
     brokers: dict[str, Broker] = {}
+    problems = LogOnChange(LOG)
     try:
         while True:
-            for gpu in gpu_dirs(root):
-                if gpu.uuid not in brokers and _lets_in(gpu, share):
-                    brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners)
+            try:
+                for gpu in gpu_dirs(root):
+                    if gpu.uuid not in brokers and _lets_in(gpu, share):
+                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners)
+                problems.clear()
+            except OSError as error:  # such as no descriptor being left: those that are there go on
+                problems.log("the GPUs' directories cannot be read: %s", error)
             # At the same time: a wedged daemon takes DAEMON_SECONDS, and the others' heartbeats must not wait in line.
             await asyncio.gather(*(broker.step() for broker in brokers.values()))
             for uuid in [uuid for uuid, broker in brokers.items() if not broker.gpu.path.exists()]:
@@ -86,9 +111,10 @@ async def serve(
 
 
 def _lets_in(gpu: GpuDir, share: str) -> bool:
+    """OSError: that cannot be read now."""
     try:
         return gpu.client_control.exists() and gpu.client_share.read_text() == share
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -106,7 +132,7 @@ class Broker:
     """Of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
 
     def __init__(
-        self, gpu: GpuDir, share: str, clock: Callable[[], float], read_owners: ReadOwners = procfs.read_owners
+        self, gpu: GpuDir, share: str, clock: Callable[[], float], read_owners: ReadOwners = read_cluster_owners
     ) -> None:
         self.gpu = gpu
         self._share = share
@@ -118,14 +144,19 @@ class Broker:
         self._granted: tuple[FileVersion, GpuGrants | None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
-        self._clients = AttachedClients(procfs.read_start_time, time.monotonic)
+        self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
         self._turn = asyncio.Lock()
-        self._record = BrokerRecord(gpu, clock)
+        self._record = BrokerRecord(gpu, clock, self._clients.living)
         self._problems = LogOnChange(LOG)
 
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
-        wanted = _lets_in(self.gpu, self._share)
+        try:
+            wanted = _lets_in(self.gpu, self._share)
+            self._problems.clear("share")
+        except OSError as error:
+            self._problems.log("GPU %s: nothing is changed: %s", self.gpu.uuid, error, key="share")
+            wanted = self._listener is not None
         if self._listener is not None and not (wanted and self._is_named()):
             self._stop_listening(remove=not wanted)
         if wanted and self._listener is None:
@@ -157,6 +188,7 @@ class Broker:
         try:
             self._greeting = await self._daemon.greeting()
             self._clients.restore(self._admitted(await self._daemon.clients()))
+            self._record.restore()
             self._listen()
             self._record.problem = ""
             self._problems.clear("open")
@@ -165,8 +197,10 @@ class Broker:
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
 
     def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
-        """The containers of clients that run, as far as they hold a part of the GPU."""
-        verdicts = {pid: judge(self._grants(), self._read_owners(pid) or ()) for pid in pids}
+        """The containers of clients that run, as far as they hold a part of the GPU; it need take no new ones."""
+        known = self._grants()
+        grants = None if known is None else known.model_copy(update={"closed": ""})
+        verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
         return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
 
     def _listen(self) -> None:
@@ -200,11 +234,15 @@ class Broker:
     def _accept(self, listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
-        except OSError:  # it hung up before, or we are out of descriptors: the next one is tried anew
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._pause(listener, error)
             return
         sock.setblocking(False)
         peer = peer_of(sock)
         owners = self._read_owners(peer.pid) or ()
+        if has_ended(sock):
+            owners = ()  # of whoever has its PID now
         container = owners[0] if owners else None
         if len(self._connections) >= MAX_CONNECTIONS or (
             self._by_container[container] >= MAX_CONNECTIONS_PER_CONTAINER
@@ -216,6 +254,18 @@ class Broker:
         task = asyncio.create_task(self._serve(sock, peer, owners))
         self._connections.add(task)
         task.add_done_callback(partial(self._ended, container))
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        """Those who wait would keep the event loop busy until there is room again."""
+        LOG.warning("GPU %s: no connection can be accepted: %s", self.gpu.uuid, error)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+
+        def go_on() -> None:
+            if self._listener is listener:
+                loop.add_reader(listener, self._accept, listener)
+
+        loop.call_later(NO_ROOM_SECONDS, go_on)
 
     def _ended(self, container: Owner | None, task: "asyncio.Task[None]") -> None:
         self._connections.discard(task)
@@ -272,7 +322,11 @@ class Broker:
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
+        if has_ended(sock):
+            text = "the process that connected has ended, and another one holds its connection"
+            raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
         async with turn(self.gpu, admitted.grant) as server:
+            await self._check_listed(server, peer, admitted)
             new, attached = self._clients.add(_key(admitted), peer.pid), False
             try:
                 await attach(sock, server, self._daemon)
@@ -302,6 +356,23 @@ class Broker:
         if self._clients.others(_key(admitted), peer.pid) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
             raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
+
+    async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
+        """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.
+        NoTurnError, TimeoutError: it does not list them.
+        """
+        if self._clients.times(_key(admitted), peer.pid) < USUAL_ATTACHES:
+            return
+        try:
+            listed = self._admitted(await self._daemon.clients_of(server))
+        except (OSError, ProtocolError) as error:
+            raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
+        processes = {pid for container, pid in listed if container == _key(admitted)} | {peer.pid}
+        most = admitted.grant.processes
+        if len(processes) > most:
+            text = f"{len(processes)} processes of container {admitted.container} would use the GPU, and {most} may"
+            refused = AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, admitted.owner, admitted.container)
+            raise AttachDeniedError(refused)
 
     def _grants(self) -> GpuGrants | None:
         """Read again when the file was replaced."""

@@ -1,4 +1,4 @@
-"""Which processes of each container have attached, and which containers stalled. In memory alone.
+"""Which processes of each container have attached and how often, and which containers stalled. In memory alone.
 
 `processes` of a grant is held here: a process counts from its attach to its end, whatever it does with its contexts.
 """
@@ -28,31 +28,42 @@ class AttachedClients:
     def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
         self._started = started
         self._clock = clock
-        self._attached: dict[Container, set[Identity]] = {}
+        self._attached: dict[Container, dict[Identity, int]] = {}
+        """How often each process has attached."""
         self._stalls: dict[Container, _Stalls] = {}
 
     def restore(self, found: Iterable[tuple[Container, int]]) -> None:
         """The clients that the daemon lists: those of an earlier broker."""
         for container, pid in found:
-            self.add(container, pid)
+            if not self.times(container, pid):
+                self.add(container, pid)
 
     def add(self, container: Container, pid: int) -> bool:
         """The process attaches. True: it is a new one of its container."""
         started = self._started(pid)
-        living = self._living(container)
-        if started is None or (pid, started) in living:
+        if started is None:
             return False
-        self._attached[container] = living | {(pid, started)}
-        return True
+        living = self._living(container)
+        before = living.get((pid, started), 0)
+        self._attached[container] = {**living, (pid, started): before + 1}
+        return before == 0
 
     def remove(self, container: Container, pid: int) -> None:
         """Its attach failed."""
-        left = {one for one in self._attached.get(container, ()) if one[0] != pid}
-        self._keep(container, left)
+        known = self._attached.get(container, {})
+        self._keep(container, {one: times for one, times in known.items() if one[0] != pid})
+
+    def times(self, container: Container, pid: int) -> int:
+        """How often the process has attached."""
+        return sum(times for one, times in self._living(container).items() if one[0] == pid)
 
     def others(self, container: Container, pid: int) -> int:
         """How many other processes of the container have attached and live."""
         return sum(1 for one in self._living(container) if one[0] != pid)
+
+    def living(self) -> dict[int, int]:
+        """When each process that attached and lives started, in ticks, by PID."""
+        return {pid: started for container in self._attached for pid, started in self._living(container)}
 
     def stalled(self, container: Container) -> None:
         """A process of the container held everybody up: it waits for 4 s, and twice as long each time."""
@@ -75,10 +86,11 @@ class AttachedClients:
             container: one for container, one in self._stalls.items() if now - one.until < LONGEST_PENALTY_SECONDS
         }
 
-    def _living(self, container: Container) -> set[Identity]:
-        return {one for one in self._attached.get(container, ()) if self._started(one[0]) == one[1]}
+    def _living(self, container: Container) -> dict[Identity, int]:
+        known = self._attached.get(container, {})
+        return {one: times for one, times in known.items() if self._started(one[0]) == one[1]}
 
-    def _keep(self, container: Container, living: set[Identity]) -> None:
+    def _keep(self, container: Container, living: dict[Identity, int]) -> None:
         if living:
             self._attached[container] = living
         else:

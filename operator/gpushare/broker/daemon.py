@@ -48,7 +48,15 @@ class BrokeredDaemon:
         """PIDs of its servers' clients. OSError, ProtocolError, TimeoutError."""
         async with asyncio.timeout(DAEMON_SECONDS):
             servers = _pids(await self._ask("get_server_list"))
-            return [pid for server in servers for pid in _pids(await self._ask(f"get_client_list {server}"))]
+            return [pid for server in servers for pid in await self._clients_of(server)]
+
+    async def clients_of(self, server: int) -> list[int]:
+        """PIDs of that server's clients. OSError, ProtocolError, TimeoutError."""
+        async with asyncio.timeout(DAEMON_SECONDS):
+            return await self._clients_of(server)
+
+    async def _clients_of(self, server: int) -> list[int]:
+        return _pids(await self._ask(f"get_client_list {server}"))
 
     async def until_free(self, server: int) -> None:
         """Returns once the server answers: it does not while it waits for a client. Without a time limit."""
@@ -116,7 +124,7 @@ class BrokeredDaemon:
 
 
 def speak_for(passed: socket.socket) -> None:
-    """Ends a client's part in its place: the server waits for a message, and for nothing once there was one.
+    """Ends a client's part in its place: the server waits for the rest of what a client says, or for its end.
 
     Hangs up HANG_UP_SECONDS later, through a copy of the socket, since a server that finds the message and the end
     at the same moment can hang (measured).

@@ -2,7 +2,9 @@
 
 import array
 import asyncio
+import errno
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable, Collection
@@ -14,6 +16,9 @@ from gpushare.mps.attach_protocol import MAX_MESSAGE_BYTES, ProtocolError
 
 T = TypeVar("T")
 _INT_BYTES = array.array("i").itemsize
+_SO_PEERPIDFD = 77
+"""Since Linux 6.5; the socket module does not name it yet."""
+_GONE = (errno.ESRCH, errno.EINVAL)
 MAX_DESCRIPTORS = 4
 """Received at once; the kernel closes those beyond, and the packet is refused."""
 
@@ -41,6 +46,23 @@ class Peer:
 def peer_of(sock: socket.socket) -> Peer:
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return Peer(pid, uid)
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Whether the process that connected has ended: its PID may be another's, and whoever speaks now is another.
+
+    False before Linux 6.5, which cannot say.
+    """
+    try:
+        descriptor = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno in _GONE
+    try:
+        ending = select.poll()
+        ending.register(descriptor, select.POLLIN)
+        return bool(ending.poll(0))
+    finally:
+        os.close(descriptor)
 
 
 async def receive(sock: socket.socket) -> Packet:

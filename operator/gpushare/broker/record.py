@@ -1,14 +1,18 @@
-"""What the broker tells the agent of one GPU: broker.json, written when it changed and at least every 2 s."""
+"""What the broker tells the agent of one GPU: broker.json, written when it changed and at least every 2 s.
+
+When a client arrived is kept as long as it lives, also by the next broker; of those that have ended the latest are
+kept, as far as there is room.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gpushare.broker.admission import AttachDenied
 from gpushare.kube.changes import LogOnChange
-from gpushare.mps.files import write_model
+from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
-from gpushare.procfs import Owner
+from gpushare.procfs import TICKS_PER_SECOND, Owner
 
 LOG = logging.getLogger(__name__)
 WRITE_SECONDS = 2.0
@@ -19,12 +23,14 @@ _Key = tuple[str, str, RefusedAttach]
 class BrokerRecord:
     """`problem`: why nobody can attach; empty otherwise."""
 
-    def __init__(self, gpu: GpuDir, clock: Callable[[], float]) -> None:
-        """`clock`: CLOCK_BOOTTIME seconds."""
+    def __init__(self, gpu: GpuDir, clock: Callable[[], float], living: Callable[[], Mapping[int, int]]) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds. `living`: as `AttachedClients.living`."""
         self.listening = False
         self.problem = ""
         self._gpu = gpu
         self._clock = clock
+        self._living = living
+        self._restored = False
         self._attached = 0
         self._refused = 0
         self._arrivals: list[Arrival] = []
@@ -32,12 +38,30 @@ class BrokerRecord:
         self._written: BrokerState | None = None
         self._problems = LogOnChange(LOG)
 
+    def restore(self) -> None:
+        """Takes over from the broker before this one, once: the arrivals of clients that live."""
+        before = None if self._restored else read_model(self._gpu.broker_state, BrokerState).value
+        self._restored = True
+        if before is not None:
+            living = self._living()
+            # A PID that was given to a later process is not the one that arrived.
+            known = [one for one in before.arrivals if one.pid in living]
+            self._arrivals = [one for one in known if one.at * TICKS_PER_SECOND >= living[one.pid]]
+
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
         """A connection attached. `new`: the first one of its process."""
         self._attached += 1
         if new:
             arrival = Arrival(pid=pid, pod_uid=owner.pod_uid, container=container, at=self._clock())
-            self._arrivals = [*self._arrivals[-(MAX_ARRIVALS - 1) :], arrival]
+            self._arrivals = [*self._with_room(), arrival]
+
+    def _with_room(self) -> list[Arrival]:
+        """The arrivals without one where the list is full: the oldest of those that have ended."""
+        if len(self._arrivals) < MAX_ARRIVALS:
+            return self._arrivals
+        living = self._living()
+        ended = next((at for at, one in enumerate(self._arrivals) if one.pid not in living), 0)
+        return [*self._arrivals[:ended], *self._arrivals[ended + 1 :]]
 
     def refused(self, pid: int, refused: AttachDenied) -> None:
         """Logged once for each container and reason; counted always."""

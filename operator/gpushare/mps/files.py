@@ -1,13 +1,17 @@
 """Small files that two processes share through a directory: replaced as a whole, and read without exceptions.
 
 Guarantees: a reader sees the old content or the new one, never a part. A file that is absent, torn, too large, not JSON
-or invalid reads as "no value", with a sentence that says why. Not guaranteed: durability over a power cut; the
-directory is made anew after a reboot anyway.
+or invalid reads as "no value", with a sentence that says why. What a writer left behind that was killed in the middle
+goes with the next process that writes in its directory. Not guaranteed: durability over a power cut; the directory is
+made anew after a reboot anyway.
 """
 
 import os
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,6 +19,10 @@ from pydantic import BaseModel, ValidationError
 
 MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
+
+UNFINISHED = ".gpushare-new"
+"""How the names of files end that are being written: in a directory of others nobody else's look like it."""
+_STARTED = time.time()
 
 Model = TypeVar("Model", bound=BaseModel)
 FileVersion = tuple[int, int]
@@ -37,7 +45,8 @@ def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace `path` by `text` atomically, with permissions `mode`. Raises OSError; then `path` is unchanged."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    _remove_unfinished(path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
@@ -46,6 +55,15 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@lru_cache(maxsize=256)
+def _remove_unfinished(directory: Path) -> None:
+    """Of writers from before this process; once for each directory."""
+    with suppress(OSError):  # such as a directory that is not ours to read
+        for file in directory.glob(f".*{UNFINISHED}"):
+            if file.lstat().st_mtime < _STARTED:
+                file.unlink(missing_ok=True)
 
 
 def file_version(path: Path) -> FileVersion | None:

@@ -151,7 +151,9 @@ class BrokerState(ApiModel):
     attached: int = Field(default=0, ge=0, description="Connections that attached, since this broker started.")
     refused: int = Field(default=0, ge=0, description="Connections refused, since this broker started.")
     problem: str = Field(default="", description="Why nobody can attach; empty otherwise.")
-    arrivals: list[Arrival] = Field(default_factory=list, max_length=MAX_ARRIVALS, description="The latest processes.")
+    arrivals: list[Arrival] = Field(
+        default_factory=list, max_length=MAX_ARRIVALS, description="Of processes that live, and of the latest ones."
+    )
     refusals: list[AttachRefusal] = Field(
         default_factory=list, max_length=MAX_REFUSALS, description="The latest, oldest first."
     )

@@ -19,7 +19,7 @@ from typing import Any
 from localcluster.errors import LocalClusterError
 from localcluster.images import buildah
 from localcluster.paths import cache_root
-from localcluster.programs.build import Binaries, binaries
+from localcluster.programs.build import NVIDIA, Binaries, binaries, build_component
 from tests.gpu.stack import oci_archive, tools
 from tests.gpu.stack.place import CACHE, OPERATOR_ARCHIVE, OPERATOR_NAME, PARTS
 
@@ -36,6 +36,7 @@ def pack(out: Path) -> dict[str, Any]:
     Raises LocalClusterError if Kubernetes has not been built.
     """
     programs = binaries(cache_root())
+    build_component(NVIDIA, cache_root())
     if missing := [path.name for path in _entries(programs) if not path.exists()]:
         raise LocalClusterError(f"{', '.join(missing)} is not built: run `python3 -m localcluster build` first")
     image = buildah.build_images(cache_root())["operator"]
@@ -82,7 +83,7 @@ def unpack(parts: Iterable[Path], kept: Path = PARTS, cache: Path = CACHE) -> li
 
 
 def _entries(programs: Binaries) -> tuple[Path, ...]:
-    return programs.kube, programs.runtime, programs.helm, programs.pause
+    return programs.kube, programs.runtime, programs.helm, programs.pause, NVIDIA.entry(cache_root())
 
 
 def _gather(programs: Binaries, image: buildah.Image, scratch: Path) -> list[Path]:

@@ -178,14 +178,16 @@ class FakeNode:
         self.brief_seconds = Intervals().brief
         self.seldom: float | None = None
         """Seconds between two readings of NVML and two observations; None: short ones."""
+        self.only_files = False
+        """Nothing but the looks at files and watches starts a tick while a test runs."""
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, modes: ComputeModePolicy = ComputeModePolicy.MANAGE) -> None:
         intervals = Intervals(
-            tick=0.1,
+            tick=60.0 if self.only_files else 0.1,
             gpus=self.seldom or 0.2,
-            kubelet=0.2,
+            kubelet=60.0 if self.only_files else 0.2,
             observe=self.seldom or 0.3,
             status=0.5,
             clear=1.0,

@@ -44,7 +44,7 @@ async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(node: FakeNod
     node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": containers}, "status": bound})
     await node.until(lambda: node.status().get("foreignHolders"))
     node.kube.assign({"uuid": "GPU-0", "share": "a"})
-    await node.until(lambda: "pod ml/whole of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))
+    await node.until(lambda: "a pod of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))
     assert not gpu_dir(node.root, "GPU-0").wanted.exists()
     assert "GPU-0" not in node.nvml.modes, "its compute mode was set"
     node.kube.remove(PODS, "whole")

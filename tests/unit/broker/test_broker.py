@@ -15,12 +15,13 @@ import pytest
 from gpushare.api.gpunode import Limits
 from gpushare.broker.attach import ATTACH_SECONDS
 from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker, serve
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlCommands
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import BrokerState, ClientGrant, GpuGrants, GrantedContainer, GrantedPod, RefusedAttach
-from gpushare.procfs import Owner
+from gpushare.procfs import TICKS_PER_SECOND, Owner
 from tests.unit.broker.fake_daemon import (
     ATTACH,
     COMMAND,
@@ -50,6 +51,8 @@ class Commands(ControlCommands):
         self.sent: list[str] = []
 
     def run(self, *commands: str, seconds: float | None = None) -> str:
+        if commands == (f"get_server_status {SERVER}",):
+            return "ACTIVE"
         self.sent += commands
         return "\n".join(f"{command.split()[2]}.0" if "thread" in command else "" for command in commands)
 
@@ -109,10 +112,13 @@ def mine(_: int) -> Sequence[Owner]:
 
 @asynccontextmanager
 async def serving(
-    gpu: GpuDir, share: str = SHARE, owners: Callable[[int], Sequence[Owner] | None] = mine
+    gpu: GpuDir,
+    share: str = SHARE,
+    owners: Callable[[int], Sequence[Owner] | None] = mine,
+    clock: Callable[[], float] = lambda: 7.0,
 ) -> AsyncIterator[None]:
     """The broker of the MPS pod of `share`, as its process runs it."""
-    running = asyncio.create_task(serve(gpu.path.parent, share, lambda: 7.0, owners))
+    running = asyncio.create_task(serve(gpu.path.parent, share, clock, owners))
     try:
         yield
     finally:
@@ -352,6 +358,140 @@ async def test_a_broker_that_starts_again_counts_the_clients_that_run(
         await until(gpu.attach_control.exists)
         assert await processes.start(gpu.attach_control).attach() == "refused"
         assert await running[0].attach() == "in"
+
+
+CONNECTS = """
+import socket, sys
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=int(sys.argv[1]))
+sock.connect(sys.argv[2])
+sys.stdin.readline()
+"""
+
+
+def connected_by_another(path: Path) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """A connection, and the process that made it, which ends with its standard input."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(5)
+    command = [sys.executable, "-c", CONNECTS, str(sock.fileno()), str(path)]
+    return sock, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[sock.fileno()])
+
+
+async def test_a_connection_whose_maker_has_ended_lets_nobody_in(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    """Its process would count no more, so that any number of others could come by such connections."""
+    sock, maker = connected_by_another(gpu.attach_control)
+    with sock:
+        await until(lambda: has_connected(sock))
+        assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        await asyncio.to_thread(maker.communicate)
+        sock.send(CREDENTIALS)
+        sock.send(ATTACH)
+        assert await asyncio.to_thread(sock.recv, 64) == b""
+    assert daemon.attaches == 0
+    await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "app", 1)])
+
+
+async def test_a_maker_that_has_ended_before_it_was_accepted_is_nobody(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
+) -> None:
+    """Its PID may be that of another container's process by then."""
+    sock, maker = connected_by_another(gpu.attach_control)
+    with sock:
+        maker.communicate()  # while the broker, in this very thread, cannot accept
+        assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        sock.send(CREDENTIALS)
+        sock.send(ATTACH)
+        assert await asyncio.to_thread(sock.recv, 64) == b""
+    assert daemon.attaches == 0
+    await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "", 1)])
+
+
+def has_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+async def test_a_process_that_attaches_for_others_gets_no_more_of_them_in_than_granted(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    """It hands its connections to others. The server lists those who speak on them."""
+    others = [processes.start(gpu.attach_control).pid for _ in range(2)]
+    for _ in range(2):
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    daemon.clients = [os.getpid(), others[0]]
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO, "one more context"
+    daemon.clients = others
+    assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+    await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+
+
+async def test_a_broker_that_starts_on_a_closed_gpu_counts_the_clients_that_run(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    daemon.clients = [processes.start(gpu.attach_control).pid for _ in range(2)]
+    write_model(gpu.grants, grants(MINE, closed="LimitsNotInForce"))
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        write_model(gpu.grants, grants(MINE))
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+        await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+
+
+async def test_the_next_broker_says_when_a_running_client_arrived(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    async with serving(gpu, clock=boot_clock):
+        await until(gpu.attach_control.exists)
+        client = processes.start(gpu.attach_control)
+        assert await client.attach() == "in"
+        await until(lambda: state(gpu).attached == 1)
+        before = state(gpu).arrivals
+    daemon.clients = [client.pid]
+    async with serving(gpu, clock=boot_clock):
+        await until(lambda: (state(gpu).attached, state(gpu).arrivals) == (0, before))
+
+
+SERVES = f"""
+import asyncio, resource, sys
+from pathlib import Path
+from gpushare.broker.broker import serve
+from gpushare.mps.clock import boot_clock
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock, lambda pid: ()))
+"""
+
+
+@pytest.fixture
+async def poor_broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[asyncio.subprocess.Process]:
+    """With 32 descriptors."""
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVES, str(gpu.path.parent))
+    await until(gpu.attach_control.exists)
+    yield running
+    if running.returncode is None:
+        running.kill()
+    await running.wait()
+
+
+async def test_a_broker_without_descriptors_goes_on_listening_and_waits_for_some_without_work(
+    gpu: GpuDir, poor_broker: asyncio.subprocess.Process
+) -> None:
+    def cpu_seconds() -> float:
+        fields = Path(f"/proc/{poor_broker.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    before = socket_of(gpu)
+    held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(60)]
+    await asyncio.sleep(2 * SCAN_SECONDS)
+    spent = cpu_seconds()
+    await asyncio.sleep(2)
+    assert cpu_seconds() - spent < 0.5
+    for sock in held:
+        sock.close()
+    with await asyncio.to_thread(connect, gpu.attach_control) as sock:
+        assert await asyncio.to_thread(sock.recv, 64) == GREETING
+    assert (poor_broker.returncode, socket_of(gpu)) == (None, before)
 
 
 # Turns

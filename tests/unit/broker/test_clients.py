@@ -64,3 +64,15 @@ def test_a_container_that_stalls_waits_twice_as_long_each_time_and_is_forgiven()
     clients.forget_ended()
     clients.stalled(APP)
     assert clients.penalty(APP) == 4
+
+
+def test_how_often_a_process_attached_is_known_and_a_restart_adds_nothing() -> None:
+    machine = Machine()
+    clients = machine.clients()
+    assert clients.times(APP, 1) == 0
+    for _ in range(3):
+        clients.add(APP, 1)
+    clients.restore([(APP, 1), (APP, 2)])
+    assert (clients.times(APP, 1), clients.times(APP, 2), clients.living()) == (3, 1, {1: 101, 2: 102})
+    machine.started[1] = 999
+    assert clients.times(APP, 1) == 0

@@ -1,12 +1,16 @@
 """Files shared by agent and supervisor: whole or not at all, and no content makes a reader fail."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from gpushare.api.gpunode import Limits
-from gpushare.mps.files import MAX_BYTES, read_model, write_model, write_text
+from gpushare.mps.files import MAX_BYTES, UNFINISHED, read_model, write_model, write_text
 from gpushare.mps.wire import DesiredDaemon
 
 WANTED = DesiredDaemon(uuid="GPU-1", share="inference", limits=Limits(threads=50, memory_mib=16384))
@@ -18,6 +22,32 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read_model(path, DesiredDaemon).value == WANTED
     assert path.stat().st_mode & 0o777 == 0o640
     assert '"memoryMib":16384' in path.read_text()
+
+
+KILLED_IN_THE_MIDDLE = """
+import os, pathlib, signal, sys
+from gpushare.mps.files import write_text
+pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_text(pathlib.Path(sys.argv[1]), "never to be read")
+"""
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_process_that_writes(tmp_path: Path) -> None:
+    path, others = tmp_path / "daemon.json", tmp_path / ".spec.json.new"
+    others.write_text("of another program")
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = [file for file in tmp_path.iterdir() if file != others]
+    os.utime(left, (1, 1))  # before this process began
+    write_model(path, WANTED)
+    assert sorted(tmp_path.iterdir()) == [others, path]
+
+
+def test_a_file_that_somebody_writes_now_stays(tmp_path: Path) -> None:
+    unfinished = tmp_path / f".state.json.abcd{UNFINISHED}"
+    unfinished.touch()
+    write_model(tmp_path / "daemon.json", WANTED)
+    assert unfinished.exists()
 
 
 def test_an_absent_file_is_told_from_a_bad_one(tmp_path: Path) -> None:

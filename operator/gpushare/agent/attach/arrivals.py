@@ -11,6 +11,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import Arrival, BrokerState
+from gpushare.procfs import TICKS_PER_SECOND
 
 MAX_KEPT = 512
 """Arrivals of each GPU."""
@@ -91,6 +92,15 @@ class ArrivalLog:
             return NO_ATTACHES
         quiet = frozenset(_without_arrival(gpu, holders, absent, names))
         return Attaches(tuple(reversed(gpu.kept)), quiet)
+
+    def attached(self, uuid: Uuid, processes: Iterable[tuple[int, int]]) -> dict[int, float]:
+        """When processes of the GPU attached, by PID, as far as a broker has told. `processes`: PID and start time in
+        ticks; the arrival of an earlier process with the same PID is not its own.
+        """
+        gpu = self._gpus.get(uuid)
+        arrived = {one.pid: one.at for one in (*gpu.kept, *gpu.listed)} if gpu is not None else {}
+        started = dict(processes)
+        return {pid: at for pid, at in arrived.items() if pid in started and at * TICKS_PER_SECOND >= started[pid]}
 
 
 def _key(arrival: Arrival) -> tuple[int, float]:

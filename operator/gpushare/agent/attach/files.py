@@ -14,9 +14,9 @@ from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.changes import LogOnChange
-from gpushare.kube.pods import first_names
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.wire import GpuGrants, GrantedPod
+from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
 MAX_PODS_NAMED = 8

@@ -13,6 +13,7 @@ from pathlib import Path
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.grant.environment import memory_variable
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import Pod, full_name
 from gpushare.mps.wire import Arrival, BrokerState, ClientGrant, GpuGrants
@@ -49,7 +50,7 @@ def odd_variables(environment: Mapping[str, str], grant: ClientGrant) -> list[Od
     memory = environment.get(names.ENV_MEMORY)
     if memory is not None:
         read = _MEMORY.fullmatch(memory)
-        granted = f"0={grant.memory_mib}M"
+        granted = memory_variable(grant.memory_mib)
         if read is None:
             effect = "CUDA may not be able to read it, and then holds no memory limit for this process"
             found.append(OddVariable(names.ENV_MEMORY, memory, granted, effect))

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from gpushare.agent.gpus.inventory import DriverVersions
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.quantity import format_mib
+from gpushare.api.quantity import LEAST_MEMORY_MIB, format_mib
 from gpushare.fleet.selection.refusals import claimable_mib
-from gpushare.grant.model import LEAST_MEMORY_MIB
 from gpushare.kube.client import Object
 from gpushare.nvml.types import GpuInfo
 

@@ -27,11 +27,12 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.events import Event, EventType
-from gpushare.kube.pods import Pod, first_names
+from gpushare.kube.pods import Pod
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
 from gpushare.mps.wire import DaemonState
 from gpushare.procfs import PROC
+from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
 

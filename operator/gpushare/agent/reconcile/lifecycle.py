@@ -154,8 +154,8 @@ class Lifecycle:
         elif view is None or view.lost:
             self.notes[planned.uuid] = "NVML does not reach this GPU"
         elif foreign:
-            holder = foreign[0]
-            self.notes[planned.uuid] = f"pod {holder.namespace}/{holder.pod} of this node holds {holder.resource}"
+            # The share repeats it, which other tenants may read.
+            self.notes[planned.uuid] = f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"
         else:
             desired = DesiredDaemon(uuid=planned.uuid, share=planned.share, limits=planned.limits)
             self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))

@@ -2,11 +2,12 @@
 
 Guarantees: the Lease is renewed only while the agent does its work, so it has decided and reported what it knows, and
 its ticks go on; an agent that hangs falls silent as one that is gone. A failed renewal is tried again soon, and never
-ends the agent.
+ends the agent. Agents that start together do not renew together.
 """
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -31,10 +32,12 @@ class Heartbeat:
         clock: Callable[[], float],
         gpu_node: Callable[[], Object | None],
         problem: Callable[[], str | None],
+        spread: Callable[[], float] = random.random,
     ) -> None:
         """`namespace`: gpushare's own. `clock`: seconds, monotonic. `gpu_node`: the node's GpuNode, once there is one.
 
-        `problem`: why the agent does not work (yet); None: it works.
+        `problem`: why the agent does not work (yet); None: it works. `spread`: from 0 to 1, the part of a period after
+        which the Lease is renewed for the second time: a thousand agents that start together renew apart from then on.
         """
         self._kube = kube
         self._namespace = namespace
@@ -44,6 +47,8 @@ class Heartbeat:
         self._gpu_node = gpu_node
         self._problem = problem
         self._due = 0.0
+        self._period = RENEW_SECONDS * spread()
+        """Until the next renewal; RENEW_SECONDS from the second one on."""
         self._problems = LogOnChange(LOG)
 
     async def renew(self) -> None:
@@ -51,10 +56,11 @@ class Heartbeat:
         gpu_node, now = self._gpu_node(), self._clock()
         if now < self._due or gpu_node is None or self._problem() is not None:
             return
-        self._due = now + RENEW_SECONDS
+        self._due = now + self._period
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 await self._write(gpu_node)
+            self._period = RENEW_SECONDS
             self._problems.clear()
         except API_ERRORS as error:
             self._due = self._clock() + RETRY_SECONDS

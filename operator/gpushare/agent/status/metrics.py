@@ -7,13 +7,14 @@ Guarantees: the number of series is bounded: at most 32 GPUs on a node, and on e
 driver takes MPS contexts (48, or 60 from driver 590).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import offered_slots
+from gpushare.agent.usage.busy import Busy, BusyContainer
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading
 from gpushare.api.gpunode import Finding, Uuid
@@ -105,9 +106,30 @@ PROCESSES = Family("gpushare_container_processes", "Processes of the container o
 PROCESSES_GRANTED = Family(
     "gpushare_container_processes_granted", "Processes on the GPU granted to the container.", CONTAINER
 )
+ATTACHED = Family(
+    "gpushare_container_attached_seconds",
+    "Time since the first of the container's clients on the GPU attached; no series where no attach broker has told.",
+    CONTAINER,
+)
+LAST_ATTACHED = Family(
+    "gpushare_container_last_attached_seconds",
+    "Time since the latest of the container's clients on the GPU attached; no series where no attach broker has told.",
+    CONTAINER,
+)
 UNUSED = Family(
     "gpushare_container_unused_seconds",
     "Time since which the container has held a part of the GPU without a client on it; no series while it has one.",
+    CONTAINER,
+)
+BUSY = Family(
+    "gpushare_container_busy_seconds",
+    "Time in which kernels of the container's processes ran, by their own word (docs/busy-time.md).",
+    CONTAINER,
+    "counter",
+)
+BUSY_LATELY = Family(
+    "gpushare_container_busy_ratio",
+    "The same as a part of the last minute; above 1 if several processes were busy at once.",
     CONTAINER,
 )
 NVML_UP = Family("gpushare_nvml_up", "1 if NVML answered the last time, else 0.")
@@ -117,7 +139,8 @@ KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the 
 FAMILIES = (
     GPU_INFO, GPU_MEMORY, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS, BYPASSING,
     READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
-    OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED,
+    BUSY, BUSY_LATELY, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -133,7 +156,10 @@ class NodeSnapshot:
     states: Mapping[Uuid, DaemonState | None]
     """Of the GPUs taken; None: the supervisor has written none."""
     observed: Mapping[Uuid, Reading]
+    attached: Mapping[Uuid, Mapping[int, float]]
+    """When processes attached, by PID, as far as that is known."""
     findings: Sequence[Finding]
+    busy: Mapping[BusyContainer, Busy]
     unused: Mapping[RunningPart, float]
     """Seconds without a client."""
     nvml_error: str
@@ -141,7 +167,9 @@ class NodeSnapshot:
     kubelet_read_at: float | None
 
 
-WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
+WITHOUT_DRIVER = NodeSnapshot(
+    0.0, False, {}, None, {}, {}, {}, {}, (), {}, {}, "waiting for the NVIDIA driver", "", None
+)
 
 
 def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
@@ -155,8 +183,13 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _shared(decision, snapshot.states.get(decision.plan.uuid))
     for reading in snapshot.observed.values():
         yield from _observed(reading, snapshot.now)
+        yield from _attached(reading, snapshot.attached.get(reading.uuid, {}), snapshot.now)
     for found, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
         yield FINDINGS.of(count, *found)
+    for container, busy in snapshot.busy.items():
+        yield BUSY.of(busy.seconds, *container)
+        if busy.ratio is not None:
+            yield BUSY_LATELY.of(busy.ratio, *container)
     for part, seconds in snapshot.unused.items():
         yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
 
@@ -220,3 +253,15 @@ def _containers(reading: Reading) -> Iterator[Sample]:
         yield GRANTED.of(grant.memory_mib * MIB, *container)
         yield THREADS.of(grant.threads / 100, *container)
         yield PROCESSES_GRANTED.of(grant.processes, *container)
+
+
+def _attached(reading: Reading, attached: Mapping[int, float], now: float) -> Iterator[Sample]:
+    times: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for usage in reading.usages:
+        if usage.pod and usage.mps:
+            where = (usage.namespace, usage.pod, usage.container, usage.share, usage.uuid)
+            times[where] += [attached[pid] for pid in usage.pids if pid in attached]
+    for container, known in times.items():
+        if known:
+            yield ATTACHED.of(max(0.0, now - min(known)), *container)
+            yield LAST_ATTACHED.of(max(0.0, now - max(known)), *container)

@@ -10,9 +10,9 @@ from typing import Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.kubelet.holdings import Slots
-from gpushare.agent.node_pods import NVIDIA_PREFIXES
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.api import names
 from gpushare.api.conditions import AGENT_REPORTING, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
@@ -32,8 +32,9 @@ from gpushare.api.gpunode import (
     Uuid,
 )
 from gpushare.api.meta import Condition
-from gpushare.kube.pods import Pod, containers, first_names, has_ended, is_bound, is_taken_up, requested_resources
+from gpushare.kube.pods import Pod, containers, has_ended, is_bound, is_taken_up, requested_resources
 from gpushare.mps.wire import DaemonState
+from gpushare.wording import named
 
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
@@ -155,7 +156,7 @@ def _waiting_sentence(item: Assignment, pods: Collection[str]) -> str:
 
 def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
     """Such as `pod ml/a` or `pods ml/a, ml/b and 3 more`."""
-    return f"pod{'' if len(pods) == 1 else 's'} {first_names(sorted(pods), most)}"
+    return named("pod", sorted(pods), most)
 
 
 def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
@@ -169,7 +170,7 @@ def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
         if not has_ended(pod) and (is_bound(pod) or is_taken_up(pod))
         for container in containers(pod)
         for resource in requested_resources(container)
-        if resource.startswith(NVIDIA_PREFIXES)
+        if resource.startswith(names.NVIDIA_RESOURCES)
     }
     return [
         ForeignHolder(namespace=namespace, pod=name, resource=resource)

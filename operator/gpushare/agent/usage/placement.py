@@ -7,7 +7,7 @@ Guarantees: no neighbour is named. One event for each start of a container; a re
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from gpushare.agent.kubelet.holdings import ContainerName
@@ -21,6 +21,7 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import containers
+from gpushare.wording import count_of
 
 DOWNTIME = timedelta(minutes=1)
 """What started so long before this agent began may not have been reported by the one before it."""
@@ -37,13 +38,15 @@ class Placements:
         parts: Collection[RunningPart],
         pods: Mapping[str, Object],
         shares: Mapping[ShareName, GpuShare],
-        claimed: Mapping[ContainerName, Grant],
+        claimed: Callable[[], Mapping[ContainerName, Grant]],
     ) -> list[Event]:
-        """The events of parts that are new. `parts`: all that run now. `pods`: by uid."""
+        """The events of parts that are new. `parts`: all that run now. `pods`: by uid. `claimed` is asked for them."""
         new = [part for part in parts if part not in self._reported and part.started and part.started >= self._from]
         self._reported = frozenset(parts)
-        count = Counter(part.uuid for part in parts)
-        return [event for part in new for event in _events(part, count, pods, shares, claimed)]
+        if not new:
+            return []
+        count, grants = Counter(part.uuid for part in parts), claimed()
+        return [event for part in new for event in _events(part, count, pods, shares, grants)]
 
 
 def _events(
@@ -61,7 +64,7 @@ def _events(
     if found.grant is None:
         return
     grant, others = found.grant, count[part.uuid] - 1
-    processes = "1 process" if grant.processes == 1 else f"{grant.processes} processes"
+    processes = count_of(grant.processes, "process")
     beside = {0: "no other container has a part of that GPU now", 1: "1 other container has a part of that GPU now"}
     note = (
         f"Container {name} got {grant.threads}% of the SMs, {format_mib(grant.memory_mib)} of memory and {processes} on"

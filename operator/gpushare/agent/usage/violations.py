@@ -24,6 +24,7 @@ from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
 from gpushare.kube.changes import LogOnChange
 from gpushare.nvml.types import TOLERANCE_MIB
+from gpushare.wording import count_of
 
 LOG = logging.getLogger(__name__)
 
@@ -84,8 +85,7 @@ def message(violation: Violation) -> str:
     who, gpu = describe(usage), f"GPU {usage.uuid} of GpuShare {usage.share}"
     match violation.reason:
         case EventReason.MEMORY_ABOVE_GRANT:
-            count = len(usage.processes)
-            together = "1 process" if count == 1 else f"{count} processes together"
+            together = count_of(len(usage.processes), "process") + (" together" if len(usage.processes) != 1 else "")
             return f"{who} uses {violation.observed} MiB on {gpu} ({together}), its grant is {violation.granted} MiB"
         case EventReason.TOO_MANY_PROCESSES:
             return f"{who} has {violation.observed} CUDA processes on {gpu}, its grant is {violation.granted}"

@@ -4,14 +4,20 @@ A server binds a client to the limits that it has when the client's process atta
 variables say and whatever is set afterwards (measured on an H100). The broker, which may not command the server, asks
 here for a turn, attaches the client, and hangs up.
 
+A process attaches at least twice, for itself and for its context, and a crowd attaches many times. So turns that follow
+each other within FOLLOW_SECONDS are a series: a turn changes only what differs from the one before it, and the ceiling
+is set again once, at the end, while no client waits.
+
 Guarantees: one turn at a time; no turn ever gives more than the share's own limits; the ceiling is back before the lock
-is free. A broker that does not hang up within TURN_SECONDS loses its turn. Nobody but the broker's user is answered.
+is free. A series ends after SERIES_SECONDS and lets others have the lock. A broker that does not hang up within
+TURN_SECONDS loses its turn. Nobody but the broker's user is answered.
 """
 
 import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,8 +32,16 @@ from gpushare.mps.wire import ClientGrant, TurnAnswer
 LOG = logging.getLogger(__name__)
 TURN_SECONDS = 8.0
 """An attach takes the broker a few milliseconds, and at most some seconds where it has to give a client up."""
+FOLLOW_SECONDS = 0.25
+"""From a process' first CUDA call to its context: a tenth of a second on an H100."""
+SERIES_SECONDS = 1.0
+"""Whoever reads or writes the limits waits as long, and for the turn under way."""
+PAUSE_SECONDS = 0.001
+"""After a series that was cut, for whoever waits for the lock: it is given to nobody in order."""
 REQUEST_SECONDS = 1.0
 ACCEPT_SECONDS = 0.5
+FAULT = "FAULT"
+UNKNOWN = 0
 MAX_REQUEST_BYTES = 1024
 BACKLOG = 4
 """The broker keeps one connection at a time."""
@@ -39,6 +53,53 @@ class Terms:
 
     server: int
     ceiling: Limits
+
+
+class TurnLimits:
+    """What a server gives new clients, as far as turns changed it. Call it under the lock of the limits alone."""
+
+    def __init__(self, control: ControlCommands) -> None:
+        self._control = control
+        self._terms: Terms | None = None
+        """Of the latest turn; None: the server has its share's limits."""
+        self._threads = self._memory_mib = UNKNOWN
+
+    @property
+    def changed(self) -> bool:
+        """Whether they may differ from the share's."""
+        return self._terms is not None and (self._threads, self._memory_mib) != _ceiling(self._terms)
+
+    def set(self, terms: Terms, grant: ClientGrant) -> None:
+        """To those of `grant`, and never above the share's. ControlError."""
+        if self._terms is None or self._terms.server != terms.server:
+            self._threads, self._memory_mib = _ceiling(terms)
+        self._terms = terms
+        ceiling = terms.ceiling
+        self._change(terms.server, min(grant.threads, ceiling.threads), min(grant.memory_mib, ceiling.memory_mib))
+
+    def restore(self) -> None:
+        """To the share's. ControlError: they are unknown, and the next turn sets them."""
+        terms = self._terms
+        if terms is not None and self.changed:
+            try:
+                # To change the limits of a server in FAULT hangs the daemon (measured); such a server is replaced.
+                if self._control.server_status(terms.server) != FAULT:
+                    self._change(terms.server, *_ceiling(terms))
+            except BaseException:
+                self._threads = self._memory_mib = UNKNOWN  # others may set them before the next turn
+                raise
+        self._terms = None
+
+    def _change(self, server: int, threads: int, memory_mib: int) -> None:
+        """Only what differs. A value counts as unknown until the server has it."""
+        if threads != self._threads:
+            self._threads = UNKNOWN
+            self._control.set_server_threads(server, threads)
+            self._threads = threads
+        if memory_mib != self._memory_mib:
+            self._memory_mib = UNKNOWN
+            self._control.set_server_memory(server, memory_mib)
+            self._memory_mib = memory_mib
 
 
 class TurnServer:
@@ -55,7 +116,7 @@ class TurnServer:
         uid: int,
     ) -> None:
         self._gpu = gpu
-        self._control = control
+        self._limits = TurnLimits(control)
         self._terms = terms
         self._lock = lock
         self._uid = uid
@@ -86,19 +147,38 @@ class TurnServer:
     def _serve(self, listener: socket.socket) -> None:
         with listener:
             while not self._ended.is_set():
-                try:
-                    sock, _ = listener.accept()
-                except TimeoutError:
+                sock = _accepted(listener, ACCEPT_SECONDS)
+                if sock is None:
                     continue
-                with sock:
-                    try:
-                        self._turn(sock)
-                    except OSError as error:
-                        LOG.debug("GPU %s: the broker's turn ended: %s", self._gpu.uuid, error)
-                    except Exception:  # the next turn has to be possible
-                        LOG.exception("GPU %s: this turn failed", self._gpu.uuid)
+                ends = time.monotonic() + SERIES_SECONDS
+                with self._lock:
+                    self._series(listener, sock, ends)
+                if time.monotonic() >= ends:
+                    self._ended.wait(PAUSE_SECONDS)
+
+    def _series(self, listener: socket.socket, first: socket.socket, ends: float) -> None:
+        """Under the lock, until `ends` (CLOCK_MONOTONIC). Whatever fails in it, the next one has to be possible."""
+        sock: socket.socket | None = first
+        while sock is not None:
+            with sock:
+                try:
+                    self._turn(sock)
+                except OSError as error:
+                    LOG.debug("GPU %s: the broker's turn ended: %s", self._gpu.uuid, error)
+                except Exception:
+                    LOG.exception("GPU %s: this turn failed", self._gpu.uuid)
+            left = min(FOLLOW_SECONDS, ends - time.monotonic())
+            follows = self._limits.changed and left > 0 and not self._ended.is_set()
+            sock = _accepted(listener, left) if follows else None
+        try:
+            self._limits.restore()
+        except ControlError as error:
+            LOG.warning("GPU %s: the server has not got the share's limits back: %s", self._gpu.uuid, error)
+        except Exception:
+            LOG.exception("GPU %s: the server has not got the share's limits back", self._gpu.uuid)
 
     def _turn(self, sock: socket.socket) -> None:
+        """Sets the grant's limits, and lets the broker attach."""
         _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != self._uid:
             LOG.warning("GPU %s: UID %d asked for a turn, which is for the attach broker", self._gpu.uuid, uid)
@@ -109,37 +189,34 @@ class TurnServer:
         except ValidationError as error:
             LOG.warning("GPU %s: a turn was asked for in a way that is not understood: %s", self._gpu.uuid, error)
             return
-        with self._lock:
-            terms = self._terms()
-            if isinstance(terms, str):
-                _answer(sock, TurnAnswer(wait=terms[:512]))
-                return
-            try:
-                self._let_in(sock, grant, terms)
-            except ControlError as error:
-                LOG.warning("GPU %s: no turn: %s", self._gpu.uuid, error)
-                with suppress(OSError):
-                    _answer(sock, TurnAnswer(wait=str(error)[:512]))
-
-    def _let_in(self, sock: socket.socket, grant: ClientGrant, terms: Terms) -> None:
-        """Sets the grant's limits, lets the broker attach, and sets the ceiling again. ControlError."""
-        threads = min(grant.threads, terms.ceiling.threads)
-        memory = min(grant.memory_mib, terms.ceiling.memory_mib)
-        changes = (threads, memory) != (terms.ceiling.threads, terms.ceiling.memory_mib)
+        terms = self._terms()
+        if isinstance(terms, str):
+            _answer(sock, TurnAnswer(wait=terms[:512]))
+            return
         try:
-            if changes:
-                self._set(terms.server, threads, memory)
-            _answer(sock, TurnAnswer(server_pid=terms.server))
-            sock.settimeout(TURN_SECONDS)
-            with suppress(TimeoutError):
-                sock.recv(1)
-        finally:
-            if changes:
-                self._set(terms.server, terms.ceiling.threads, terms.ceiling.memory_mib)
+            self._limits.set(terms, grant)
+        except ControlError as error:
+            LOG.warning("GPU %s: no turn: %s", self._gpu.uuid, error)
+            _answer(sock, TurnAnswer(wait=str(error)[:512]))
+            return
+        _answer(sock, TurnAnswer(server_pid=terms.server))
+        sock.settimeout(TURN_SECONDS)
+        with suppress(TimeoutError):
+            sock.recv(1)
 
-    def _set(self, server: int, threads: int, memory_mib: int) -> None:
-        self._control.set_server_threads(server, threads)
-        self._control.set_server_memory(server, memory_mib)
+
+def _ceiling(terms: Terms) -> tuple[int, int]:
+    """(percent, MiB)."""
+    return terms.ceiling.threads, terms.ceiling.memory_mib
+
+
+def _accepted(listener: socket.socket, seconds: float) -> socket.socket | None:
+    """The next connection; None: there is none within `seconds`."""
+    listener.settimeout(seconds)
+    try:
+        return listener.accept()[0]
+    except OSError:  # nobody came, or we are out of descriptors
+        return None
 
 
 def _answer(sock: socket.socket, answer: TurnAnswer) -> None:

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gpushare.simulation import limits
@@ -124,12 +125,13 @@ class MpsServer:
     def _await_hello(self, sock: socket.socket) -> None:
         """The client says first who it is, with credentials that the kernel vouches for.
 
-        The server does nothing else until then, without a time limit, and for ever where the client's end is closed
-        before; a first message that is none of a client's ends the waiting (all measured).
+        The server does nothing else until then, without a time limit. A client that says something else, or a part of
+        it, is awaited until it hangs up; one that hangs up without a word is awaited for ever (all measured).
         """
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         poll.register(self._control, 0)  # its end alone
+        spoken = False
         while True:
             events = dict(poll.poll())
             if self._control.fileno() in events:
@@ -138,15 +140,15 @@ class MpsServer:
                 data, pid = receive_with_pid(sock, LINE_LIMIT)
             except OSError:
                 data, pid = b"", 0
-            if data:
+            with suppress(ValueError):
+                hello = json.loads(data)
                 break
+            spoken = spoken or bool(data)
             if events[sock.fileno()] & select.POLLHUP:
+                if spoken:
+                    sock.close()
+                    return
                 poll.unregister(sock)
-        try:
-            hello = json.loads(data)
-        except ValueError:
-            sock.close()
-            return
         sock.setblocking(False)
         self._new_client(sock, pid, hello)
 

@@ -1,7 +1,18 @@
 """The suites by name, in the order of `all`: (function, limit in seconds, number of GPUs)."""
 
 from tests.gpu.stack.suite import Suite
-from tests.gpu.stack.suites import changes, claims, costs, departures, escapes, faults, pair, throughput, view
+from tests.gpu.stack.suites import (
+    changes,
+    claims,
+    costs,
+    departures,
+    escapes,
+    faults,
+    pair,
+    throughput,
+    unprivileged,
+    view,
+)
 
 SUITES: dict[str, tuple[Suite, int, int]] = {
     "view": (view.measure, 150, 1),
@@ -12,5 +23,6 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "faults": (faults.measure, 480, 1),
     "claims": (claims.measure, 240, 1),
     "costs": (costs.measure, 240, 1),
+    "unprivileged": (unprivileged.measure, 200, 1),
     "pair": (pair.measure, 400, 2),
 }

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from gpushare_workload.bench.results.statistics import Spread
+from gpushare.trial.spread import Spread
 from tests.cluster.harness import POLL, Tenant
 
 TOLD_SECONDS = 15

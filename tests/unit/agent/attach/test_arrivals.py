@@ -10,6 +10,7 @@ from gpushare.agent.attach.arrivals import MAX_KEPT, NO_ATTACHES, ArrivalLog, Br
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
+from gpushare.procfs import TICKS_PER_SECOND
 
 GPU = "GPU-0"
 NAMES = {"uid-a": "team/a", "uid-b": "team/b"}
@@ -134,3 +135,21 @@ def test_a_file_is_read_once_for_each_writing(tmp_path: Path) -> None:
     assert files.changed(gpus) == [broker(arrival(7, 1.0))]
     path.write_text("{")
     assert files.changed(gpus) == []
+
+
+def test_a_client_attached_when_the_broker_says_and_one_that_it_never_saw_at_no_known_time() -> None:
+    made = log(broker(arrival(7, 6.0)), broker(arrival(7, 6.0), arrival(8, 7.5)))
+    assert made.attached(GPU, [(7, 0), (8, 0), (9, 0)]) == {7: 6.0, 8: 7.5}
+    assert made.attached("another", [(7, 0)]) == {}
+
+
+def test_the_arrival_of_an_ended_process_is_not_that_of_a_later_one_with_its_pid() -> None:
+    made = log(broker(arrival(7, 6.0)))
+    assert made.attached(GPU, [(7, 6 * TICKS_PER_SECOND)]) == {7: 6.0}
+    assert made.attached(GPU, [(7, 6 * TICKS_PER_SECOND + 1)]) == {}
+    assert log(broker(arrival(7, 6.0), arrival(7, 9.0))).attached(GPU, [(7, 8 * TICKS_PER_SECOND)]) == {7: 9.0}
+
+
+def test_a_client_that_the_broker_still_lists_is_known_however_many_came_after_it() -> None:
+    states = [broker(arrival(7, 1.0), arrival(100 + n, 2.0 + n), attached=2 + n) for n in range(MAX_KEPT + 1)]
+    assert log(*states).attached(GPU, [(7, 0)]) == {7: 1.0}

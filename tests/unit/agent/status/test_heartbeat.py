@@ -22,12 +22,20 @@ class Node:
     kube: FakeKube = field(default_factory=FakeKube)
     seconds: float = 500.0
     problem: str | None = None
+    spread: float = 1.0
 
     def __post_init__(self) -> None:
         self.kube.put(GPU_NODES, {"metadata": {"name": "n1"}})
         kube: Any = self.kube
         self.heartbeat = Heartbeat(
-            kube, NAMESPACE, "n1", "agent-x", lambda: self.seconds, self._gpu_node, lambda: self.problem
+            kube,
+            NAMESPACE,
+            "n1",
+            "agent-x",
+            lambda: self.seconds,
+            self._gpu_node,
+            lambda: self.problem,
+            lambda: self.spread,
         )
 
     def _gpu_node(self) -> Object | None:
@@ -63,6 +71,17 @@ async def test_in_a_minute_it_is_renewed_six_times_and_nothing_else_is_asked(nod
     node.seconds += RENEW_SECONDS
     await node.turns(60)
     assert node.kube.requests == ["patch leases/n1"] * 6
+
+
+@pytest.mark.parametrize(("spread", "second"), [(0.0, 1), (0.25, 3), (0.75, 8), (1.0, 10)])
+async def test_agents_that_start_together_renew_apart_from_the_second_time_on(spread: float, second: int) -> None:
+    node = Node(spread=spread)
+    at = []
+    for turn in range(40):
+        node.kube.requests.clear()
+        await node.turns(1)
+        at += [turn] * len([it for it in node.kube.requests if it == "patch leases/n1"])
+    assert at[1:] == [second, second + 10, second + 20, *([second + 30] if second + 30 < 40 else [])]
 
 
 async def test_an_agent_that_does_not_work_renews_nothing_until_it_does(node: Node) -> None:

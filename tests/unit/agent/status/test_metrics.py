@@ -17,6 +17,7 @@ from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.agent.usage.busy import Busy
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading, Usage
 from gpushare.api.conditions import DaemonReason
@@ -59,6 +60,8 @@ def snapshot(*usages: Usage, **fields: Any) -> NodeSnapshot:
         decisions={UUID: decision()},
         states={UUID: STATE},
         observed={UUID: Reading(UUID, "a", 97.0, 143155, usages)},
+        attached={UUID: {10: 40.0, 11: 70.0, 12: 1.0}},
+        busy={},
         unused={},
         findings=[FOUND, FOUND.model_copy(update={"pod": "pod-2"})],
         nvml_error="",
@@ -113,6 +116,8 @@ def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) 
         ("container_threads_granted_ratio", APP, 0.25),
         ("container_processes", APP, 3),
         ("container_processes_granted", APP, 2),
+        ("container_attached_seconds", APP, 60),
+        ("container_last_attached_seconds", APP, 30),
         ("nvml_up", {}, 1),
         ("kubelet_up", {}, 1),
         ("kubelet_reading_age_seconds", {}, 5),
@@ -142,6 +147,8 @@ def test_what_ends_takes_its_series_with_it() -> None:
         "gpushare_container_threads_granted_ratio",
         "gpushare_container_processes",
         "gpushare_container_processes_granted",
+        "gpushare_container_attached_seconds",
+        "gpushare_container_last_attached_seconds",
     }
 
 
@@ -154,6 +161,15 @@ def test_a_part_without_a_client_has_its_time_and_one_with_a_client_no_series() 
     part = RunningPart("a", UUID, "uid", ("team", "pod-9", "app"), None)
     assert value(series(snapshot(unused={part: 90.0})), "container_unused_seconds", APP | {"pod": "pod-9"}) == 90
     assert value(series(snapshot()), "container_unused_seconds", APP) is None
+
+
+def test_how_busy_a_container_says_it_is_is_exported_once_it_was_seen_twice() -> None:
+    container = ("team", "pod-1", "app", "a", UUID)
+    once = series(snapshot(busy={container: Busy(2.0, ((90.0, 2.0),))}))
+    assert value(once, "container_busy_seconds", APP) == 2
+    assert value(once, "container_busy_ratio", APP) is None
+    twice = series(snapshot(busy={container: Busy(5.0, ((90.0, 2.0), (100.0, 5.0)))}))
+    assert value(twice, "container_busy_ratio", APP) == pytest.approx(0.3)
 
 
 def test_a_process_of_the_host_counts_and_is_in_no_container() -> None:

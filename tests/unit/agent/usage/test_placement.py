@@ -20,9 +20,8 @@ def part(number: int = 1, name: str = "app", started: datetime | None = BEGAN, g
 
 def looked(placements: Placements, *parts: RunningPart, **fields: Any) -> list[Event]:
     pods = {uid(number): pod(number) for number in (1, 2, 3)}
-    return placements.look(
-        parts, fields.pop("pods", pods), fields.pop("shares", {"a": share()}), fields.pop("claims", {})
-    )
+    claims = fields.pop("claims", {})
+    return placements.look(parts, fields.pop("pods", pods), fields.pop("shares", {"a": share()}), lambda: claims)
 
 
 @pytest.mark.parametrize(

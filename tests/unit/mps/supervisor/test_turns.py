@@ -11,7 +11,7 @@ import pytest
 from gpushare.api.gpunode import Limits
 from gpushare.mps.control import ControlCommands, ControlTimeoutError
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.supervisor.turns import Terms, TurnServer
+from gpushare.mps.supervisor.turns import FOLLOW_SECONDS, SERIES_SECONDS, Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, TurnAnswer
 
 SERVER = 4711
@@ -19,17 +19,22 @@ TERMS = Terms(SERVER, Limits(threads=50, memory_mib=8192, priority=0))
 
 
 class Commands(ControlCommands):
-    """`limits`: of the server, after all commands so far."""
+    """`limits`: of the server, after all commands so far. `changes`: every one of them."""
 
     def __init__(self) -> None:
         super().__init__(1.0)
         self.limits = "50 8192M"
+        self.changes: list[str] = []
+        self.status = "ACTIVE"
         self.fails = False
 
     def run(self, *commands: str, seconds: float | None = None) -> str:
         if self.fails:
             raise ControlTimeoutError("not answered")
         [command] = commands
+        if command.startswith("get_server_status"):
+            return self.status
+        self.changes.append(command)
         value = command.split()[-1]
         threads, memory = self.limits.split()
         self.limits = f"{value} {memory}" if "thread" in command else f"{threads} {value}"
@@ -92,6 +97,68 @@ def test_turns_come_one_after_the_other(stand: Stand) -> None:
     second.join(5)
     stand.until_free()
     assert stand.commands.limits == "50 8192M"
+
+
+def test_turns_that_follow_at_once_change_what_differs_alone_and_the_ceiling_is_back_once(stand: Stand) -> None:
+    """A process attaches for itself and for its context; then comes one of another size."""
+    for threads, memory_mib in ((10, 1024), (10, 1024), (20, 1024)):
+        stand.ask(threads, memory_mib)[0].close()
+    stand.until_free()
+    assert stand.commands.changes == [
+        f"set_active_thread_percentage {SERVER} 10",
+        f"set_device_pinned_mem_limit {SERVER} 0 1024M",
+        f"set_active_thread_percentage {SERVER} 20",
+        f"set_active_thread_percentage {SERVER} 50",
+        f"set_device_pinned_mem_limit {SERVER} 0 8192M",
+    ]
+
+
+def test_a_grant_of_all_that_the_share_has_keeps_the_lock_no_longer_than_its_turn(stand: Stand) -> None:
+    stand.ask(50, 8192)[0].close()
+    assert stand.lock.acquire(timeout=FOLLOW_SECONDS / 2)
+    stand.lock.release()
+    assert stand.commands.changes == []
+
+
+def test_whoever_needs_the_limits_gets_them_between_turns_without_end_and_finds_the_ceiling(stand: Stand) -> None:
+    stop = threading.Event()
+
+    def attach_without_end() -> None:
+        while not stop.is_set():
+            stand.ask(10, 1024)[0].close()
+
+    crowd = threading.Thread(target=attach_without_end)
+    crowd.start()
+    try:
+        for _ in range(2):
+            assert stand.lock.acquire(timeout=3 * SERIES_SECONDS)
+            limits = stand.commands.limits
+            stand.lock.release()
+            assert limits == "50 8192M"
+    finally:
+        stop.set()
+        crowd.join(5)
+
+
+def test_a_ceiling_that_could_not_be_set_again_is_no_reason_to_trust_what_was_set_before(stand: Stand) -> None:
+    stand.ask(10, 1024)[0].close()
+    stand.commands.fails = True
+    stand.until_free()
+    stand.commands.fails = False
+    stand.commands.limits = "50 8192M"  # by the supervisor's own observation
+    sock, answer = stand.ask(10, 1024)
+    assert (answer.server_pid, stand.commands.limits) == (SERVER, "10 1024M")
+    sock.close()
+    stand.until_free()
+    assert stand.commands.limits == "50 8192M"
+
+
+def test_the_limits_of_a_server_in_fault_are_left_alone(stand: Stand) -> None:
+    """To change them hangs the daemon."""
+    stand.ask(10, 1024)[0].close()
+    stand.commands.status = "FAULT"
+    stand.until_free()
+    assert len(stand.commands.changes) == 2
 
 
 def test_no_turn_gives_more_than_the_share_does(stand: Stand) -> None:

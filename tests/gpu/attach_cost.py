@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Where an attach through the broker spends its time on a real GPU.
+
+    python3 tests/gpu/attach_cost.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH; 60 s
+
+Programs start in turns: at the daemon itself; through the broker with the share's whole ceiling as their grant, for
+which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
+turns, in milliseconds since the program's first CUDA call. Ends all that it started.
+"""
+
+import json
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from broker import CEILING_MIB, Program, Stand, spread, stand
+from environment import environment_block
+
+from gpushare.mps.attach_protocol import CREDENTIALS, END_OF_ANSWER, Request, command_messages, request_message
+from gpushare.mps.control_socket import ControlSocket
+
+SECONDS = 45.0
+MOST_ROUNDS = 40
+STEPS_OF = 3
+PROBE_SECONDS = 2.0
+CLIENT = """
+import ctypes, json, time
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context = ctypes.c_int(), ctypes.c_void_p()
+began = time.monotonic()
+error = cuda.cuInit(0)
+started = time.monotonic()
+error = error or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device)
+print(json.dumps({"error": error, "began": began, "init": started, "context": time.monotonic()}), flush=True)
+for line in open(0, closefd=False):
+    pass
+"""
+SERVE = """
+import asyncio, functools, json, sys, time
+from pathlib import Path
+from gpushare.broker import attach, broker, daemon
+from gpushare.procfs import Owner
+
+log = open(sys.argv[2], "a", buffering=1)
+
+def note(name, began):
+    print(json.dumps([name, began, time.monotonic()]), file=log)
+
+def timed(owner, name):
+    wrapped = getattr(owner, name)
+    @functools.wraps(wrapped)
+    async def call(*args, **kwargs):
+        began = time.monotonic()
+        try:
+            return await wrapped(*args, **kwargs)
+        finally:
+            note(name.strip("_"), began)
+    setattr(owner, name, call)
+
+def owners(pid):
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\\0")
+    except OSError:
+        return None
+    return [Owner(word.removeprefix("--pod="), "") for word in words if word.startswith("--pod=")]
+
+for owner, name in ((broker, "read_request"), (broker, "attach"), (broker, "farewell"),
+                    (daemon.BrokeredDaemon, "client_socket"), (daemon.BrokeredDaemon, "until_free"),
+                    (broker.Broker, "_let_in"), (broker.Broker, "_attach")):
+    timed(owner, name)
+inner = broker.turn
+
+class Timed:
+    def __init__(self, *args):
+        self._turn = inner(*args)
+    async def __aenter__(self):
+        began = time.monotonic()
+        try:
+            return await self._turn.__aenter__()
+        finally:
+            note("turn is given", began)
+    async def __aexit__(self, *args):
+        return await self._turn.__aexit__(*args)
+
+broker.turn = Timed
+asyncio.run(broker.serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
+"""
+
+
+class TimedSocket(ControlSocket):
+    """`steps`: (command, began, ended) of each, in seconds of the monotonic clock."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__(path, seconds)
+        self.steps: list[tuple[str, float, float]] = []
+
+    def run(self, *commands: str, seconds: float | None = None) -> str:
+        began = time.monotonic()
+        try:
+            return super().run(*commands, seconds=seconds)
+        finally:
+            self.steps.append((commands[0].split()[0], began, time.monotonic()))
+
+
+def attaches(it: Stand, control: TimedSocket, log: Path) -> dict[str, Any]:
+    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
+    ways = {"direct": ("all", it.direct), "whole grant": ("all", it.brokered), "small grant": ("small", it.brokered)}
+    taken: dict[str, dict[str, list[float]]] = {way: {"init": [], "context": [], "both": []} for way in ways}
+    steps: dict[str, list[Any]] = {way: [] for way in ways}
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and len(taken["direct"]["both"]) < MOST_ROUNDS:
+        for way, (pod, environment) in ways.items():
+            before = time.monotonic()
+            client = Program(CLIENT, pod, environment)
+            line = client.line()
+            if line["error"]:
+                raise RuntimeError(f"{way}: {line}")
+            taken[way]["init"].append(line["init"] - line["began"])
+            taken[way]["context"].append(line["context"] - line["init"])
+            taken[way]["both"].append(line["context"] - line["began"])
+            client.end()
+            time.sleep(0.3)
+            found = [one for one in (*read(log), *control.steps) if one[1] > before]
+            found += [("cuInit", line["began"], line["init"]), ("cuCtxCreate", line["init"], line["context"])]
+            steps[way].append(
+                [
+                    [name, *(round((at - line["began"]) * 1000, 2) for at in (began, ended))]
+                    for name, began, ended in sorted(found, key=lambda one: one[1])
+                ]
+            )
+    commands: dict[str, list[float]] = {}
+    for name, began, ended in control.steps:
+        commands.setdefault(name, []).append(ended - began)
+    return {
+        "rounds": len(taken["direct"]["both"]),
+        "seconds": {way: {part: spread(all_of) for part, all_of in parts.items()} for way, parts in taken.items()},
+        "ratio_of_pairs": {
+            way: round(median(b / d for b, d in zip(taken[way]["both"], taken["direct"]["both"], strict=True)), 4)
+            for way in ways
+        },
+        "command_seconds": {name: spread(all_of) | {"count": len(all_of)} for name, all_of in commands.items()},
+        "steps": {way: all_of[-STEPS_OF:] for way, all_of in steps.items()},
+    }
+
+
+def read(log: Path) -> list[tuple[str, float, float]]:
+    return [(name, began, ended) for name, began, ended in map(json.loads, log.read_text().splitlines())]
+
+
+def commands_over_one_connection(it: Stand) -> list[str]:
+    """What the daemon answers to two commands that are sent one after the other over one connection."""
+    heard: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(PROBE_SECONDS)
+        sock.connect(str(it.mps.pipe / "control"))
+        heard.append(repr(sock.recv(64)))
+        sock.send(CREDENTIALS)
+        sock.send(request_message(Request.COMMAND))
+        for command in (f"get_server_status {it.server}", "get_server_list"):
+            try:
+                for message in command_messages(command):
+                    sock.send(message)
+                while not heard[-1].startswith("end"):
+                    message = sock.recv(4096)
+                    heard.append("end" if message == END_OF_ANSWER else repr(message))
+                    if not message:
+                        return heard
+                heard.append("next")
+            except OSError as error:
+                return [*heard, repr(error)]
+    return heard
+
+
+def main() -> int:
+    out = Path(sys.argv[1])
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        log = Path(file.name)
+        log.chmod(0o666)
+        measure(out, log)
+    return 0
+
+
+def measure(out: Path, log: Path) -> None:
+    controls: list[TimedSocket] = []
+
+    def control(path: Path, seconds: float) -> TimedSocket:
+        controls.append(TimedSocket(path, seconds))
+        return controls[-1]
+
+    with stand(serve=SERVE, words=[str(log)], turn_control=control) as it:
+        result: dict[str, Any] = {"environment": environment_block(), "attaches": attaches(it, controls[0], log)}
+        out.write_text(json.dumps(result, indent=1) + "\n")
+        result["commands_over_one_connection"] = commands_over_one_connection(it)
+        out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,179 @@
+"""What the broker and its turns add to an attach, beside a simulated MPS daemon.
+
+    python -m tests.scale.attach --before edf957c --output docs/results/scale/attach.json        as root
+
+A client attaches as CUDA does, in turns: to the daemon itself; through the broker with the share's whole ceiling as its
+grant, for which no limit is set; and through the broker with a smaller grant. It makes two contexts, as a process does
+whose cuInit attaches first and whose context follows. Daemon, server, broker and supervisor's turns are the product's
+own and the simulation's, each in a process of its own. A simulated daemon is a Python program, so the seconds say what
+our own way costs, not what CUDA's start takes: for that see tests/gpu/broker.py.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpushare import simulation
+from gpushare.api.gpunode import Limits
+from gpushare.mps.control_socket import ControlSocket
+from gpushare.mps.files import write_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.supervisor.turns import Terms, TurnServer
+from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod
+from gpushare.simulation.client import SimulatedContext
+from tests.scale.operator_watch import ROOT, before_tree
+
+POD = "11111111-1111-1111-1111-111111111111"
+CEILING = Limits(threads=100, memory_mib=16384, priority=0)
+WHOLE = ClientGrant(threads=100, memory_mib=16384, processes=8)
+SMALL = ClientGrant(threads=50, memory_mib=4096, processes=8)
+SECONDS = 30.0
+SERVE = f"""
+import asyncio, sys, time
+from pathlib import Path
+from gpushare.broker.broker import serve
+from gpushare.procfs import Owner
+asyncio.run(serve(Path(sys.argv[1]), "bench", time.monotonic, lambda _: [Owner("{POD}", "")]))
+"""
+
+
+class CountingSocket(ControlSocket):
+    """`sent`: the commands so far."""
+
+    sent = 0
+
+    def run(self, *commands: str, seconds: float | None = None) -> str:
+        self.sent += len(commands)
+        return super().run(*commands, seconds=seconds)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the simulation did not start")
+        time.sleep(0.02)
+
+
+@contextmanager
+def process(*argv: str, **environment: str) -> Iterator[None]:
+    started = subprocess.Popen(argv, env=os.environ | environment, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        started.terminate()
+        started.wait(SECONDS)
+
+
+@contextmanager
+def stand(root: Path) -> Iterator[tuple[GpuDir, CountingSocket, Path]]:
+    """The GPU directory, the turns' commands, and the daemon's own pipe directory."""
+    driver, pipe, gpu = root / "driver", root / "pipe", GpuDir(root / "gpus" / "GPU-0")
+    for directory in (driver, pipe, gpu.client, gpu.attach, gpu.broker):
+        directory.mkdir(parents=True)
+    simulated = {"GPUSHARE_SIMULATION_DIR": str(driver), "CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
+    gpushare = (sys.executable, "-m", "gpushare.cli.main", "simulated-driver", "--directory", str(driver))
+    control = ControlSocket(pipe / "control", SECONDS)
+    with process(*gpushare, "--node", "bench", "--gpus", "1", "--server-init-ms", "5", "--client-init-ms", "0"):
+        until((driver / "dev/nvidia0").exists)
+        program = str(simulation.bin_dir() / "nvidia-cuda-mps-control")
+        with process(program, "-f", "-multiuser-server", **simulated, CUDA_MPS_LOG_DIRECTORY=str(root / "log")):
+            until((pipe / "control").exists)
+            control.start_server()
+            [server] = control.server_list()
+            gpu.client_share.write_text("bench")
+            gpu.client_control.hardlink_to(pipe / "control")
+            commands = CountingSocket(pipe / "control", 2.0)
+            turns = TurnServer(gpu, commands, lambda: Terms(server, CEILING), threading.Lock(), os.geteuid())
+            turns.start()
+            try:
+                with process(sys.executable, "-c", SERVE, str(gpu.path.parent)):
+                    until(gpu.attach_control.exists)
+                    yield gpu, commands, pipe
+            finally:
+                turns.end()
+
+
+def attach_seconds(environment: dict[str, str]) -> float:
+    """Until two contexts are there."""
+    began = time.monotonic()
+    contexts = [SimulatedContext.create(environment) for _ in range(2)]
+    taken = time.monotonic() - began
+    for context in contexts:
+        context.close()
+    return taken
+
+
+def measure(pairs: int) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory(prefix="attach-") as name, stand(Path(name)) as (gpu, commands, pipe):
+        ways = {"direct": (pipe, WHOLE), "broker, whole": (gpu.attach, WHOLE), "broker, small": (gpu.attach, SMALL)}
+        taken: dict[str, list[float]] = {way: [] for way in ways}
+        sent = dict.fromkeys(ways, 0)
+        for _ in range(pairs):
+            for way, (directory, grant) in ways.items():
+                pod = GrantedPod(uid=POD, namespace="bench", name="bench", containers=[
+                    GrantedContainer(name="app", grant=grant)])  # fmt: skip
+                write_model(gpu.grants, GpuGrants(uuid=gpu.uuid, share="bench", pods=[pod]))
+                before = commands.sent
+                environment = {"GPUSHARE_SIMULATION_DIR": f"{name}/driver", "CUDA_MPS_PIPE_DIRECTORY": str(directory)}
+                taken[way].append(attach_seconds(environment))
+                time.sleep(0.5)  # until the limits are the ceiling again
+                sent[way] += commands.sent - before
+    return {
+        way: {
+            "medianMilliseconds": round(statistics.median(values) * 1000, 3),
+            "p10Milliseconds": round(statistics.quantiles(values, n=10)[0] * 1000, 3),
+            "p90Milliseconds": round(statistics.quantiles(values, n=10)[-1] * 1000, 3),
+            "commandsEach": round(sent[way] / pairs, 2),
+        }
+        for way, values in taken.items()
+    }
+
+
+def measured_before(commit: str, pairs: int) -> object:
+    """By this program, with the product as it was at `commit`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            tree = before_tree(commit, Path(scratch) / "before")
+            environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{ROOT}"}
+            command = [sys.executable, "-m", "tests.scale.attach", "--ways", "--pairs", str(pairs)]
+            done = subprocess.run(command, env=environment, cwd=scratch, stdout=subprocess.PIPE, text=True, check=True)
+            return json.loads(done.stdout)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--before", default="", help="a commit to compare with")
+    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    parser.add_argument("--ways", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.ways:
+        print(json.dumps(measure(args.pairs)))
+        return
+    result: dict[str, object] = {
+        "pairs": args.pairs,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "before": measured_before(args.before, args.pairs) if args.before else {},
+        "after": measure(args.pairs),
+        "loadAverage": round(os.getloadavg()[0], 1),
+    }
+    print(json.dumps(result, indent=2))
+    if args.output:
+        args.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

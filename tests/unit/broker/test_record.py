@@ -1,0 +1,85 @@
+"""What is told of arrivals, when there are more than the file has room for, and by the next broker."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.broker.record import BrokerRecord
+from gpushare.mps.files import read_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
+from gpushare.procfs import TICKS_PER_SECOND, Owner
+
+POD = Owner("11111111-1111-1111-1111-111111111111", "")
+
+
+class Stand:
+    """`living`: when each process that lives started, in seconds, by PID. A second passes with each arrival."""
+
+    def __init__(self, path: Path) -> None:
+        self.gpu = GpuDir(path / "GPU-0")
+        self.gpu.broker.mkdir(parents=True)
+        self.now = 100.0
+        self.living: dict[int, float] = {}
+
+    def record(self) -> BrokerRecord:
+        made = BrokerRecord(
+            self.gpu,
+            lambda: self.now,
+            lambda: {pid: int(at * TICKS_PER_SECOND) for pid, at in self.living.items()},
+        )
+        made.restore()
+        return made
+
+    def arrives(self, record: BrokerRecord, pid: int, lives: bool = True) -> None:
+        self.now += 1
+        if lives:
+            self.living[pid] = self.now
+        record.arrived(pid, POD, "app", new=True)
+
+    def told(self, record: BrokerRecord) -> list[Arrival]:
+        record.write()
+        state = read_model(self.gpu.broker_state, BrokerState).value
+        assert state is not None
+        return state.arrivals
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path)
+
+
+def test_the_arrival_of_a_client_that_lives_outlasts_any_number_of_others(stand: Stand) -> None:
+    record = stand.record()
+    stand.arrives(record, 7)
+    for pid in range(1000, 1000 + 3 * MAX_ARRIVALS):
+        stand.arrives(record, pid, lives=False)
+    told = stand.told(record)
+    assert [(told[0].pid, told[0].at), told[-1].pid, len(told)] == [(7, 101.0), 999 + 3 * MAX_ARRIVALS, MAX_ARRIVALS]
+
+
+def test_more_living_clients_than_there_is_room_for_are_the_latest(stand: Stand) -> None:
+    record = stand.record()
+    for pid in range(1, MAX_ARRIVALS + 2):
+        stand.arrives(record, pid)
+    assert [one.pid for one in stand.told(record)] == list(range(2, MAX_ARRIVALS + 2))
+
+
+def test_the_next_broker_knows_when_the_clients_that_live_arrived_and_nothing_of_the_others(stand: Stand) -> None:
+    before = stand.record()
+    for pid in (7, 8, 9):
+        stand.arrives(before, pid)
+    stand.told(before)
+    del stand.living[8]
+    stand.living[9] = stand.now + 1  # a later process with its PID
+    after = stand.record()
+    assert [(one.pid, one.at) for one in stand.told(after)] == [(7, 101.0)]
+
+
+def test_a_broker_whose_daemon_comes_back_goes_on_with_what_it_knows(stand: Stand) -> None:
+    record = stand.record()
+    stand.arrives(record, 7)
+    stand.told(record)
+    stand.arrives(record, 8)
+    record.restore()
+    assert [one.pid for one in stand.told(record)] == [7, 8]
