@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,11 +32,42 @@ DESCRIPTORS = 1024
 ATTACKER, OTHER = "127.0.0.1", "127.0.0.2"
 HEAD = f"POST /mutate-pods HTTP/1.1\r\nHost: {NAMES[0]}\r\n".encode()
 
+
+def _client_hello() -> bytes:
+    tls, sent = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        tls.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=NAMES[0]).do_handshake()
+    return sent.read()
+
+
+HELLO = _client_hello()
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def _silent(pair: Pair) -> None:
     await pair[0].read()
+
+
+async def _half_a_hello(pair: Pair) -> None:
+    """The first half of the message that begins a handshake."""
+    pair[1].write(HELLO[: len(HELLO) // 2])
+    await pair[0].read()
+
+
+async def _half_a_handshake(pair: Pair) -> None:
+    """The whole of it: the webhook makes its keys and signs, and hears nothing more."""
+    pair[1].write(HELLO)
+    while await pair[0].read(4096):
+        pass
+
+
+async def _trickle(pair: Pair) -> None:
+    """A body that comes byte by byte, as slowly as lets it be called alive."""
+    pair[1].write(HEAD + b"Content-Length: 3145728\r\n\r\n")
+    while not pair[0].at_eof():
+        pair[1].write(b" ")
+        await pair[1].drain()
+        await asyncio.sleep(1)
 
 
 async def _half_a_head(pair: Pair) -> None:
@@ -68,9 +100,12 @@ async def _no_reader(pair: Pair) -> None:
 KINDS: dict[str, tuple[bool, Callable[[Pair], Awaitable[None]]]] = {
     "nobody": (False, _silent),
     "no TLS handshake": (False, _silent),
+    "half a ClientHello": (False, _half_a_hello),
+    "half a handshake": (False, _half_a_handshake),
     "TLS and no request": (True, _silent),
     "half a head": (True, _half_a_head),
     "a body that never ends": (True, _slow_body),
+    "a body byte by byte": (True, _trickle),
     "idle after a request": (True, _idle),
     "no answer is read": (True, _no_reader),
 }

@@ -34,12 +34,18 @@ def programs() -> Path:
 
 
 class ControlPlane:
-    """One cluster's state in `directory`. `running` may be entered again and again; `copy` gives an equal cluster."""
+    """One cluster's state in `directory`. `running` may be entered again and again; `copy` gives an equal cluster.
+
+    `etcd`: its address while the cluster runs.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
+        self.etcd = ""
         self._programs = programs()
+        self.pids: dict[str, int] = {}
+        """By program, while it runs."""
 
     def create(self) -> "ControlPlane":
         """A service account key, a token of a member of system:masters, and a kubeconfig for it."""
@@ -61,10 +67,12 @@ class ControlPlane:
         client, peer, secure = _free_port(), _free_port(), _free_port()
         token = (self.directory / "tokens").read_text().split(",")[0]
         self._write_kubeconfig(token, secure)
+        self.etcd = f"http://127.0.0.1:{client}"
         processes: list[subprocess.Popen[bytes]] = []
         try:
             processes.append(self._start("etcd", _etcd(self.directory, client, peer)))
             processes.append(self._start("kube-apiserver", _apiserver(self.directory, client, secure)))
+            self.pids = {"etcd": processes[0].pid, "apiServer": processes[1].pid}
             _wait_until_ready(secure, token)
             yield self
         finally:

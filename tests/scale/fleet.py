@@ -12,8 +12,9 @@ GPU's daemon as ready, with the limits of its share, once the GPU is assigned. N
 - `limits`: ten of those shares get other limits, as does the share of the pool; seconds until all are in force.
 - `changes`: 10 changes of the slots held a second for 30 s; the operator's CPU, in cores.
 
-`operatorCpuSeconds` is the operator's CPU time in a step, which depends little on what else the machine does. During
-all of it the time between two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
+`operatorCpuSeconds` is the operator's CPU time in a step, which depends little on what else the machine does; beside it
+stand those of API server, etcd and the process that stands in for the agents, and the machine's load. Meanwhile the
+time between two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
 `--before COMMIT` measures that commit too, from a copy of the same cluster.
 """
 
@@ -289,12 +290,15 @@ async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Ob
             ("limits", steps.limits),
             ("changes", steps.changes),
         ):
-            cpu = base.Usage.of(process.pid).cpu
+            pids = {"operator": process.pid, **plane.pids, "agents": os.getpid()}
+            before = {part: base.Usage.of(pid).cpu for part, pid in pids.items()}
             try:
                 result[name] = await step()
             except TimeoutError as error:
                 result[name] = {"failed": str(error)}
-            result[name]["operatorCpuSeconds"] = round(base.Usage.of(process.pid).cpu - cpu, 2)
+            for part, pid in pids.items():
+                result[name][f"{part}CpuSeconds"] = round(base.Usage.of(pid).cpu - before[part], 2)
+            result[name]["load"] = round(os.getloadavg()[0], 1)
             print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         usage = base.Usage.of(process.pid)
         result |= {"residentMib": round(usage.resident, 1), "peakMib": round(usage.peak, 1)}

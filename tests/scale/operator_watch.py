@@ -197,16 +197,18 @@ def _heartbeat(number: int) -> Object:
 
 
 async def renew(kube: Kube, nodes: int) -> None:
-    """Every agent's heartbeat in its rhythm, until cancelled."""
+    """Every agent's heartbeat in its rhythm, spread over the period as agents do, until cancelled."""
 
     async def one(number: int) -> None:
         body = {"spec": _heartbeat(number)}
         await kube.patch(LEASES, name_of(number), body, manager="gpushare-agent", namespace=NAMESPACE)
 
+    parts = max(1, min(nodes, round(RENEW_SECONDS * 10)))
     while True:
-        began = time.monotonic()
-        await all_of(one(number) for number in range(nodes))
-        await asyncio.sleep(max(0.0, RENEW_SECONDS - (time.monotonic() - began)))
+        for part in range(parts):
+            began = time.monotonic()
+            await all_of(one(number) for number in range(part, nodes, parts))
+            await asyncio.sleep(max(0.0, RENEW_SECONDS / parts - (time.monotonic() - began)))
 
 
 async def _served(kube: Kube) -> bool:

@@ -28,8 +28,8 @@ from gpushare.admission.review import (
 )
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
-from gpushare.api.quantity import MIB, format_mib, parse_quantity
-from gpushare.grant.model import LEAST_MEMORY_MIB, context_need_mib
+from gpushare.api.quantity import LEAST_MEMORY_MIB, MIB, format_mib, parse_quantity
+from gpushare.grant.model import context_need_mib, contexts_take
 
 _CAPACITIES = (names.CAPACITY_THREADS, names.CAPACITY_MEMORY, names.CAPACITY_CLIENTS)
 
@@ -251,7 +251,7 @@ def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Ite
     need = context_need_mib(threads) * clients.processes
     if LEAST_MEMORY_MIB <= memory < need:
         asks = quoted(asked.get(names.CAPACITY_MEMORY, f"{format_mib(memory)} by default"))
-        contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
+        contexts = contexts_take(clients.processes)
         yield (
             f"{field}: {asks} is below the {format_mib(need)} that {contexts} at {threads} percent of the threads;"
             f" write at least {format_mib(need)}"

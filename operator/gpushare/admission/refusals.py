@@ -17,6 +17,7 @@ from gpushare.api.names import (
     CLIENT_PIPE_DIR,
     ENV_GRANTED_FRACTION,
     MPS_RESOURCE,
+    NVIDIA_RESOURCES,
     RESERVED_ENV_PREFIXES,
     parse_device_class,
     size_template,
@@ -30,7 +31,6 @@ CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 LONGEST_SELECTOR = 512
 MOST_KNOWN = 100
 """Names that a misspelt one is compared with, at 10 to 20 µs each."""
-_NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 def slot_problems(container: Container) -> Iterator[str]:
@@ -50,7 +50,7 @@ def slot_problems(container: Container) -> Iterator[str]:
         asked = some(map(shown, container.slots))
         yield f"{container.field}.resources.limits: {asked}: a container reaches one GPU of one share; keep one of them"
     for resource in container.resources:
-        if resource.startswith(_NVIDIA_PREFIXES):
+        if resource.startswith(NVIDIA_RESOURCES):
             yield (
                 f"{container.field}.resources.limits[{shown(resource)}]: a whole NVIDIA GPU beside a slot would bypass"
                 " its limits; keep one of the two"

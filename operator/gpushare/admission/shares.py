@@ -15,7 +15,7 @@ from gpushare.api.conditions import ConditionType
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
-from gpushare.grant.model import context_need_mib
+from gpushare.grant.model import context_need_mib, contexts_take
 
 _CEILING_BEFORE_590 = 48
 _LARGEST_GPU_MIB = 288 * 1024
@@ -84,7 +84,7 @@ def _memory_problems(share: GpuShare) -> Iterator[str]:
             yield f"{field}: {shown(str(error).replace(repr(value), quoted(value)), 512)}"
     if not readable:
         return
-    contexts = "one CUDA context takes" if clients.processes == 1 else f"{clients.processes} CUDA contexts take"
+    contexts = contexts_take(clients.processes)
     need = context_need_mib(clients.threads.max) * clients.processes
     if parse_memory(clients.memory.default) < need * MIB:
         yield (

@@ -13,6 +13,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 SHARE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 """A share's name becomes an extended resource, a label, a file name and a DaemonSet's name: at most 40 characters."""
 
+OPERATOR_LEASE = "gpushare-operator"
+"""The Lease, in gpushare's own namespace, of the replica that leads."""
+
 FINALIZER = f"{GROUP}/drain"
 NODE_LABEL_PREFIX = f"share.{GROUP}/"
 """Node labels `share.gpushare.dev/<share>: "true"`: the node selector of the share's MPS DaemonSet."""
@@ -31,6 +34,9 @@ MPS_RESOURCE = f"internal.{GROUP}/mps"
 
 ANNOTATION_SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Kubernetes' own, on the claim that the scheduler makes for a pod's extended resources: a request per container."""
+
+NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""Prefixes of the resources of whole GPUs and MIG devices, which NVIDIA's device plugin delivers."""
 
 CDI_KIND = f"{GROUP}/gpu"
 
@@ -161,6 +167,11 @@ CLAIM_CDI_KIND = f"{GROUP}/claim"
 def device_name(uuid: str) -> str:
     """A GPU as ResourceSlices name it: a DNS label, so in lower case."""
     return uuid.lower()
+
+
+def uuid_of_device(name: str) -> str:
+    """The GPU that `device_name` named so: NVML writes all of a UUID in lower case but its first letters."""
+    return f"GPU{name[3:]}" if name.startswith("gpu-") else name
 
 
 def slice_name(node: str) -> str:

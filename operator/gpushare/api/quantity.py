@@ -10,6 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 MIB = 1024 * 1024
+LEAST_MEMORY_MIB = 512
+"""The least that a share or a claim may grant a client: a CUDA context alone takes up to 520 MiB of it."""
 
 MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 

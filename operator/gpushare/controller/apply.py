@@ -9,7 +9,7 @@ write before its watch event arrives.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -129,8 +129,8 @@ class Applier:
             earlier = [batch.prepared[share] for share in shares & batch.prepared.keys()]
             batch.prepared |= {share: asyncio.Event() for share in shares}
             self._run(self._prepare(batch, shares, found, earlier))
-        for found in nodes.values():
-            self._replaceable.add(self._run(self._write_node(batch, found)))
+        for shares, alike in _by_shares(nodes.values()).items():
+            self._replaceable.add(self._run(self._write_nodes(batch, shares, alike)))
         for write in others:
             self._replaceable.add(self._run(self._write_prepared(batch, write)))
         before = list(self._tasks)
@@ -206,12 +206,26 @@ class Applier:
             for share in shares:
                 batch.prepared[share].set()
 
+    async def _write_nodes(self, batch: _Batch, shares: frozenset[str], nodes: list[list[Write]]) -> None:
+        """`nodes`: the writes of each, all about the same `shares`. Returns once all were answered.
+
+        One task waits for its turn here, rather than one for each node: a newer plan would end thousands, and begin
+        them again. Shares take turns, so one of few nodes does not wait for one of many.
+        """
+        await self._prepared(batch, shares)
+        begun = []
+        for writes in nodes:
+            await self._slots.acquire()
+            task = self._run(self._write_node(batch, writes))
+            task.add_done_callback(lambda _: self._slots.release())
+            self._replaceable.add(task)
+            begun.append(task)
+        await asyncio.wait(begun)
+
     async def _write_node(self, batch: _Batch, writes: list[Write]) -> None:
         """`writes`: of one node, its label and then its assignments; the next node begins once both were answered."""
-        await self._prepared(batch, frozenset().union(*(write.shares for write in writes)))
-        async with self._slots:
-            for write in writes:
-                await self._write_alone(batch, write)
+        for write in writes:
+            await self._write_alone(batch, write)
 
     async def _write_prepared(self, batch: _Batch, write: Write) -> None:
         await self._prepared(batch, write.shares)
@@ -318,6 +332,13 @@ class Applier:
         share = {"metadata": {"name": known.name, "uid": known.uid}}
         regarding = reference(share, names.API_VERSION, "GpuShare")
         self._recorder.record(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+
+
+def _by_shares(nodes: Iterable[list[Write]]) -> dict[frozenset[str], list[list[Write]]]:
+    result: dict[frozenset[str], list[list[Write]]] = {}
+    for writes in nodes:
+        result.setdefault(frozenset().union(*(write.shares for write in writes)), []).append(writes)
+    return result
 
 
 def _reference(item: Pending) -> Object:

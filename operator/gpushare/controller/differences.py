@@ -16,7 +16,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.controller.claims.differences import claim_writes, shares_with_classes
 from gpushare.controller.daemonset import daemon_set
-from gpushare.controller.fleet_cache import FleetCache, KnownShare
+from gpushare.controller.fleet_cache import FleetCache, KnownShare, share_labels
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage, stamp_of
 from gpushare.fleet import FleetPlan, RefusalVerdict, ShareReport, Snapshot
@@ -81,18 +81,15 @@ def _unsettled(snapshot: Snapshot, cache: FleetCache, under_way: Collection[Writ
     for view in snapshot.nodes:
         node, gpu_node = cache.nodes.get(view.name), cache.gpu_nodes.get(view.name)
         labels = view.labels if node is None else node.labels
+        if gpu_node is view.gpu_node and labels is view.labels:
+            continue
         assigned = gpu_node.spec.assignments or () if gpu_node is not None else ()
         planned_from = view.gpu_node.spec.assignments or () if view.gpu_node is not None else ()
-        moved = gpu_node is not view.gpu_node and list(assigned) != list(planned_from)
-        if moved or (labels is not view.labels and _share_labels(labels) != _share_labels(view.labels)):
+        if list(assigned) != list(planned_from) or share_labels(labels) != share_labels(view.labels):
             nodes.add(view.name)
             shares |= {item.share for item in assigned}
-            shares |= {key.removeprefix(names.NODE_LABEL_PREFIX) for key in _share_labels(labels)}
+            shares |= {key.removeprefix(names.NODE_LABEL_PREFIX) for key in share_labels(labels)}
     return _Unsettled(frozenset(nodes), frozenset(shares))
-
-
-def _share_labels(labels: Mapping[str, str]) -> set[str]:
-    return {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
 def _finalizers(
@@ -100,6 +97,8 @@ def _finalizers(
 ) -> Iterable[Write]:
     for name in plan.finalizers:
         yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
+    if not plan.released:
+        return
     busy = _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims) | unsettled.shares
     for name in plan.released - busy:
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
@@ -112,8 +111,8 @@ def _with_daemon_set(cache: FleetCache) -> set[str]:
 
 
 def _with_label(cache: FleetCache) -> set[str]:
-    labels = (key for node in cache.nodes.objects.values() for key in node.labels)
-    return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
+    labels = (key for node in cache.nodes.objects.values() for key in node.share_labels)
+    return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels}
 
 
 def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Write:
@@ -171,7 +170,7 @@ def _labels(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterab
         known = cache.nodes.get(node)
         if known is None or node in unsettled.nodes:
             continue
-        current = _share_labels(known.labels)
+        current = known.share_labels
         desired = {names.node_label(share) for share in shares}
         patch: dict[str, str | None] = {key: "true" for key in desired if known.labels.get(key) != "true"}
         patch |= dict.fromkeys(current - desired)
@@ -189,6 +188,8 @@ def _assignments(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> I
         if known is None or node in unsettled.nodes:
             continue
         current = known.spec.assignments
+        if current is not None and tuple(current) == desired:
+            continue
         before = None if current is None else {item.uuid: item for item in current}
         after = {item.uuid: item for item in desired}
         if before == after:

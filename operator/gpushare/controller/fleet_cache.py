@@ -21,7 +21,7 @@ from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.views import demand
+from gpushare.controller.claims.views import ClaimReader
 from gpushare.controller.compact import compact
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
@@ -71,6 +71,15 @@ class KnownNode:
     labels: dict[str, str]
     ready: bool
     allocatable: frozenset[str]
+    share_labels: frozenset[str] = field(init=False, compare=False)
+    """Those of `labels` that shares have set, in full."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share_labels", share_labels(self.labels))
+
+
+def share_labels(labels: Iterable[str]) -> frozenset[str]:
+    return frozenset(key for key in labels if key.startswith(names.NODE_LABEL_PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,7 @@ class FleetCache:
         self.daemon_sets = Store(known_daemon_set, changed)
         self.mps_pods = Store(mps_pod, changed)
         self.claims = ClaimCache(changed)
+        self._claim_reader = ClaimReader()
         self.nvidia_dra_nodes: frozenset[str] = frozenset()
         """Nodes on which NVIDIA's DRA driver offers GPUs."""
         self.no_claims = ""
@@ -126,6 +136,8 @@ class FleetCache:
             DAEMON_SETS: self.daemon_sets,
             PODS: self.mps_pods,
         }
+        self._views: dict[str, tuple[KnownNode, NodeView]] = {}
+        """Of the last snapshot, by node, with what it was made from."""
         self._applied: dict[str, int] = {}
         """The generation that our last apply of a DaemonSet led to, by name."""
 
@@ -181,22 +193,29 @@ class FleetCache:
     def snapshot(self, now: datetime) -> Snapshot:
         """Raises UnreadableError. A GpuNode that cannot be read counts as one without news."""
         shares = [_readable(known) for known in self.shares.objects.values()]
-        nodes = [
-            NodeView(name, known.labels, known.ready, known.allocatable, self.gpu_nodes.get(name))
-            for (_, name), known in self.nodes.objects.items()
-        ]
         templates, pods = self._mps(shares)
         return Snapshot(
             tuple(shares),
-            tuple(nodes),
+            self._node_views(),
             self.nvidia_dra_nodes,
             pods,
             templates,
             now,
             self.no_claims,
             self.claims.allocated(),
-            demand(self.claims),
+            self._claim_reader.demand(self.claims),
         )
+
+    def _node_views(self) -> tuple[NodeView, ...]:
+        """The view of a node that is as it was is the one of the last snapshot (`fleet.selection.node_facts`)."""
+        before, views = self._views, {}
+        for (_, name), known in self.nodes.objects.items():
+            gpu_node, found = self.gpu_nodes.get(name), before.get(name)
+            if found is None or found[0] is not known or found[1].gpu_node is not gpu_node:
+                found = known, NodeView(name, known.labels, known.ready, known.allocatable, gpu_node)
+            views[name] = found
+        self._views = views
+        return tuple(view for _, view in views.values())
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
         """By share: one that was made again has a DaemonSet of another name, and its own pods only."""

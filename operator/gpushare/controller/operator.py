@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from gpushare.api import names
 from gpushare.controller import resync
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.controller.metrics import FleetSnapshot, export
@@ -22,7 +23,6 @@ from gpushare.kube.leadership import Leadership
 from gpushare.kube.lease import Elector, LeaseLostError
 
 LOG = logging.getLogger(__name__)
-LEASE = "gpushare-operator"
 
 
 class Operator:
@@ -66,7 +66,8 @@ class Operator:
     async def _election(self) -> AsyncIterator[Elector]:
         kube = await self._connect()
         try:
-            yield Elector(kube, namespace=self._settings.namespace, name=LEASE, identity=self._settings.pod_name)
+            namespace, identity = self._settings.namespace, self._settings.pod_name
+            yield Elector(kube, namespace=namespace, name=names.OPERATOR_LEASE, identity=identity)
         finally:
             await kube.close()
 

@@ -17,7 +17,7 @@ from gpushare.controller.differences import differences
 from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.settings import OperatorSettings
-from gpushare.fleet import ShareReport, plan
+from gpushare.fleet import FleetMemory, ShareReport, plan
 from gpushare.kube.client import Kube
 
 LOG = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class Reconciler:
         self.cache = FleetCache(self._wake.set, self._wake_later)
         self.reports: Mapping[str, ShareReport] = {}
         """Of each share, by the last plan."""
+        self._memory = FleetMemory()
         self._settings = settings
         self._meters = meters
         self._now = now
@@ -105,7 +106,7 @@ class Reconciler:
             self.cache.claims.check()
             snapshot = self.cache.snapshot(snapshot.now)
         began = time.monotonic()
-        planned = await asyncio.to_thread(plan, snapshot)
+        planned = await asyncio.to_thread(plan, snapshot, self._memory)
         self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
         under_way, now = self._applier.under_way, format_timestamp(snapshot.now)

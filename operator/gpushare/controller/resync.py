@@ -11,7 +11,15 @@ import re
 from typing import Protocol
 
 from gpushare.controller.fleet_cache import FleetCache
-from gpushare.kube.resources import DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, KubeError, Object, Resource
+from gpushare.kube.resources import (
+    CLAIMS_SINCE,
+    DEVICE_CLASSES,
+    GPU_SHARES,
+    RESOURCE_SLICES,
+    KubeError,
+    Object,
+    Resource,
+)
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
@@ -19,7 +27,6 @@ RESYNC_SECONDS = 300.0
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
 NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
-CLAIMS_SINCE = (1, 36)
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 

@@ -2,20 +2,10 @@
 
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
+from gpushare.api.webhook_probe import WEBHOOK_PROBE, WEBHOOK_REFUSAL
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, Kube
 from gpushare.kube.lease import LEASES, Record
 
-OPERATOR_LEASE = "gpushare-operator"
-REFUSED_PRODUCT = " "
-"""A product name that the schema takes and the webhook refuses."""
-PROBE = {
-    "apiVersion": names.API_VERSION,
-    "kind": "GpuShare",
-    "metadata": {"name": "smoke-test"},
-    "spec": {"gpus": {"products": [REFUSED_PRODUCT]}, "clients": {"perGpu": 1, "memory": {"default": "1Gi"}}},
-}
-REFUSAL = "spec.gpus.products"
-"""Is in the webhook's refusal of PROBE."""
 SHOWN = 8
 
 
@@ -27,15 +17,15 @@ async def problems(kube: Kube, namespace: str) -> list[str]:
 
 async def _webhook(kube: Kube) -> str:
     try:
-        await kube.create(GPU_SHARES, PROBE, dry_run=True)
+        await kube.create(GPU_SHARES, WEBHOOK_PROBE, dry_run=True)
     except API_ERRORS as error:
-        return "" if REFUSAL in str(error) else f"the API server does not reach the webhook: {error}"
+        return "" if WEBHOOK_REFUSAL in str(error) else f"the API server does not reach the webhook: {error}"
     return "a wrong GpuShare was admitted: the API server does not call the webhook"
 
 
 async def _operator(kube: Kube, namespace: str) -> str:
     try:
-        lease = await kube.find(LEASES, OPERATOR_LEASE, namespace)
+        lease = await kube.find(LEASES, names.OPERATOR_LEASE, namespace)
     except API_ERRORS as error:
         return f"the operator's Lease cannot be read: {error}"
     return "" if lease and Record.of(lease).holder else "no operator is active: nobody holds its Lease"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.kube.client import CONNECTION_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
+from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
@@ -81,15 +82,10 @@ async def _items(kube: Kube, resource: Resource) -> list[Object]:
 def _waits(left: Leftover) -> str:
     lines = [f"GpuShare {name}: {_ready_message(share)}" for name, share in sorted(left.shares.items())]
     if not lines:
-        lines = [f"MPS daemons still run on {_listed(list(left.nodes))}: look at the agents there"]
+        lines = [f"MPS daemons still run on {first_names(list(left.nodes), NAMES_SHOWN)}: look at the agents there"]
     return "; ".join(lines[:NAMES_SHOWN])
 
 
 def _ready_message(share: Object) -> str:
     conditions = (share.get("status") or {}).get("conditions") or []
     return next((str(it.get("message", "")) for it in conditions if it.get("type") == "Ready"), "") or "no news of it"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more

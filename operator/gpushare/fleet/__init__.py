@@ -2,5 +2,16 @@
 
 from gpushare.fleet.model import FleetPlan, MpsPod, NodeView, RefusalVerdict, ShareReport, Snapshot, Template
 from gpushare.fleet.plan import plan
+from gpushare.fleet.selection.node_facts import FleetMemory
 
-__all__ = ["MpsPod", "NodeView", "FleetPlan", "ShareReport", "Snapshot", "Template", "RefusalVerdict", "plan"]
+__all__ = [
+    "FleetMemory",
+    "MpsPod",
+    "NodeView",
+    "FleetPlan",
+    "ShareReport",
+    "Snapshot",
+    "Template",
+    "RefusalVerdict",
+    "plan",
+]

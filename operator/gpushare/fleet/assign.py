@@ -5,21 +5,24 @@ GPUs go to the oldest share that selects them. A GPU leaves a share in steps: it
 reports that no container holds a slot; no other share gets it before its node has released it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import format_timestamp
 from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.held_gpus import NodeGpus
 from gpushare.fleet.model import Snapshot
 from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.selection.fleet_index import FleetIndex
+from gpushare.fleet.selection.node_facts import RememberedNode
 from gpushare.fleet.selection.refusals import GpuProfile
 from gpushare.fleet.waiting import deadline, since
 
-Owners = Mapping[tuple[str, str], str]
-"""(node, uuid) -> share."""
+Owners = Mapping[str, Mapping[str, str]]
+"""node -> uuid -> share. Where the holders of a node are the owners, it is its facts' own mapping `holders`."""
+UNOWNED: Mapping[str, str] = {}
 
 
 def deliverable(share: GpuShare, snapshot: Snapshot) -> bool:
@@ -34,24 +37,33 @@ def competing(snapshot: Snapshot) -> list[GpuShare]:
 
 
 def owners(snapshot: Snapshot, index: FleetIndex) -> Owners:
-    """The owner of each GPU that has one."""
-    owner_of: dict[tuple[str, str], str] = {}
+    """The owners of each node's GPUs; a node without any is left out."""
+    owner_of: dict[str, Mapping[str, str]] = {}
     free = _FreeGpus(index)
     for share in competing(snapshot):
         selected = index.selected(share).names
-        held = {name: found for name, found in index.held_by.get(share.name, {}).items() if name in selected}
+        held = {name: part for name, part in index.held_by.get(share.name, {}).items() if name in selected}
         takeable = free.takeable(share, selected)
         for name in {*held, *takeable}:
-            chosen = _kept_of_node(share, held.get(name, []), index)
+            chosen = _kept_of_node(share, held.get(name), index)
             if share.spec.gpus.per_node is None:
                 taken = takeable.get(name, [])
             else:
                 room = share.spec.gpus.per_node - len(chosen)
                 taken = sorted(takeable.get(name, []), key=lambda record: (record.index, record.uuid))[:room]
             free.take(taken)
-            for record in (*chosen, *taken):
-                owner_of[record.key] = share.name
-    return owner_of
+            facts = index.facts[name]
+            if name not in owner_of and not taken and len(chosen) == len(facts.holders):
+                owner_of[name] = facts.holders
+            elif chosen or taken:
+                # Another share has owned what it holds of this node, and `holders` is not to be changed.
+                mine = {record.uuid: share.name for record in (*chosen, *taken)}
+                owner_of[name] = {**owner_of.get(name, UNOWNED), **mine}
+    return {name: _as_held(given, index.facts[name]) for name, given in owner_of.items()}
+
+
+def _as_held(given: Mapping[str, str], facts: RememberedNode) -> Mapping[str, str]:
+    return facts.holders if given == facts.holders else given
 
 
 class _FreeGpus:
@@ -60,11 +72,10 @@ class _FreeGpus:
     def __init__(self, index: FleetIndex) -> None:
         self._index = index
         self._left: dict[GpuProfile, dict[str, list[GpuRecord]]] = {}
-        for name, found in index.records.items():
-            for record in found:
-                profile = index.profile(record) if record.holder is None else None
-                if profile is not None:
-                    self._left.setdefault(profile, {}).setdefault(name, []).append(record)
+        for name, facts in index.facts.items():
+            for (profile, holder), records in facts.groups.items():
+                if holder is None and profile is not None:
+                    self._left.setdefault(profile, {})[name] = list(records)
 
     def takeable(self, share: GpuShare, selected: frozenset[str]) -> dict[str, list[GpuRecord]]:
         """By node, in no order, what `share` may take on its `selected` nodes."""
@@ -90,25 +101,42 @@ def assignments(
 ) -> dict[str, tuple[Assignment, ...]]:
     """What each node's spec.assignments should be. A node without a GpuNode that names GPUs is left out."""
     shares = {share.name: share for share in snapshot.shares}
+    rolling = frozenset[str]().union(*(rollout.nodes for rollout in rollouts.values()))
     result = {}
-    for name, found in index.records.items():
+    for name, facts in index.facts.items():
+        given = owner_of.get(name, UNOWNED)
+        if not facts.records:
+            continue
+        if facts.settled is not None and name not in rolling and stays(facts, given):
+            result[name] = facts.settled
+            continue
         desired: list[Assignment | None] = []
-        for record in found:
-            owner = owner_of.get(record.key)
+        for record in facts.records:
+            owner = given.get(record.uuid)
             if owner is not None:
                 desired.append(_kept(record, owner, rollouts.get(owner, Rollout())))
             else:
                 desired.append(_leaving(record, shares.get(record.holder or ""), snapshot.now))
-        kept = sorted((item for item in desired if item is not None), key=lambda item: item.uuid)
-        if found:
-            result[name] = tuple(kept)
+        result[name] = tuple(sorted((item for item in desired if item is not None), key=lambda item: item.uuid))
     return result
 
 
-def _kept_of_node(share: GpuShare, held: list[GpuRecord], index: FleetIndex) -> list[GpuRecord]:
+def stays(facts: RememberedNode, given: Mapping[str, str]) -> bool:
+    """Whether the shares that hold the node's GPUs own them, and no others."""
+    return given is facts.holders or (not given and not facts.holders)
+
+
+def _kept_of_node(share: GpuShare, held: NodeGpus | None, index: FleetIndex) -> Collection[GpuRecord]:
     """Of the GPUs of one node that `share` holds, those that it keeps, up to perNode."""
-    mine = [record for record in held if _still_selected(share, record, index)]
-    return sorted(mine, key=_keep_first)[: share.spec.gpus.per_node]
+    if held is None:
+        return ()
+    most, kinds = share.spec.gpus.per_node, index.facts[held.node.name].held_kinds[share.name]
+    if (most is None or len(held.records) <= most) and all(
+        kind is not None and index.refusal(share, kind, by_spec=True) is None for kind in kinds
+    ):
+        return held.records
+    mine = [record for record in held.records if _still_selected(share, record, index)]
+    return sorted(mine, key=_keep_first)[:most]
 
 
 def _keep_first(record: GpuRecord) -> tuple[bool, bool, int, str]:

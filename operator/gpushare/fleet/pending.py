@@ -9,13 +9,15 @@ Claims that ask for the same are explained once, and GPUs with the same left are
 different requests there are, so of each share only so many are explained (REQUESTS), those that have waited longest.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from gpushare.api import names
 from gpushare.api.gpushare import ClaimCounts, GpuShare, PendingClaim
 from gpushare.api.quantity import MIB, format_mib
+from gpushare.wording import count_of
 
 GRACE = timedelta(seconds=10)
 """How long a claim may wait before we explain it: the scheduler may be at work, or a client may be ending."""
@@ -81,12 +83,38 @@ class Claim:
     held: tuple[Held, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Demand:
-    """The devices of shares that are delivered by claims, and the claims for them."""
+    """The devices of shares that are delivered by claims, and the claims for them. What is derived is found once."""
 
     devices: tuple[ClaimDevice, ...] = ()
     claims: tuple[Claim, ...] = ()
+
+    @cached_property
+    def by_share(self) -> Mapping[str, "Demand"]:
+        """For each share, its devices, and the claims that ask for it or have a part of them."""
+        devices: dict[str, list[ClaimDevice]] = {}
+        claims: dict[str, list[Claim]] = {}
+        for device in self.devices:
+            devices.setdefault(device.share, []).append(device)
+        owner = {device.key: device.share for device in self.devices}
+        for claim in self.claims:
+            for share in {claim.share, *(owner[held.device] for held in claim.held if held.device in owner)}:
+                claims.setdefault(share, []).append(claim)
+        return {
+            share: Demand(tuple(devices.get(share, ())), tuple(claims.get(share, ())))
+            for share in devices.keys() | claims.keys()
+        }
+
+    @cached_property
+    def used(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """What is taken of each device."""
+        return consumption(self.claims)
+
+    @cached_property
+    def waiting(self) -> tuple[Claim, ...]:
+        """The claims that have no device yet."""
+        return tuple(claim for claim in self.claims if not claim.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +141,11 @@ class _Gap:
 
 def pending(demand: Demand, now: datetime) -> list[Pending]:
     """Claims that have waited and fit nowhere, by name."""
-    used = consumption(demand.claims)
-    devices: dict[str, list[ClaimDevice]] = {}
-    for device in demand.devices:
-        devices.setdefault(device.share, []).append(device)
-    waiting: dict[str, list[Claim]] = {}
-    for claim in demand.claims:
-        if not claim.held and now - claim.created >= GRACE:
-            waiting.setdefault(claim.share, []).append(claim)
-    found = [
-        item for share, claims in waiting.items() for item in _explained(claims, _Offer(devices.get(share, []), used))
-    ]
+    found: list[Pending] = []
+    for share, part in demand.by_share.items():
+        waiting = [claim for claim in part.waiting if claim.share == share and now - claim.created >= GRACE]
+        if waiting:
+            found.extend(_explained(waiting, _Offer(part.devices, part.used)))
     return sorted(found, key=lambda item: item.claim.name)
 
 
@@ -139,25 +161,9 @@ def _explained(claims: list[Claim], offer: "_Offer") -> Iterable[Pending]:
             yield from (Pending(claim, first.key, first.message) for claim in same)
 
 
-def by_share(demand: Demand) -> dict[str, Demand]:
-    """For each share, its devices, and the claims that ask for it or have a part of them."""
-    devices: dict[str, list[ClaimDevice]] = {}
-    claims: dict[str, list[Claim]] = {}
-    for device in demand.devices:
-        devices.setdefault(device.share, []).append(device)
-    owner = {device.key: device.share for device in demand.devices}
-    for claim in demand.claims:
-        for share in {claim.share, *(owner[held.device] for held in claim.held if held.device in owner)}:
-            claims.setdefault(share, []).append(claim)
-    return {
-        share: Demand(tuple(devices.get(share, ())), tuple(claims.get(share, ())))
-        for share in devices.keys() | claims.keys()
-    }
-
-
 def due(demand: Demand) -> Iterable[datetime]:
     """When each claim that waits is to be explained."""
-    return (claim.created + GRACE for claim in demand.claims if not claim.held)
+    return (claim.created + GRACE for claim in demand.waiting)
 
 
 def consumption(claims: Iterable[Claim]) -> dict[tuple[str, str], dict[str, int]]:
@@ -208,33 +214,31 @@ def _explain(claim: Claim, offer: _Offer) -> Pending | None:
         gaps.append(gap)
     nearest = min(gaps, key=lambda gap: gap.order)
     lacking = "; ".join(_lack(name, need, left) for name, (need, left) in sorted(nearest.lacking.items()))
-    text = (
-        f'fits on none of {_gpus(offer.takers)} of GpuShare "{claim.share}" now; nearest is {nearest.device}: {lacking}'
-    )
+    gpus = count_of(offer.takers, "GPU")
+    text = f'fits on none of {gpus} of GpuShare "{claim.share}" now; nearest is {nearest.device}: {lacking}'
     if all(_never(gap) for gap in gaps):
         text += "; no GPU of the share has that much even when empty: claim less"
     return Pending(claim, " ".join(sorted(nearest.lacking)), text)
 
 
-def claim_counts(share: GpuShare, demand: Demand, unplaced: Iterable[Pending]) -> ClaimCounts | None:
-    """For the share's status; None where it is not delivered by claims."""
+def claim_counts(share: GpuShare, demand: Demand, unplaced: Sequence[Pending]) -> ClaimCounts | None:
+    """For the share's status; None where it is not delivered by claims. `unplaced`: of this share."""
     if not share.by_claims:
         return None
-    devices = {device.key: device for device in demand.devices if device.share == share.name}
-    allocated = [claim for claim in demand.claims if any(held.device in devices for held in claim.held)]
-    used = {key: taken for key, taken in consumption(allocated).items() if key in devices}
-    waiting = [item for item in unplaced if item.claim.share == share.name]
+    part = demand.by_share.get(share.name, Demand())
+    devices = {device.key for device in part.devices}
+    used = [taken for key, taken in part.used.items() if key in devices]
     return ClaimCounts(
-        allocated=len(allocated),
-        pending=sum(1 for claim in demand.claims if claim.share == share.name and not claim.held),
-        threads=_total(names.CAPACITY_THREADS, devices.values(), used),
-        memory=_total(names.CAPACITY_MEMORY, devices.values(), used),
-        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in waiting[:SHOWN]],
+        allocated=sum(1 for claim in part.claims if any(held.device in devices for held in claim.held)),
+        pending=sum(1 for claim in part.waiting if claim.share == share.name),
+        threads=_total(names.CAPACITY_THREADS, part.devices, used),
+        memory=_total(names.CAPACITY_MEMORY, part.devices, used),
+        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in unplaced[:SHOWN]],
     )
 
 
-def _total(name: str, devices: Collection[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]) -> str:
-    taken = sum(amounts.get(name, 0) for amounts in used.values())
+def _total(name: str, devices: Iterable[ClaimDevice], used: Iterable[Mapping[str, int]]) -> str:
+    taken = sum(amounts.get(name, 0) for amounts in used)
     whole = sum(device.capacity[name].value for device in devices if name in device.capacity)
     if name == names.CAPACITY_MEMORY:
         return f"{format_mib(taken // MIB)}/{format_mib(whole // MIB)}"
@@ -262,7 +266,3 @@ def _lack(name: str, need: int, left: int) -> str:
         return "no slot is left (clients.perGpu)"
     unit = " percent" if name == names.CAPACITY_THREADS else ""
     return f"{need - left}{unit} of {name} lack ({need} asked, {max(0, left)} left)"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"

@@ -12,9 +12,10 @@ from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
 from gpushare.fleet.assign import Owners, assignments, deliverable, owners
 from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
-from gpushare.fleet.pending import Demand, Pending, by_share, claim_counts, due, pending
+from gpushare.fleet.pending import Pending, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
 from gpushare.fleet.selection.fleet_index import FleetIndex
+from gpushare.fleet.selection.node_facts import FleetMemory
 from gpushare.fleet.status.conditions import verdicts
 from gpushare.fleet.status.share_summary import ShareSummary, counts, summaries
 from gpushare.fleet.waiting import deadline, since
@@ -22,10 +23,11 @@ from gpushare.fleet.waiting import deadline, since
 Planned = Mapping[str, tuple[Assignment, ...]]
 
 
-def plan(snapshot: Snapshot) -> FleetPlan:
-    index, owner_of, rolling, planned = _decide(snapshot)
+def plan(snapshot: Snapshot, memory: FleetMemory | None = None) -> FleetPlan:
+    """`memory`: of the plan before, so that only nodes that changed since are looked at again; the plan is the same."""
+    index, owner_of, rolling, planned = _decide(snapshot, memory)
     labels = _labels(snapshot, index, planned)
-    in_use = frozenset(share for shares in labels.values() for share in shares)
+    in_use = frozenset[str]().union(*labels.values())
     unplaced = pending(snapshot.demand, snapshot.now)
     summarized = summaries(snapshot, index, owner_of, planned, rolling)
     return FleetPlan(
@@ -36,7 +38,7 @@ def plan(snapshot: Snapshot) -> FleetPlan:
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
         again_at=min(
-            (moment for moment in _moments(snapshot, planned, rolling, summarized) if moment > snapshot.now),
+            (moment for moment in _moments(snapshot, index, planned, rolling, summarized) if moment > snapshot.now),
             default=None,
         ),
         reports=_reports(snapshot, summarized, unplaced),
@@ -50,15 +52,21 @@ def summary_of(snapshot: Snapshot, share: str) -> ShareSummary:
     return summaries(snapshot, index, owner_of, planned, rolling)[share]
 
 
-def _decide(snapshot: Snapshot) -> tuple[FleetIndex, Owners, Mapping[str, Rollout], Planned]:
-    index = FleetIndex(snapshot)
+def _decide(
+    snapshot: Snapshot, memory: FleetMemory | None = None
+) -> tuple[FleetIndex, Owners, Mapping[str, Rollout], Planned]:
+    index = FleetIndex(snapshot, memory)
     owner_of = owners(snapshot, index)
-    rolling = rollouts(snapshot, index.records, owner_of)
+    rolling = rollouts(snapshot, index.facts, owner_of)
     return index, owner_of, rolling, assignments(snapshot, index, owner_of, rolling)
 
 
 def _moments(
-    snapshot: Snapshot, planned: Planned, rolling: Mapping[str, Rollout], summarized: Mapping[str, ShareSummary]
+    snapshot: Snapshot,
+    index: FleetIndex,
+    planned: Planned,
+    rolling: Mapping[str, Rollout],
+    summarized: Mapping[str, ShareSummary],
 ) -> Iterable[datetime]:
     """When time alone may change the plan."""
     shares = {share.name: share for share in snapshot.shares}
@@ -66,9 +74,12 @@ def _moments(
     for rollout in rolling.values():
         yield from again_at(rollout)
     for summary in summarized.values():
-        if summary.starting_until is not None:
-            yield summary.starting_until
-    for items in planned.values():
+        started = summary.starting_until
+        if started is not None:
+            yield started
+    for name, items in planned.items():
+        if items is index.facts[name].settled:
+            continue
         for item in items:
             end = deadline(shares.get(item.share), since(item, draining=True, now=snapshot.now))
             if item.draining and end is not None:
@@ -79,12 +90,15 @@ def _labels(snapshot: Snapshot, index: FleetIndex, planned: Planned) -> dict[str
     """A node carries a share's label, and so its MPS pod, until it has released the last GPU of that share."""
     existing = {share.name for share in snapshot.shares}
     result = {}
-    for node in snapshot.nodes:
-        shares = {assignment.share for assignment in planned.get(node.name, ())}
-        shares |= {record.daemon.share for record in index.records[node.name] if record.daemon is not None}
-        if not node.has_report:
-            shares |= _labelled(node) & existing
-        result[node.name] = frozenset(shares)
+    for name, facts in index.facts.items():
+        items = planned.get(name, ())
+        if items and items is facts.settled and facts.node.has_report:
+            result[name] = facts.holding
+            continue
+        shares = {assignment.share for assignment in items} | facts.daemons
+        if not facts.node.has_report:
+            shares |= _labelled(facts.node) & existing
+        result[name] = frozenset(shares)
     return result
 
 
@@ -103,14 +117,13 @@ def _may_go(share: GpuShare, in_use: frozenset[str]) -> bool:
 def _reports(
     snapshot: Snapshot, summarized: Mapping[str, ShareSummary], unplaced: list[Pending]
 ) -> dict[str, ShareReport]:
-    demands = by_share(snapshot.demand)
     waiting: dict[str, list[Pending]] = {}
     for item in unplaced:
         waiting.setdefault(item.claim.share, []).append(item)
 
     def counted(summary: ShareSummary) -> GpuShareStatus:
         name = summary.share.name
-        claims = claim_counts(summary.share, demands.get(name, Demand()), waiting.get(name, []))
+        claims = claim_counts(summary.share, snapshot.demand, waiting.get(name, []))
         return counts(summary, claims)
 
     return {

@@ -17,7 +17,9 @@ from enum import Enum, auto
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.held_gpus import NodeGpus
 from gpushare.fleet.model import MpsPod, NodeView, Snapshot, Template
+from gpushare.fleet.selection.node_facts import RememberedNode
 from gpushare.fleet.waiting import deadline, since
 
 SETTLE = timedelta(seconds=15)
@@ -57,7 +59,7 @@ class NodeRollout:
     step: Step
     outdated: bool
     since: datetime
-    """Since when an outdated pod waits."""
+    """Since when an outdated pod waits; of any other, now."""
     deadline: datetime | None
     why: str = ""
 
@@ -87,14 +89,20 @@ class Rollout:
     waiting: Mapping[str, datetime] = field(default_factory=dict)
     """Nodes whose pod is outdated, and since when it waits."""
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those whose assignments say something of it."""
+        return self.paused | self.expired | self.waiting.keys()
+
 
 def rollouts(
-    snapshot: Snapshot, fleet: Mapping[str, list[GpuRecord]], owner_of: Mapping[tuple[str, str], str]
+    snapshot: Snapshot, fleet: Mapping[str, RememberedNode], owner_of: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Rollout]:
-    """By share; one that is being deleted, or has no DaemonSet yet, is left out."""
-    owned: dict[str, set[str]] = {}
-    for (node, _), share_name in owner_of.items():
-        owned.setdefault(share_name, set()).add(node)
+    """By share; one that is being deleted, or has no DaemonSet yet, is left out. `fleet`, `owner_of`: by node."""
+    owned: dict[str, list[str]] = {}
+    for node, given in owner_of.items():
+        for share_name in set(given.values()):
+            owned.setdefault(share_name, []).append(node)
     pods: dict[str, dict[str, MpsPod]] = {}
     for pod in sorted(snapshot.pods, key=_latest_last):
         pods.setdefault(pod.share, {})[pod.node] = pod
@@ -104,7 +112,7 @@ def rollouts(
         if template is not None and not share.deleting:
             nodes, pod_of = sorted(owned.get(share.name, ())), pods.get(share.name, {})
             entries = tuple(
-                _entry(share, template, pod_of.get(name), fleet[name], owner_of, snapshot.now) for name in nodes
+                _entry(share, template, pod_of.get(name), fleet[name], owner_of[name], snapshot.now) for name in nodes
             )
             result[share.name] = _decide(entries, template, snapshot.now)
     return result
@@ -128,30 +136,38 @@ def _entry(
     share: GpuShare,
     template: Template,
     pod: MpsPod | None,
-    found: list[GpuRecord],
-    owner_of: Mapping[tuple[str, str], str],
+    facts: RememberedNode,
+    given: Mapping[str, str],
     now: datetime,
 ) -> NodeRollout:
-    """`found`: all GPUs of a node on which the share owns one."""
-    kept = tuple(record for record in found if owner_of.get(record.key) == share.name)
-    others = tuple(record for record in found if record.holder == share.name and owner_of.get(record.key) != share.name)
-    node = kept[0].node
+    """`facts`: of a node on which the share owns a GPU. `given`: the owners of its GPUs."""
+    held = facts.held.get(share.name)
+    others: tuple[GpuRecord, ...] = ()
+    if given is facts.holders and held is not None:
+        kept = held
+    else:
+        kept = NodeGpus(tuple(record for record in facts.records if given.get(record.uuid) == share.name))
+        others = tuple(
+            record for record in facts.records if record.holder == share.name and given.get(record.uuid) != share.name
+        )
     outdated = pod is not None and pod.template != template.digest
-    begun = min(since(record.assignment, draining=False, now=now) for record in kept)
-    step, why = _outdated_step(node, pod, kept) if outdated else _current_step(node, pod, kept, now)
-    return NodeRollout(node, pod, (*kept, *others), kept, step, outdated, begun, deadline(share, begun), why)
+    begun = min(since(record.assignment, draining=False, now=now) for record in kept.records) if outdated else now
+    step, why = _outdated_step(facts.node, pod, kept) if outdated else _current_step(facts.node, pod, kept, now)
+    records = (*kept.records, *others) if others else kept.records
+    end = deadline(share, begun) if outdated else None
+    return NodeRollout(facts.node, pod, records, kept.records, step, outdated, begun, end, why)
 
 
-def _outdated_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...]) -> tuple[Step, str]:
+def _outdated_step(node: NodeView, pod: MpsPod | None, kept: NodeGpus) -> tuple[Step, str]:
     if pod is not None and pod.deleting:
         return Step.GOING, ""
     if not node.within_reach:
         return Step.OUT_OF_REACH, ""
-    paused = any(record.assignment is not None and record.assignment.paused for record in kept)
+    paused = any(record.assignment is not None and record.assignment.paused for record in kept.records)
     return (Step.PAUSED if paused else Step.WAITING), ""
 
 
-def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...], now: datetime) -> tuple[Step, str]:
+def _current_step(node: NodeView, pod: MpsPod | None, kept: NodeGpus, now: datetime) -> tuple[Step, str]:
     if not node.within_reach:
         return Step.OUT_OF_REACH, ""
     if pod is None:
@@ -166,10 +182,10 @@ def _current_step(node: NodeView, pod: MpsPod | None, kept: tuple[GpuRecord, ...
     return Step.CURRENT, ""
 
 
-def _unverified(pod: MpsPod, kept: tuple[GpuRecord, ...]) -> str:
+def _unverified(pod: MpsPod, kept: NodeGpus) -> str:
     if not pod.running:
         return pod.trouble or "its container does not run yet"
-    for record in kept:
+    for record in () if kept.serving else kept.records:
         daemon = record.daemon
         if daemon is None:
             return f"GPU {record.uuid} is not taken yet"

@@ -1,18 +1,16 @@
 """Changes that wait for a GPU's clients: since when, until when, and for whom. Pure.
 
 The start is in the API: an assignment carries since when it waits, so a restart of the operator or of an agent does not
-begin the wait anew.
+begin the wait anew. Its words are for the status of a share, which other tenants may read, so they name no pod.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.gpu_record import GpuRecord
-
-NAMES_SHOWN = 8
 
 
 def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> datetime:
@@ -31,10 +29,11 @@ def deadline(share: GpuShare | None, begun: datetime) -> datetime | None:
     return None if seconds is None else begun + timedelta(seconds=seconds)
 
 
-def awaited(records: Collection[GpuRecord]) -> str:
-    """Such as `pods ml/a, ml/b`; `its container` where no pod is known by name."""
-    pods = sorted({pod for record in records for pod in record.pods})
+def awaited(records: Iterable[GpuRecord]) -> str:
+    """Such as `2 pods to end`, with where they are named; `its container to end` where no pod is known by name."""
+    records = list(records)
+    pods = {pod for record in records for pod in record.pods}
     if not pods:
-        return "its container" if sum(len(record.slots) for record in records) == 1 else "their containers"
-    more = f" and {len(pods) - NAMES_SHOWN} more" if len(pods) > NAMES_SHOWN else ""
-    return f"pod{'' if len(pods) == 1 else 's'} {', '.join(pods[:NAMES_SHOWN])}{more}"
+        return f"{'its container' if sum(len(record.slots) for record in records) == 1 else 'their containers'} to end"
+    counted, them = ("1 pod", "it") if len(pods) == 1 else (f"{len(pods)} pods", "them")
+    return f"{counted} to end (GpuNode.status.holders names {them})"

@@ -40,7 +40,7 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
         names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
         names.ENV_LOG_DIRECTORY: names.CLIENT_LOG_DIR,
         names.ENV_THREADS: str(grant.threads),
-        names.ENV_MEMORY: f"0={grant.process_memory_mib}M",
+        names.ENV_MEMORY: memory_variable(grant.process_memory_mib),
         names.ENV_PRIORITY: str(grant.priority),
         names.ENV_SHARE: grant.share,
         names.ENV_GRANTED_THREADS: str(grant.threads),
@@ -50,6 +50,11 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
     if gpu_memory_mib:
         environment[names.ENV_GRANTED_FRACTION] = _fraction(grant.process_memory_mib, gpu_memory_mib)
     return environment
+
+
+def memory_variable(mib: int) -> str:
+    """The value of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT that grants a process so much."""
+    return f"0={mib}M"
 
 
 def is_fraction(text: str) -> bool:

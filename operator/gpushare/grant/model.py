@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from gpushare.api.gpushare import GpuShare, Priority
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, device_class
 from gpushare.api.quantity import MIB, format_mib, parse_memory
+from gpushare.wording import count_of
 
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 64
-
-LEAST_MEMORY_MIB = 512
-"""The least that a share or a claim may grant a client: a CUDA context alone takes up to 520 MiB of it."""
 
 # (thread percentage, MiB that a CUDA context takes under MPS); the largest value measured for each.
 _CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
@@ -116,8 +114,7 @@ def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads:
     processes = share.spec.clients.processes
     need = context_need_mib(threads) * processes
     if size < need * MIB:
-        contexts = "one CUDA context takes" if processes == 1 else f"{processes} CUDA contexts take"
-        needed = f"is below the {format_mib(need)} that {contexts} at {threads} percent of the threads"
+        needed = f"is below the {format_mib(need)} that {contexts_take(processes)} at {threads} percent of the threads"
         raise GrantRefused(field, value, f"{needed}; write at least {format_mib(need)}")
     _check_upper_bound(share, field, value, size)
     return size // MIB
@@ -134,6 +131,11 @@ def context_need_mib(threads: int) -> int:
             return lower[1] - (-rise // (upper[0] - lower[0]))
         lower = upper
     return lower[1]
+
+
+def contexts_take(processes: int) -> str:
+    """Such as `one CUDA context takes` or `3 CUDA contexts take`."""
+    return "one CUDA context takes" if processes == 1 else f"{count_of(processes, 'CUDA context')} take"
 
 
 def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> None:

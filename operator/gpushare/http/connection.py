@@ -7,6 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
+from gpushare.http.limits import ServerLimits
+
 
 class HttpConnection(asyncio.Protocol):
     """`gone` is called once, when it has ended."""
@@ -18,28 +20,30 @@ class HttpConnection(asyncio.Protocol):
         handler: web.RequestHandler,
         gone: Callable[["HttpConnection"], None],
         client_names: Collection[str],
-        answer_seconds: float,
+        limits: ServerLimits,
     ) -> None:
         self.peer = peer
         self.handler = handler
         self._socket = accepted
         self._gone = gone
         self._client_names = client_names
-        self._answer_seconds = answer_seconds
+        self._limits = limits
         self._transport: asyncio.Transport | None = None
         self._over = False
+        self._begun = False
+        """The first byte of the first request has come."""
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
-    def expect(self, seconds: float) -> None:
-        """The headers of the first request, within that time."""
-        if not self._over:
-            self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
-
     def heard(self) -> None:
-        """They have come. From then on aiohttp limits the time between requests."""
+        """The headers of a request have come. From then on aiohttp limits the time between requests."""
         if self._deadline is not None:
             self._deadline.cancel()
+
+    def _expect(self, seconds: float) -> None:
+        """The next step towards the first request, within that time."""
+        self.heard()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def abort(self) -> None:
         """At once, in whatever state it is."""
@@ -64,18 +68,22 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows for the type checker
         self._transport = transport
+        self._expect(self._limits.keepalive_seconds)
         self.handler.connection_made(transport)
         if self._client_names and _common_name(transport) not in self._client_names:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            self._expect(self._limits.head_seconds)
         self.handler.data_received(data)
 
     def eof_received(self) -> None:
         self.handler.eof_received()
 
     def pause_writing(self) -> None:
-        self._unread = asyncio.get_running_loop().call_later(self._answer_seconds, self.abort)
+        self._unread = asyncio.get_running_loop().call_later(self._limits.answer_seconds, self.abort)
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:

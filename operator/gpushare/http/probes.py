@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gpushare.http.server import ServerLimits
+from gpushare.http.limits import ServerLimits
 from gpushare.http.server import serve as serve_app
 
 Check = Callable[[], str | None]

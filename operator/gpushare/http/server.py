@@ -16,7 +16,6 @@ import traceback
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -24,6 +23,7 @@ from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
 from gpushare.http.connection import HttpConnection
+from gpushare.http.limits import ServerLimits
 from gpushare.http.peers import Peers, peer_name
 
 LOG = logging.getLogger(__name__)
@@ -41,26 +41,6 @@ ENDING = 64
 TLS_RECORD = 16 * 1024
 """Bytes; what asyncio and aiohttp keep ready for each connection, in place of 256 and 64 KiB."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """What clients may take of a server."""
-
-    handshake_seconds: float = 5.0
-    """For TLS."""
-    head_seconds: float = 10.0
-    """From the connection, the TLS handshake included, to the end of the first request's headers."""
-    keepalive_seconds: float = 75.0
-    """Between two requests, the headers of the second one included."""
-    answer_seconds: float = 10.0
-    """For the client to take what is written, whenever it has fallen behind."""
-    drain_seconds: float = 1.0
-    """For requests under way when the server ends."""
-    connections: int = 512
-    """A further one takes the place of another (`peers`)."""
-    body_bytes: int = 32 * 1024 * 1024
-    """Of all large bodies together (`bodies`)."""
 
 
 class BodyTooLargeError(Exception):
@@ -243,7 +223,7 @@ class _Server:
             self._runner.server(),
             self._ended,
             client_names=self._client_names,
-            answer_seconds=self._limits.answer_seconds,
+            limits=self._limits,
         )
         self._open += 1
         self._by_handler[connection.handler] = connection
@@ -253,7 +233,6 @@ class _Server:
                 connection.ended()
                 accepted.close()
                 return
-        connection.expect(self._limits.head_seconds)
         task = asyncio.create_task(self._connect(accepted, connection))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)

@@ -52,6 +52,8 @@ class EventRecorder:
         self._clock = clock
         self._correlator = correlator or EventCorrelator()
         self._requests: set[asyncio.Task[None]] = set()
+        self._left_out = 0
+        """In a row, since too many were under way."""
 
     @property
     def requests_under_way(self) -> int:
@@ -61,8 +63,14 @@ class EventRecorder:
     def record(self, event: Event) -> None:
         """Writes the event, unless it equals the last one of the same object, reason and subject."""
         if len(self._requests) >= MAX_REQUESTS:
-            LOG.warning("event %s about %s not written: too many are under way", event.reason, event.regarding["name"])
+            if not self._left_out:
+                name = event.regarding["name"]
+                LOG.warning("event %s about %s not written: too many are under way", event.reason, name)
+            self._left_out += 1
             return
+        if self._left_out > 1:
+            LOG.warning("%d further events were not written for that", self._left_out - 1)
+        self._left_out = 0
         result = self._correlator.correlate(event, self._clock())
         if result is not None:
             request = asyncio.create_task(self._write(event, result))

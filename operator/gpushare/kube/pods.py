@@ -5,7 +5,7 @@ uid) is required, and KeyError is raised where it is missing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpushare.api import names
@@ -29,12 +29,6 @@ DEFAULT_GRACE_SECONDS = 30.0
 def full_name(pod: Pod) -> str:
     """`namespace/name`."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def first_names(names: Sequence[str], most: int) -> str:
-    """Such as `ml/a, ml/b and 3 more`, in the order given."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
 
 
 def phase(pod: Pod) -> str:

@@ -60,6 +60,8 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
 CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
+CLAIMS_SINCE = (1, 36)
+"""The first Kubernetes in which claims consume parts of a device's capacity by default (DRAConsumableCapacity)."""
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses")
 MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")

@@ -2,7 +2,8 @@
 
 Guarantees: an object only ever gets newer, so what arrives late changes nothing; in particular, the answer to a write
 that arrives after the object's deletion does not bring it back. `changed` is called when something that is kept
-changed, and only then: what `keep` leaves out, such as the heartbeats of Nodes, does not count.
+changed, and only then: what `keep` leaves out, such as the heartbeats of Nodes, does not count. What is kept of an
+object stays the same value until it changes, so that others can tell by identity.
 """
 
 from collections.abc import Callable, Iterable
@@ -99,5 +100,7 @@ class Store(Generic[Kept]):
             self.objects.pop(key, None)
         else:
             self._versions[key] = version
+            if kept == before:
+                return False  # the object that others have seen stays the same one
             self.objects[key] = kept
         return kept != before

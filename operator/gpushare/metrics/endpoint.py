@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
-from gpushare.http.server import ServerLimits, serve
+from gpushare.http.limits import ServerLimits
+from gpushare.http.server import serve
 from gpushare.metrics.exported import Exported
 
 LIMITS = ServerLimits(keepalive_seconds=75.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.views import claim, demand
+from gpushare.controller.claims.views import ClaimReader, claim
 from gpushare.kube.client import NAMESPACES, RESOURCE_CLAIMS
 from tests.unit.fake_kube import FakeKube
 
@@ -45,9 +45,30 @@ async def test_a_claim_is_read_as_before_and_takes_a_hundredth_of_its_room() -> 
                 await asyncio.sleep(0)
         (kept,) = cache.all(RESOURCE_CLAIMS).values()
         (namespace,) = cache.all(NAMESPACES).values()
-        assert list(claim(kept)) == list(claim(whole)) == list(demand(cache).claims)
+        assert list(claim(kept)) == list(claim(whole)) == list(ClaimReader().demand(cache).claims)
         assert next(iter(claim(kept))).asked == {"threads": 25, "memory": 8 << 30}
         assert namespace["metadata"]["labels"] == {"team": "ml"}
         assert len(json.dumps([kept, namespace])) < 2_000
+    finally:
+        await cache.close()
+
+
+async def test_what_owners_write_into_their_claims_wakes_no_plan() -> None:
+    kube, changes = FakeKube(), asyncio.Event()
+    kube.put(RESOURCE_CLAIMS, large_claim("ours", names.device_class("a")))
+    cache = ClaimCache(changes.set)
+    cache.follow(kube)  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(5):
+            while not cache.known:  # noqa: ASYNC110 - each round is a step of every task
+                await asyncio.sleep(0)
+            changes.clear()
+            scribbled = large_claim("ours", names.device_class("a"))
+            scribbled["metadata"]["labels"] = {"of": "its owner"}
+            cache.observe(RESOURCE_CLAIMS, kube.put(RESOURCE_CLAIMS, scribbled))
+            assert not changes.is_set()
+            del scribbled["status"]
+            cache.observe(RESOURCE_CLAIMS, kube.put(RESOURCE_CLAIMS, scribbled))
+            assert changes.is_set()
     finally:
         await cache.close()

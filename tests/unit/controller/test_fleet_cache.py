@@ -46,6 +46,25 @@ def test_a_heartbeat_wakes_nobody(cache: Counted) -> None:
     assert cache.woken == 1
 
 
+def test_the_view_of_a_node_is_the_same_object_until_the_node_or_its_gpu_node_changes(cache: Counted) -> None:
+    """By that a plan tells which nodes it has to look at again."""
+    cache.nodes.put(node(1, heartbeat="1"))
+    cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "1"}})
+    (first,) = cache.snapshot(EPOCH).nodes
+    cache.nodes.put(node(2, heartbeat="2"))
+    cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "2"}})
+    (same,) = cache.snapshot(EPOCH).nodes
+    assert same is first
+    cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "3", "generation": 2}})
+    (second,) = cache.snapshot(EPOCH).nodes
+    assert second.gpu_node is cache.gpu_nodes.get("n1")
+    cache.nodes.put(node(4, labels={"pool": "gpu"}))
+    (third,) = cache.snapshot(EPOCH).nodes
+    assert third.labels == {"pool": "gpu"}
+    cache.nodes.remove(node(5))
+    assert cache.snapshot(EPOCH).nodes == ()
+
+
 def test_a_label_wakes(cache: Counted) -> None:
     cache.nodes.put(node(1))
     cache.nodes.put(node(2, labels={"pool": "gpu"}))

@@ -15,7 +15,6 @@ from gpushare.fleet.pending import (
     ClaimDevice,
     Demand,
     Held,
-    by_share,
     claim_counts,
     due,
     pending,
@@ -169,6 +168,6 @@ def test_a_tenant_with_many_different_requests_has_those_explained_that_wait_lon
 def test_the_demand_of_a_share_has_its_devices_and_every_claim_that_asks_for_them_or_holds_them() -> None:
     asks, holds = claim("ml/asks"), Claim("ml/holds", "u", "", LONG_AGO, {}, (held(0),))
     other = Claim("ml/other", "v", "b", LONG_AGO)
-    found = by_share(Demand((device(0), device(1, share="b")), (asks, holds, other)))
+    found = Demand((device(0), device(1, share="b")), (asks, holds, other)).by_share
     assert found["a"] == Demand((device(0),), (asks, holds))
     assert found["b"] == Demand((device(1, share="b"),), (other,))

@@ -207,15 +207,15 @@ def test_it_stops_at(fleet: Fleet, first: MpsPod, state: dict[str, Any], words: 
     assert words in message
 
 
-def test_the_condition_names_who_is_waited_for_since_when_and_until_when(fleet: Fleet) -> None:
+def test_the_condition_says_for_how_many_pods_it_waits_since_when_and_until_when(fleet: Fleet) -> None:
     fleet.node(pod=pod(), held=True, assignment=assigned(waiting_since=HOUR_AGO))
     assert fleet.condition() == (
         "False",
         "WaitingForClients",
         "1 of 1 MPS pods is outdated; node n1 waits since 1970-01-01T23:00:00Z, for ever, since the share has no "
-        "maxWait, for pod ml/x to end",
+        "maxWait, for 1 pod to end (GpuNode.status.holders names it)",
     )
-    assert "until 1970-01-02T01:00:00Z at most, for pod ml/x" in fleet.condition(maxWait="2h")[2]
+    assert "until 1970-01-02T01:00:00Z at most, for 1 pod" in fleet.condition(maxWait="2h")[2]
     assert fleet.plan(maxWait="2h").again_at == NOW + timedelta(hours=1)
 
 

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
-from gpushare.http.server import BodyTooLargeError, ServerLimits, read_body, serve
+from gpushare.http.limits import ServerLimits
+from gpushare.http.server import BodyTooLargeError, read_body, serve
 
 SHORT, LONG = 0.2, 60.0
 HEAD = b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n"
@@ -78,7 +79,7 @@ async def exchange(connection: Connection) -> bytes:
         return head + await reader.readexactly(2)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", HEAD[:-2]], ids=["nothing", "half a line", "no end of the head"])
+@pytest.mark.parametrize("sent", [b"GET / HT", HEAD[:-2]], ids=["half a line", "no end of the head"])
 async def test_a_connection_without_a_whole_request_is_closed(free_port: int, connect: Connect, sent: bytes) -> None:
     limits = ServerLimits(head_seconds=SHORT, keepalive_seconds=LONG)
     async with serve(app(), free_port, limits=limits):
@@ -87,19 +88,28 @@ async def test_a_connection_without_a_whole_request_is_closed(free_port: int, co
         assert await closed(connection)
 
 
-async def test_a_connection_that_sent_a_request_is_kept_for_the_next(free_port: int, connect: Connect) -> None:
+async def test_a_connection_is_kept_for_the_next_request_and_for_the_first_as_long(
+    free_port: int, connect: Connect
+) -> None:
+    """Go's client opens one for each request of a burst, and keeps those that it did not need in the end."""
     limits = ServerLimits(head_seconds=SHORT, keepalive_seconds=LONG)
     async with serve(app(), free_port, limits=limits):
-        kept, silent = await connect(), await connect()
-        assert (await exchange(kept)).startswith(b"HTTP/1.1 200")
-        assert await closed(silent), "the limit for the first request is over"
-        assert (await exchange(kept)).startswith(b"HTTP/1.1 200")
+        used, unused, begun = await connect(), await connect(), await connect()
+        assert (await exchange(used)).startswith(b"HTTP/1.1 200")
+        begun[1].write(HEAD[:-2])
+        assert await closed(begun), "the limit for the first request is over"
+        for connection in (used, unused, used, unused):
+            assert (await exchange(connection)).startswith(b"HTTP/1.1 200")
 
 
-async def test_an_idle_connection_is_closed_after_the_keep_alive(free_port: int, connect: Connect) -> None:
+@pytest.mark.parametrize("requests", [0, 1])
+async def test_an_idle_connection_is_closed_after_the_keep_alive(
+    free_port: int, connect: Connect, requests: int
+) -> None:
     async with serve(app(), free_port, limits=ServerLimits(head_seconds=LONG, keepalive_seconds=SHORT)):
         connection = await connect()
-        await exchange(connection)
+        for _ in range(requests):
+            await exchange(connection)
         assert await closed(connection)
 
 

@@ -173,3 +173,26 @@ async def test_of_requests_a_hundred_are_under_way_at_most() -> None:
         server.closing.set()
         await asked
     assert server.asking == 150
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked"),
+    [
+        ({}, False),
+        ({"https_proxy": "http://proxy:3128"}, True),
+        ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.0,.svc"}, True),
+        ({"https_proxy": "http://proxy:3128", "no_proxy": "api.example.com"}, False),
+        ({"http_proxy": "http://proxy:3128"}, False),
+    ],
+)
+async def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], asked: bool
+) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        for spelled in (name, name.upper()):
+            monkeypatch.delenv(spelled, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    configuration = Configuration(host="https://api.example.com:6443")
+    await client.with_configuration(configuration, "test").close()
+    assert configuration.client_session_kwargs["trust_env"] is asked

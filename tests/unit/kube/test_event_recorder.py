@@ -163,12 +163,15 @@ async def test_an_event_about_the_whole_cluster_stands_in_namespace_default(kube
     assert event["metadata"]["name"].startswith("inference.")
 
 
-async def test_an_api_server_that_hangs_holds_up_nobody_and_piles_up_no_requests(kube: FakeKube, start: Any) -> None:
+async def test_an_api_server_that_hangs_holds_up_nobody_and_piles_up_no_requests(
+    kube: FakeKube, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     kube.fail("create")
     recorder = start()
     for number in range(1000):
         recorder.record(replace(ABOVE, regarding=POD | {"uid": f"u{number}"}))
     assert recorder.requests_under_way == MAX_REQUESTS
+    assert [line for line in caplog.messages if "too many are under way" in line] == caplog.messages[-1:]
     async with asyncio.timeout(5):
         await recorder.close()
     assert recorder.requests_under_way == 0

@@ -36,11 +36,6 @@ def test_a_pod_has_ended_once_no_container_of_it_can_run(phase: str | None, ende
     assert pods.has_ended({**BARE, "status": {"phase": phase}}) is ended
 
 
-def test_of_many_names_the_first_are_listed_and_the_rest_counted() -> None:
-    assert pods.first_names(["ml/b", "ml/a"], 2) == "ml/b, ml/a"
-    assert pods.first_names(["ml/b", "ml/a", "ml/c"], 2) == "ml/b, ml/a and 1 more"
-
-
 def test_ephemeral_containers_are_listed_only_if_asked_for() -> None:
     assert pods.containers(POD) == [APP, SIDE]
     assert pods.containers(POD, ephemeral=True) == [APP, SIDE, DEBUG]

@@ -12,7 +12,7 @@ from gpushare.admission.serving.app import create_app
 from gpushare.admission.serving.certificate import CertificateSource
 from gpushare.admission.sources import ClusterSources
 from gpushare.http import probes
-from gpushare.http.server import ServerLimits
+from gpushare.http.limits import ServerLimits
 from gpushare.http.server import serve as serve_app
 from gpushare.kube.client import Kube
 from gpushare.metrics.endpoint import exposed

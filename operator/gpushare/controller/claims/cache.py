@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpushare.api import names
 from gpushare.controller.writes import RENDERED, stamp_of
+from gpushare.kube.claims import allocation_results, requested_classes, requests_of
 from gpushare.kube.namespaces import kept_namespace
 from gpushare.kube.reflector import Reflector
 from gpushare.kube.resources import (
@@ -34,7 +35,8 @@ _SELECTORS: dict[Resource, dict[str, str]] = {
     RESOURCE_CLAIMS: {},
     RESOURCE_SLICES: {"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
 }
-_READ = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+# Not its version: nobody reads that, and with it every change of a label would lead to a new plan.
+_READ = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
 _RESULT = ("driver", "pool", "device", "consumedCapacity")
 
 
@@ -97,28 +99,6 @@ class ClaimCache:
             for claim in self.all(RESOURCE_CLAIMS).values()
             for result in allocation_results(claim)
         )
-
-
-def allocation_results(claim: Object) -> list[Object]:
-    """A claim's allocated devices of our driver; empty while it is pending."""
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    results = (allocation.get("devices") or {}).get("results") or []
-    return [result for result in results if result.get("driver") == names.DRA_DRIVER]
-
-
-def requested_classes(claim: Object) -> list[str]:
-    """The DeviceClasses that a claim names, alternatives included."""
-    return [str(request.get("deviceClassName") or "") for request in requests_of(claim)]
-
-
-def requests_of(claim: Object) -> list[Object]:
-    """What a claim asks for, alternatives included, without the requests' names."""
-    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
-    return [choice for request in requests for choice in _choices(request)]
-
-
-def _choices(request: Object) -> list[Object]:
-    return [request["exactly"]] if request.get("exactly") else list(request.get("firstAvailable") or [])
 
 
 def _pruned_claim(claim: Object) -> Object | None:

@@ -27,7 +27,9 @@ def device_classes(share: GpuShare) -> list[Object]:
 
 
 def share_templates(share: GpuShare) -> list[Object]:
-    """What the templates of a share have in every namespace, with the stamp: rendered once for all of them."""
+    """The templates that every namespace which may use the share should have, with their stamps. Rendered once for all
+    namespaces: `in_namespace` makes an apply configuration of one.
+    """
     if not share.by_claims or share.deleting:
         return []
     return [stamped(_template(share, size)) for size in share.spec.sizes]
@@ -36,11 +38,6 @@ def share_templates(share: GpuShare) -> list[Object]:
 def in_namespace(body: Object, namespace: str) -> Object:
     """`body` as it is applied in `namespace`; empty for an object of the cluster."""
     return {**body, "metadata": {"namespace": namespace, **body["metadata"]}} if namespace else body
-
-
-def claim_templates(share: GpuShare, namespace: str) -> list[Object]:
-    """Apply configurations of the templates that `namespace`, which may use the share, should have."""
-    return [in_namespace(body, namespace) for body in share_templates(share)]
 
 
 def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:

@@ -4,29 +4,60 @@ Objects that cannot be read are left out: they were made by another release, or 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from gpushare.api import names
 from gpushare.api.quantity import LONGEST, parse_quantity
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.controller.claims.cache import ClaimCache, allocation_results, requests_of
+from gpushare.controller.claims.cache import ClaimCache
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
+from gpushare.kube.claims import allocation_results, requests_of
 from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
+from gpushare.kube.store import Key
+
+Read = TypeVar("Read")
 
 
-def demand(claims: ClaimCache) -> Demand:
-    """Empty until everything has been listed."""
-    if not claims.known:
-        return Demand()
-    slices, objects = claims.all(RESOURCE_SLICES).values(), claims.all(RESOURCE_CLAIMS).values()
-    return Demand(
-        tuple(sorted((device for item in slices for device in devices(item)), key=lambda device: device.key)),
-        tuple(sorted((found for item in objects for found in claim(item)), key=lambda claim: claim.name)),
-    )
+class ClaimReader:
+    """Reads each object once: what was read of one that is the same as before is used again."""
+
+    def __init__(self) -> None:
+        self._slices: dict[Key, tuple[Object, tuple[ClaimDevice, ...]]] = {}
+        self._claims: dict[Key, tuple[Object, tuple[Claim, ...]]] = {}
+        self._demand = Demand()
+
+    def demand(self, claims: ClaimCache) -> Demand:
+        """Empty until everything has been listed; the same object until something changes."""
+        if not claims.known:
+            return Demand()
+        slices, slices_changed = _read(self._slices, claims.all(RESOURCE_SLICES), devices)
+        objects, claims_changed = _read(self._claims, claims.all(RESOURCE_CLAIMS), claim)
+        if slices_changed or claims_changed:
+            self._slices, self._claims = slices, objects
+            self._demand = Demand(
+                tuple(sorted((it for _, found in slices.values() for it in found), key=lambda device: device.key)),
+                tuple(sorted((it for _, found in objects.values() for it in found), key=lambda claim: claim.name)),
+            )
+        return self._demand
+
+
+def _read(
+    before: Mapping[Key, tuple[Object, tuple[Read, ...]]],
+    objects: Mapping[Key, Object],
+    read: Callable[[Object], Iterable[Read]],
+) -> tuple[dict[Key, tuple[Object, tuple[Read, ...]]], bool]:
+    """What was read of each object, with the object; and whether that differs from `before`."""
+    found, changed = {}, len(before) != len(objects)
+    for key, obj in objects.items():
+        known = before.get(key)
+        if known is None or known[0] is not obj:
+            known, changed = (obj, tuple(read(obj))), True
+        found[key] = known
+    return found, changed
 
 
 def devices(resource_slice: Object) -> Iterable[ClaimDevice]:

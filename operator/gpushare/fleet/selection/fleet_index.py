@@ -1,19 +1,17 @@
-"""What a plan asks of a fleet often, found once: GPUs by node, nodes by selector, refusals by profile. Pure."""
+"""What a plan asks of a fleet often, found once: nodes by selector, GPUs by holder, refusals by profile. Pure."""
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
-from gpushare.api.names import device_name
-from gpushare.fleet.gpu_record import GpuRecord, gpu_records
+from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.held_gpus import NodeGpus
 from gpushare.fleet.model import NodeView, Snapshot
+from gpushare.fleet.selection.node_facts import FleetMemory, RememberedNode
 from gpushare.fleet.selection.nodes import NodeIndex
-from gpushare.fleet.selection.refusals import SPEC_RULES, Candidate, FoundGpu, GpuProfile, first_refusal, profile_of
-
-Key = tuple[str, str]
-"""(node, GPU UUID)."""
+from gpushare.fleet.selection.refusals import SPEC_RULES, Candidate, FoundGpu, GpuProfile, first_refusal
 
 
 class Selection:
@@ -25,16 +23,18 @@ class Selection:
 
 
 class FleetIndex:
-    """Of one snapshot. `records`: the GPUs of each node, by NVML index; nodes by name."""
+    """Of one snapshot. `facts`: of each node, by name, in the order of names."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.records = fleet_records(snapshot)
+    def __init__(self, snapshot: Snapshot, memory: FleetMemory | None = None) -> None:
+        """`memory`: of the plan before."""
+        self.facts: Mapping[str, RememberedNode] = (memory or FleetMemory()).facts(snapshot)
         self._nodes = NodeIndex(snapshot.nodes)
-        self._nvidia_dra_nodes = snapshot.nvidia_dra_nodes
         self._selections: dict[object, Selection] = {}
-        self._profiles: dict[Key, GpuProfile] = {}
         self._of_profile: dict[GpuProfile, FoundGpu] = {}
         self._refused: dict[tuple[str, GpuProfile, bool], GpuReason | None] = {}
+        for facts in self.facts.values():
+            for profile, found in facts.kinds.items():
+                self._of_profile.setdefault(profile, found)
 
     @cached_property
     def reporting(self) -> NodeIndex:
@@ -42,13 +42,12 @@ class FleetIndex:
         return NodeIndex(node for node in self._nodes.nodes if node.has_report)
 
     @cached_property
-    def held_by(self) -> Mapping[str, Mapping[str, list[GpuRecord]]]:
+    def held_by(self) -> Mapping[str, Mapping[str, NodeGpus]]:
         """By share and node, the GPUs that the share holds."""
-        result: dict[str, dict[str, list[GpuRecord]]] = {}
-        for name, found in self.records.items():
-            for record in found:
-                if record.holder is not None:
-                    result.setdefault(record.holder, {}).setdefault(name, []).append(record)
+        result: dict[str, dict[str, NodeGpus]] = {}
+        for name, facts in self.facts.items():
+            for share, part in facts.held.items():
+                result.setdefault(share, {})[name] = part
         return result
 
     def selected(self, share: GpuShare) -> Selection:
@@ -61,17 +60,7 @@ class FleetIndex:
 
     def profile(self, record: GpuRecord) -> GpuProfile | None:
         """None of a GPU that its agent does not list."""
-        if record.gpu is None:
-            return None
-        found = self._profiles.get(record.key)
-        if found is None:
-            gpu = FoundGpu(record.node, record.gpu, self.nvidia_dra(record))
-            found = self._profiles[record.key] = profile_of(gpu)
-            self._of_profile.setdefault(found, gpu)
-        return found
-
-    def nvidia_dra(self, record: GpuRecord) -> bool:
-        return record.node.name in self._nvidia_dra_nodes
+        return self.facts[record.node.name].profiles[record.uuid]
 
     def refusal(self, share: GpuShare, profile: GpuProfile, *, by_spec: bool = False) -> GpuReason | None:
         """Why `share` cannot take a GPU of this profile that nobody holds. `by_spec`: for SPEC_RULES alone."""
@@ -85,17 +74,8 @@ class FleetIndex:
 
 
 def fleet_records(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
-    by_claims = {share.name for share in snapshot.shares if share.by_claims}
-
-    def claimed(node: str, uuid: str, holder: str | None) -> bool:
-        if snapshot.allocated is None:
-            return holder in by_claims
-        return bool(snapshot.allocated) and (node, device_name(uuid)) in snapshot.allocated
-
-    return {
-        node.name: gpu_records(node, partial(claimed, node.name))
-        for node in sorted(snapshot.nodes, key=lambda node: node.name)
-    }
+    """By node, each GPU that its GpuNode names."""
+    return {name: facts.records for name, facts in FleetMemory().facts(snapshot).items()}
 
 
 def _identity(selector: LabelSelector) -> object:

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 
 from gpushare.api.meta import LabelSelector, Requirement, SelectorOperator
 from gpushare.fleet.model import NodeView
+from gpushare.wording import first_names
 
 SHOWN = 3
 """Of what there is instead of what a selector names, the nearest are shown."""
@@ -51,9 +52,8 @@ class NodeIndex:
 def no_product(products: Iterable[str], found: Mapping[str, int]) -> str:
     """Why `products` match none of the selected nodes' GPUs. `found`: how many there are of each product."""
     missing = [f'"{name}"' for name in products]
-    named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
     present = _nearest(products, found, '{count} "{name}"')
-    return f"spec.gpus.products names {named}, but the GPUs of the selected nodes are {present}"
+    return f"spec.gpus.products names {first_names(missing, SHOWN)}, but the GPUs of the selected nodes are {present}"
 
 
 def no_node(selector: LabelSelector, reporting: NodeIndex) -> str:

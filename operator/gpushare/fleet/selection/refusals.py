@@ -14,6 +14,7 @@ than its GpuProfile has, so they are asked once for each share and profile (`gpu
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpushare.api import names
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
 from gpushare.api.gpushare import GpuShare
@@ -26,7 +27,6 @@ CONTEXT_RESERVE_MIB = 512
 LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
 
-NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 """Written by NVIDIA's GPU Operator; empty and `upgrade-done` mean that no upgrade is in progress."""
 
@@ -85,7 +85,7 @@ def product_mismatch(candidate: Candidate) -> str | None:
 
 
 def held_by_nvidia_plugin(found: FoundGpu) -> str | None:
-    offered = sorted(name for name in found.node.allocatable if name.startswith(NVIDIA_RESOURCES))
+    offered = sorted(name for name in found.node.allocatable if name.startswith(names.NVIDIA_RESOURCES))
     if not offered:
         return None
     return (
@@ -106,11 +106,12 @@ def held_by_pods(found: FoundGpu) -> str | None:
     holders = gpu_node.status.foreign_holders if gpu_node else []
     if not holders:
         return None
-    first = min(holders, key=lambda holder: (holder.namespace, holder.pod))
-    more = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
+    pods = len({(holder.namespace, holder.pod) for holder in holders})
+    counted = "1 pod holds" if pods == 1 else f"{pods} pods hold"
+    # Other tenants may read it in the status of a share: so it does not name the pods.
     return (
-        f"pod {first.namespace}/{first.pod}{more} of node {found.node.name} holds {first.resource}: "
-        "the GPUs are free once it has ended"
+        f"node {found.node.name}: {counted} {min(holder.resource for holder in holders)}: the GPUs are free once "
+        f"{'it has' if pods == 1 else 'they have'} ended (GpuNode.status.foreignHolders)"
     )
 
 

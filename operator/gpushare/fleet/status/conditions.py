@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
 from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.held_gpus import HeldGpus, limits_key
 from gpushare.fleet.model import RefusalVerdict
 from gpushare.fleet.status.current import daemons_current
 from gpushare.fleet.status.exceeded import exceeded
 from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.fleet.waiting import awaited
+from gpushare.wording import are, count_of, named
 
 NAMES_SHOWN = 3
 MESSAGE_LENGTH = 2048
@@ -53,18 +55,18 @@ def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.DELIVERY_UNSUPPORTED, message)
     if summary.share.deleting:
         held = summary.held
-        message = f"{_on_nodes(held)} {_are(held)} being given back" if held else "no GPU is held any more"
+        message = f"{_on_nodes(held)} {are(len(held))} being given back" if held else "no GPU is held any more"
         return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.RELEASING, message)
     problems, leaving = _problems(summary), _leaving(summary)
     if summary.kept:
         reason = ShareReason.SOME_GPUS_UNAVAILABLE if problems else ShareReason.ASSIGNED
-        message = "; ".join([f"{_on_nodes(summary.kept)} {_are(summary.kept)} assigned", *leaving, *problems])
+        message = "; ".join([f"{_on_nodes(summary.kept)} {are(len(summary.kept))} assigned", *leaving, *problems])
         return _verdict(ConditionType.GPUS_ASSIGNED, True, reason, message)
     if summary.matching == 0:
         message = "; ".join([_nothing_matches(summary), *leaving])
         reason = ShareReason.PRODUCT_MISMATCH if summary.no_product else ShareReason.NO_MATCHING_NODES
         return _verdict(ConditionType.GPUS_ASSIGNED, False, reason, message)
-    message = "; ".join([f"none of {_count(summary.matching, 'matching GPU')} can be taken", *leaving, *problems])
+    message = "; ".join([f"none of {count_of(summary.matching, 'matching GPU')} can be taken", *leaving, *problems])
     return _verdict(ConditionType.GPUS_ASSIGNED, False, ShareReason.GPUS_UNAVAILABLE, message)
 
 
@@ -74,18 +76,18 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(
             ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, "no GPU is assigned, so no daemon runs"
         )
-    silent, unready = _silent(kept), summary.unready
+    silent, unready = kept.silent, summary.unready
     if silent and not unready:
-        message = f"{len(silent)} of {_count(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
+        message = f"{len(silent)} of {count_of(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
         return _unknown(ConditionType.DAEMONS_READY, message)
     if not unready:
-        message = f"{_count(len(kept), 'MPS daemon')} verified: server ACTIVE, limits in force"
-        full = [record for record in kept if record.daemon and record.daemon.reason == DaemonReason.CLIENT_TABLE_FULL]
+        message = f"{count_of(len(kept), 'MPS daemon')} verified: server ACTIVE, limits in force"
+        full = kept.where(lambda part: DaemonReason.CLIENT_TABLE_FULL in part.reasons, _is_full)
         if full:
-            message += f"; {len(full)} with no room for another client; {_daemon_line(full[0])}"
+            message += f"; {len(full)} with no room for another client; {_daemon_line(next(iter(full)))}"
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     worst = min(unready, key=_severity)
-    message = f"{len(unready)} of {_count(len(kept), 'MPS daemon')} not ready; {_daemon_line(worst)}"
+    message = f"{len(unready)} of {count_of(len(kept), 'MPS daemon')} not ready; {_daemon_line(worst)}"
     end = summary.starting_until
     starts = end is not None and summary.now < end
     reason = ShareReason.DAEMONS_STARTING if starts else ShareReason.DAEMON_NOT_READY
@@ -97,8 +99,12 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     desired = summary.share.process_limits
-    silent = _silent(summary.kept)
-    pending = [record for record in summary.kept if not record.node.silence and record.current_limits != desired]
+    wanted = limits_key(desired)
+    silent = summary.kept.silent
+    pending = summary.kept.where(
+        lambda part: not part.node.silence and part.limits != {wanted},
+        lambda record: limits_key(record.current_limits) != wanted,
+    )
     if not pending and (found := exceeded(summary)):
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
     if not pending and silent:
@@ -106,7 +112,7 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     if not pending:
         message = f"{_limits(desired)} on {_on_nodes(summary.kept)}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
-    first = pending[0]
+    first = next(iter(pending))
     now = _limits(first.current_limits) if first.current_limits else "nothing"
     message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(summary.kept)} wait"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
@@ -114,9 +120,9 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
 
 def departures_guarded(summary: ShareSummary) -> RefusalVerdict:
     """Whether an agent ends the clients of deleted pods in order, on each node where the share holds a GPU."""
-    silent = _silent(summary.held)
+    silent = summary.held.silent
     if silent:
-        message = f"pods that are deleted on {_nodes(_node_names(silent))} end unguarded; {_silence(silent)}"
+        message = f"pods that are deleted on {_nodes(silent.nodes)} end unguarded; {_silence(silent)}"
         return _verdict(ConditionType.DEPARTURES_GUARDED, False, ShareReason.AGENT_SILENT, message)
     message = f"agents report on {_on_nodes(summary.held)}" if summary.held else "no GPU is held"
     return _verdict(ConditionType.DEPARTURES_GUARDED, True, ShareReason.DEPARTURES_GUARDED, message)
@@ -134,16 +140,14 @@ def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVe
 
 
 def _deleting(summary: ShareSummary) -> RefusalVerdict:
-    occupied = [record for record in summary.held if record.slots]
+    occupied = summary.held.where(lambda part: part.slots > 0, lambda record: bool(record.slots))
     if occupied:
-        slots = sum(len(record.slots) for record in occupied)
-        verb = "is" if slots == 1 else "are"
-        message = (
-            f"{_count(slots, 'slot')} on {_on_nodes(occupied)} {verb} held; waiting for {awaited(occupied)} to end"
+        slots = occupied.slots
+        held = f"{count_of(slots, 'slot')} on {_on_nodes(occupied)} {are(slots)} held"
+        message = f"{held}; waiting for {awaited(occupied)}"
+        expired = occupied.where(
+            lambda _: True, lambda record: record.assignment is not None and record.assignment.terminate_clients
         )
-        expired = [
-            record for record in occupied if record.assignment is not None and record.assignment.terminate_clients
-        ]
         if expired:
             message += f"; maxWait is over, so CUDA clients on {_on_nodes(expired)} are ended: delete pods that stay"
         return _verdict(ConditionType.READY, False, ShareReason.DRAINING, message)
@@ -154,7 +158,7 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
     unready = sorted({record.node.name for record in summary.held if not record.node.ready})
     if unready:
         message += f"; {_nodes(unready)} not Ready: delete the Node object if it is gone for good"
-    elif silent := _silent(summary.held):
+    elif silent := summary.held.silent:
         message += f"; {_silence(silent)}"
     return _verdict(ConditionType.READY, False, ShareReason.RELEASING, message)
 
@@ -169,8 +173,8 @@ def _problems(summary: ShareSummary) -> list[str]:
 
 
 def _leaving(summary: ShareSummary) -> list[str]:
-    leaving = [*summary.draining, *summary.releasing]
-    return [f"{_on_nodes(leaving)} {_are(leaving)} leaving once idle"] if leaving else []
+    leaving = summary.leaving
+    return [f"{_on_nodes(leaving)} {are(len(leaving))} leaving once idle"] if leaving else []
 
 
 def _nothing_matches(summary: ShareSummary) -> str:
@@ -180,6 +184,10 @@ def _nothing_matches(summary: ShareSummary) -> str:
         names = _nodes(sorted(node.name for node in summary.silent))
         return f"{names} selected, but no agent reports a GPU there: look at the agent's pod on it"
     return summary.no_node
+
+
+def _is_full(record: GpuRecord) -> bool:
+    return record.daemon is not None and record.daemon.reason == DaemonReason.CLIENT_TABLE_FULL
 
 
 def _daemon_line(record: GpuRecord) -> str:
@@ -203,18 +211,10 @@ def _severity(record: GpuRecord) -> int:
         return 0  # a newer agent's reason that we do not know comes first rather than last
 
 
-def _silent(records: list[GpuRecord]) -> list[GpuRecord]:
-    return [record for record in records if record.node.silence]
-
-
-def _silence(silent: list[GpuRecord]) -> str:
+def _silence(silent: HeldGpus) -> str:
     """Of the first of these nodes, by name."""
-    node = min((record.node for record in silent), key=lambda node: node.name)
+    node = min((part.node for part in silent.parts), key=lambda node: node.name)
     return f"node {node.name}: {node.silence}"
-
-
-def _node_names(records: list[GpuRecord]) -> list[str]:
-    return sorted({record.node.name for record in records})
 
 
 def _limits(value: Limits) -> str:
@@ -230,20 +230,9 @@ def _unknown(kind: ConditionType, message: str) -> RefusalVerdict:
     return RefusalVerdict(kind, "Unknown", ShareReason.AGENT_SILENT, message[:MESSAGE_LENGTH])
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _are(records: list[GpuRecord]) -> str:
-    return "is" if len(records) == 1 else "are"
-
-
-def _on_nodes(records: list[GpuRecord]) -> str:
-    return f"{_count(len(records), 'GPU')} of {_nodes(_node_names(records))}"
+def _on_nodes(gpus: HeldGpus) -> str:
+    return f"{count_of(len(gpus), 'GPU')} of {_nodes(gpus.nodes)}"
 
 
 def _nodes(names: Iterable[str]) -> str:
-    listed = list(names)
-    shown = ", ".join(listed[:NAMES_SHOWN])
-    more = f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
-    return f"node{'' if len(listed) == 1 else 's'} {shown}{more}"
+    return named("node", list(names), NAMES_SHOWN)

@@ -8,6 +8,7 @@ from gpushare.fleet.model import RefusalVerdict
 from gpushare.fleet.rollout import NodeRollout, Step
 from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.fleet.waiting import awaited
+from gpushare.wording import are
 
 NODES_SHOWN = 3
 MESSAGE_LENGTH = 2048
@@ -30,7 +31,7 @@ def daemons_current(summary: ShareSummary) -> RefusalVerdict:
     under_way = [
         entry for entry in rollout.entries if entry.step in (Step.GOING, Step.COMING) or entry.node.name in begun
     ]
-    head = f"{len(outdated)} of {len(rollout.entries)} MPS pods {'is' if len(outdated) == 1 else 'are'} outdated"
+    head = f"{len(outdated)} of {len(rollout.entries)} MPS pods {are(len(outdated))} outdated"
     if under_way:
         return _verdict(False, ShareReason.ROLLING_OUT, f"{head}; {_listed(under_way, _under_way)}")
     return _verdict(False, ShareReason.WAITING_FOR_CLIENTS, f"{head}; {_listed(outdated, _waits)}")
@@ -69,7 +70,7 @@ def _waits(entry: NodeRollout) -> str:
         if entry.deadline
         else "for ever, since the share has no maxWait"
     )
-    return f"node {node} waits since {format_timestamp(entry.since)}, {end}, for {awaited(entry.records)} to end"
+    return f"node {node} waits since {format_timestamp(entry.since)}, {end}, for {awaited(entry.records)}"
 
 
 def _verdict(holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.assign import Owners
+from gpushare.fleet.assign import UNOWNED, Owners, stays
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import NodeView
 from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
@@ -75,14 +75,23 @@ def place(record: GpuRecord) -> tuple[str, int, str]:
 
 def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> SelectedGpus:
     groups: dict[tuple[GpuProfile | None, str | None, bool], GpuGroup] = {}
+
+    def add(profile: GpuProfile | None, holder: str | None, owned: bool, records: Iterable[GpuRecord]) -> None:
+        key = profile, holder, owned
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = GpuGroup(*key)
+        group.records.extend(records)
+
     for node in selection.nodes:
-        for record in index.records[node.name]:
-            owner = owner_of.get(record.key)
-            key = index.profile(record), owner or record.holder, owner is not None
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = GpuGroup(*key)
-            group.records.append(record)
+        facts, given = index.facts[node.name], owner_of.get(node.name, UNOWNED)
+        if stays(facts, given):
+            for (profile, holder), records in facts.groups.items():
+                add(profile, holder, holder is not None, records)
+            continue
+        for record in facts.records:
+            owner = given.get(record.uuid)
+            add(facts.profiles[record.uuid], owner or record.holder, owner is not None, (record,))
     return SelectedGpus(tuple(node for node in selection.nodes if not node.has_report), tuple(groups.values()))
 
 

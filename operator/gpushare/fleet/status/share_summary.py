@@ -18,9 +18,11 @@ from gpushare.api.gpushare import (
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.assign import Owners, deliverable
 from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.held_gpus import HeldGpus, NodeGpus
 from gpushare.fleet.model import EPOCH, NodeView, Snapshot
 from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
+from gpushare.fleet.selection.node_facts import RememberedNode
 from gpushare.fleet.selection.nodes import no_node, no_product
 from gpushare.fleet.selection.refusals import Refusal
 from gpushare.fleet.status.refused import RefusedGpus, SelectedGpus, place, reason_of, selected_gpus
@@ -46,17 +48,21 @@ class ShareSummary:
     rollout: Rollout = field(default_factory=Rollout)
     undeliverable: str = ""
     matching: int = 0
-    kept: list[GpuRecord] = field(default_factory=list)
-    draining: list[GpuRecord] = field(default_factory=list)
-    releasing: list[GpuRecord] = field(default_factory=list)
+    kept: HeldGpus = field(default_factory=HeldGpus)
+    draining: HeldGpus = field(default_factory=HeldGpus)
+    releasing: HeldGpus = field(default_factory=HeldGpus)
     refused_gpus: dict[GpuReason, RefusedGpus] = field(default_factory=dict)
     mismatched: Counter[str] = field(default_factory=Counter)
     silent: tuple[NodeView, ...] = ()
     no_node: str = ""
 
     @property
-    def held(self) -> list[GpuRecord]:
-        return [*self.kept, *self.draining, *self.releasing]
+    def leaving(self) -> HeldGpus:
+        return HeldGpus((*self.draining.parts, *self.releasing.parts))
+
+    @property
+    def held(self) -> HeldGpus:
+        return HeldGpus((*self.kept.parts, *self.draining.parts, *self.releasing.parts)) if self.leaving else self.kept
 
     @property
     def refused(self) -> list[Refusal]:
@@ -72,9 +78,11 @@ class ShareSummary:
         return no_product(self.share.spec.gpus.products, self.mismatched)
 
     @property
-    def unready(self) -> list[GpuRecord]:
+    def unready(self) -> HeldGpus:
         """The share's GPUs without a verified MPS daemon, but for those of which nothing is known now."""
-        return [record for record in self.kept if not record.verified and not record.node.silence]
+        return self.kept.where(
+            lambda part: not part.serving and not part.node.silence, lambda record: not record.verified
+        )
 
     @property
     def starting_until(self) -> datetime | None:
@@ -82,7 +90,8 @@ class ShareSummary:
 
         Counted from when the share got its GPUs or its daemons were verified last, as its conditions in the API say.
         """
-        if not self.unready or not all(_starts(record) for record in self.unready):
+        unready = self.unready
+        if not unready or not all(_starts(record) for record in unready):
             return None
         since = (_since(self, ConditionType.GPUS_ASSIGNED, "True"), _since(self, ConditionType.DAEMONS_READY, "False"))
         return max(since) + timedelta(seconds=START_SECONDS)
@@ -115,7 +124,7 @@ def summaries(
     result = {
         share.name: ShareSummary(share, snapshot.now, rolling.get(share.name, Rollout())) for share in snapshot.shares
     }
-    _sort_held(result, index.records, planned)
+    _sort_held(result, index.facts, planned)
     known: dict[Selection, SelectedGpus] = {}
     for summary in result.values():
         share = summary.share
@@ -134,20 +143,32 @@ def summaries(
 
 
 def _sort_held(
-    result: dict[str, ShareSummary], fleet: Mapping[str, list[GpuRecord]], planned: Mapping[str, tuple[Assignment, ...]]
+    result: dict[str, ShareSummary], fleet: Mapping[str, RememberedNode], planned: Mapping[str, tuple[Assignment, ...]]
 ) -> None:
-    for name, found in fleet.items():
-        wanted = {assignment.uuid: assignment for assignment in planned.get(name, ())}
-        for record in found:
-            assignment = wanted.get(record.uuid)
-            owner = assignment.share if assignment else (record.daemon.share if record.daemon else None)
-            summary = result.get(owner or "")
-            if summary is None:
-                continue
-            if assignment is None:
-                summary.releasing.append(record)
-            else:
-                (summary.draining if assignment.draining else summary.kept).append(record)
+    parts: dict[tuple[str, str], list[NodeGpus]] = {}
+    for name, facts in fleet.items():
+        items = planned.get(name, ())
+        if items and items is facts.settled:
+            for share, part in facts.held.items():
+                parts.setdefault((share, "kept"), []).append(part)
+            continue
+        for key, records in _by_fate(facts, {item.uuid: item for item in items}).items():
+            parts.setdefault(key, []).append(NodeGpus(tuple(records)))
+    for (share, fate), found in parts.items():
+        if share in result:
+            setattr(result[share], fate, HeldGpus(found))
+
+
+def _by_fate(facts: RememberedNode, planned: Mapping[str, Assignment]) -> dict[tuple[str, str], list[GpuRecord]]:
+    """By share, and whether it keeps them (`ShareSummary`)."""
+    result: dict[tuple[str, str], list[GpuRecord]] = {}
+    for record in facts.records:
+        item = planned.get(record.uuid)
+        if item is not None:
+            result.setdefault((item.share, "draining" if item.draining else "kept"), []).append(record)
+        elif record.daemon is not None:
+            result.setdefault((record.daemon.share, "releasing"), []).append(record)
+    return result
 
 
 def _add_selected(summary: ShareSummary, selected: SelectedGpus, index: FleetIndex) -> None:
@@ -167,20 +188,17 @@ def _add_selected(summary: ShareSummary, selected: SelectedGpus, index: FleetInd
 def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
     """The status without its conditions. `claims`: of a share that is delivered by them."""
     share, clients = summary.share, summary.share.spec.clients
-    ready = [record for record in summary.kept if record.verified]
-    assigned = [*summary.kept, *summary.draining]
+    ready, assigned = summary.kept.verified, HeldGpus((*summary.kept.parts, *summary.draining.parts))
     memory = clients.memory
     return GpuShareStatus(
         observed_generation=share.metadata.generation,
-        gpus=GpuCounts(
-            matching=summary.matching, assigned=len(assigned), ready=len(ready), draining=len(summary.draining)
-        ),
-        slots=SlotCounts(total=len(ready) * clients.per_gpu, used=sum(len(record.slots) for record in summary.held)),
-        nodes=len({record.node.name for record in assigned}),
-        summary=f"{len(ready)}/{len(assigned)}",
+        gpus=GpuCounts(matching=summary.matching, assigned=len(assigned), ready=ready, draining=len(summary.draining)),
+        slots=SlotCounts(total=ready * clients.per_gpu, used=summary.held.slots),
+        nodes=len(assigned.nodes),
+        summary=f"{ready}/{len(assigned)}",
         threads=f"{clients.threads.default}/{clients.threads.max}%",
         memory=f"{memory.default}/{memory.max or memory.default}",
-        gpu_memory_mib=max((record.gpu.memory_mib for record in assigned if record.gpu), default=0),
+        gpu_memory_mib=assigned.memory_mib,
         claims=claims,
         unavailable=_grouped(summary),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.differences import claim_writes
-from gpushare.controller.claims.objects import claim_templates, device_classes
+from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
 from gpushare.kube.store import Key, key_of
@@ -88,7 +88,7 @@ def test_only_the_shares_own_class_stands_for_the_extended_resource() -> None:
 
 
 def test_a_template_asks_for_exactly_its_size() -> None:
-    (template,) = claim_templates(share(), "ml")
+    (template,) = share_templates(share())
     assert template["spec"]["spec"]["devices"]["requests"] == [
         {
             "name": "gpu",

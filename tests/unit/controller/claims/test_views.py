@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller.claims.views import claim, devices
+from gpushare.controller.claims.cache import ClaimCache
+from gpushare.controller.claims.views import ClaimReader, claim, devices
 from gpushare.fleet.pending import Capacity, Held
+from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object, Resource
+from gpushare.kube.store import Key
 
 SLICE: dict[str, Any] = {
     "metadata": {"name": "n1-gpushare.dev"},
@@ -108,3 +111,40 @@ def test_a_capacity_that_kubernetes_cannot_hold_costs_no_time_and_counts_as_none
 @pytest.mark.parametrize("where", [{"nodeName": "n2"}, {"nodeName": None}, {"pool": {"name": "n2"}}], ids=str)
 def test_a_slice_in_the_pool_of_another_node_offers_nothing(where: dict[str, Any]) -> None:
     assert list(devices({"spec": SLICE["spec"] | where})) == []
+
+
+class _Listed(ClaimCache):
+    """Objects without an API server."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.objects: dict[Resource, dict[Key, Object]] = {RESOURCE_SLICES: {}, RESOURCE_CLAIMS: {}}
+
+    @property
+    def known(self) -> bool:
+        return True
+
+    def all(self, resource: Resource) -> dict[Key, Object]:
+        return self.objects[resource]
+
+    def put(self, resource: Resource, obj: Object, name: str) -> None:
+        self.objects[resource]["", name] = {**obj, "metadata": {**obj["metadata"], "name": name}}
+
+
+def test_only_what_changed_is_read_again_and_the_demand_stays_the_same_object_until_then() -> None:
+    listed, reader = _Listed(), ClaimReader()
+    listed.put(RESOURCE_SLICES, SLICE, "n1")
+    for name in ("x", "y"):
+        listed.put(RESOURCE_CLAIMS, CLAIM, name)
+    first = reader.demand(listed)
+    assert [item.name for item in first.claims] == ["ml/x", "ml/y"]
+    assert reader.demand(listed) is first
+    for change in (
+        lambda: listed.put(RESOURCE_CLAIMS, CLAIM, "z"),
+        lambda: listed.put(RESOURCE_CLAIMS, {**CLAIM, "spec": {}}, "x"),
+        lambda: listed.objects[RESOURCE_CLAIMS].pop(("", "y")),
+        lambda: listed.objects[RESOURCE_SLICES].pop(("", "n1")),
+    ):
+        change()
+        assert reader.demand(listed) == ClaimReader().demand(listed)
+    assert [item.name for item in reader.demand(listed).claims] == ["ml/z"]

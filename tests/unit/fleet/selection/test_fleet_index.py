@@ -1,6 +1,7 @@
 """A plan finds what it asks often once: it must be the plan that asks each rule about each GPU, share by share."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -77,17 +78,17 @@ def _varied_node(draw: st.DrawFn, node: NodeView) -> NodeView:
 
 def plain_owners(snapshot: Snapshot) -> Owners:
     """Each share, oldest first, asks every rule about every GPU of every node."""
-    owner_of: dict[tuple[str, str], str] = {}
+    owner_of: dict[str, dict[str, str]] = {}
     for share in competing(snapshot):
         for name, found in fleet_records(snapshot).items():
             node = next(node for node in snapshot.nodes if node.name == name)
             if share.spec.node_selector.matches(node.labels):
-                for record in _plain_choice(share, found, owner_of, name in snapshot.nvidia_dra_nodes):
-                    owner_of[record.key] = share.name
+                for record in _plain_choice(share, found, owner_of.get(name, {}), name in snapshot.nvidia_dra_nodes):
+                    owner_of.setdefault(name, {})[record.uuid] = share.name
     return owner_of
 
 
-def _plain_choice(share: GpuShare, found: list[GpuRecord], owner_of: Owners, dra: bool) -> list[GpuRecord]:
+def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str, str], dra: bool) -> list[GpuRecord]:
     def stays(record: GpuRecord) -> bool:
         if record.gpu is None:
             return not record.node.has_report or record.daemon is not None or bool(record.slots)
@@ -98,7 +99,7 @@ def _plain_choice(share: GpuShare, found: list[GpuRecord], owner_of: Owners, dra
     chosen = mine[: share.spec.gpus.per_node]
     for record in found:
         if record.holder is None and record.gpu is not None:
-            holder = owner_of.get(record.key)
+            holder = given_of.get(record.uuid)
             if first_refusal(Candidate(record.node, record.gpu, dra, share, holder, len(chosen))) is None:
                 chosen.append(record)
     return chosen
@@ -111,12 +112,13 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
         node = next(node for node in snapshot.nodes if node.name == name)
         if share.deleting or not share.spec.node_selector.matches(node.labels):
             continue
-        taken = sum(owner_of.get(record.key) == share.name for record in found)
+        given_of = owner_of.get(name, {})
+        taken = sum(given_of.get(record.uuid) == share.name for record in found)
         for record in found:
-            if owner_of.get(record.key) == share.name:
+            if given_of.get(record.uuid) == share.name:
                 matching += 1
             elif record.gpu is not None:
-                holder = owner_of.get(record.key) or record.holder
+                holder = given_of.get(record.uuid) or record.holder
                 candidate = Candidate(node, record.gpu, name in snapshot.nvidia_dra_nodes, share, holder, taken)
                 rules = (*SPEC_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)) if holder == share.name else CHAIN
                 refusal = first_refusal(candidate, rules)

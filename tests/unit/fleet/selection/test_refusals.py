@@ -18,9 +18,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "nvidia.com/mig-1g.18gb",
         {"allocatable": frozenset({"nvidia.com/mig-1g.18gb"})},
     ),
-    "a pod that holds a whole GPU is named": (
+    "a pod that holds a whole GPU is counted": (
         "HeldByPods",
-        "pod ml/train of node n1 holds nvidia.com/gpu",
+        "node n1: 1 pod holds nvidia.com/gpu: the GPUs are free once it has ended (GpuNode.status.foreignHolders)",
         {"status": {"foreignHolders": [{"namespace": "ml", "pod": "train", "resource": "nvidia.com/gpu"}]}},
     ),
     "a driver upgrade in progress is told with its state": (

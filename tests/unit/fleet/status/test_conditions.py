@@ -127,7 +127,7 @@ def test_limits_that_are_not_in_force_yet_are_told_with_both_values(make: Any) -
 
 
 def _found(index: int = 0, **fields: Any) -> dict[str, Any]:
-    message = "container app of pod team/x uses 20000 MiB on GPU …, granted are 16384 MiB"
+    message = "container app of pod team/x uses too much"
     values = {
         "uuid": f"GPU-n1-{index}",
         "share": "a",
@@ -150,16 +150,21 @@ def test_a_client_above_its_grant_is_told_with_both_figures_and_the_share_stays_
     told = make.told(make.plan(make.share(), _running_with(make, _found())))
     verdict = told["LimitsEnforced"]
     assert (verdict.status, verdict.reason) == ("False", "GrantsExceeded")
-    assert verdict.message == "node n1: container app of pod team/x uses 20000 MiB on GPU …, granted are 16384 MiB"
+    assert verdict.message == (
+        "node n1: MemoryAboveGrant on GPU GPU-n1-0: 20000 MiB used, 16384 MiB granted "
+        "(GpuNode.status.findings names who)"
+    )
     assert told["Ready"].status == "True"
 
 
 def test_of_many_findings_the_oldest_are_told_and_the_others_counted(make: Any) -> None:
-    many = [_found(message=f"number {age}", since=f"2026-01-01T00:00:{age:02}Z") for age in (4, 0, 3, 1, 2)]
+    many = [_found(observed=20000 + age, since=f"2026-01-01T00:00:{age:02}Z") for age in (4, 0, 3, 1, 2)]
+    many[1] |= {"reason": "TooManyProcesses", "observed": 2, "granted": 1}
     verdict = make.told(make.plan(make.share(), _running_with(make, *many)))["LimitsEnforced"]
-    assert verdict.message == (
-        "node n1: number 0; node n1: number 1; node n1: number 2; 2 more in status.findings of the GpuNodes"
-    )
+    first, second, third, more = verdict.message.split("; ")
+    assert first == "node n1: TooManyProcesses on GPU GPU-n1-0: 2 processes used, 1 processes granted"
+    assert ["20001 MiB" in second, "20002 MiB" in third] == [True, True]
+    assert more == "2 more (GpuNode.status.findings names who)"
 
 
 def test_findings_on_another_shares_gpu_are_not_told(make: Any) -> None:

@@ -1,6 +1,6 @@
 """The plot of docs/scale.md: CPU seconds of each pure decision by nodes, on a log–log scale, from decisions.json.
 
-python -m tests.scale.plot
+python -m tests.scale.decisions.plot
 """
 
 import json
@@ -12,7 +12,7 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "gpushare"
 from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs/results/scale/decisions.json"
 PICTURE = ROOT / "docs/results/scale/decisions.svg"
 SHOWN = {

@@ -1,0 +1,212 @@
+"""Bursts of slot pods through a real API server: is any refused, and what does the webhook add?
+
+    python -m tests.scale.bursts --out docs/results/scale/webhook-bursts.json
+
+etcd, kube-apiserver and the webhook (`tests.scale.webhook --serve`) are real processes. Every PERIOD seconds COUNT pods
+with a slot are created at once, and as many pods without one, which no webhook is asked about (`plain`), in turns. With
+`--against` the webhook of another checkout serves beside this one, each asked about pods of its own by the same API
+server. Between two bursts nothing is asked, so connections lie idle: a server that closes them sooner than the API
+server expects refuses pods with EOF or a broken pipe. `failurePolicy` is Fail.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import platform
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
+from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object
+from tests.scale import operator_watch as base
+from tests.scale.control_plane import ControlPlane
+
+HOST = "localhost"
+SPACE = "shop"
+SLOT = "gpushare.dev/inference"
+KIND, PLAIN = "kind", "plain"
+START_SECONDS = 60.0
+WARM = 2
+"""Bursts before those that are counted."""
+
+
+def pod(name: str, kind: str) -> Object:
+    resources = {} if kind == PLAIN else {"limits": {SLOT: "1"}}
+    container = {"name": "app", "image": "registry.example/app", "resources": resources}
+    return {
+        "metadata": {"name": name, "namespace": SPACE, "labels": {KIND: kind}},
+        "spec": {
+            "containers": [container],
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": {"runAsUser": 1000},
+        },
+    }
+
+
+def configuration(kind: str, port: int, authority: bytes) -> Object:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": kind},
+        "webhooks": [
+            {
+                "name": f"{kind}.gpushare.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": 10,
+                "clientConfig": {
+                    "url": f"https://{HOST}:{port}/mutate-pods",
+                    "caBundle": base64.b64encode(authority).decode(),
+                },
+                "objectSelector": {"matchLabels": {KIND: kind}},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            }
+        ],
+    }
+
+
+@contextmanager
+def webhook(checkout: Path) -> Iterator[tuple[int, bytes]]:
+    """(its port, the authority of its certificate)."""
+    now = datetime.now(UTC)
+    authority = renewed_authority({}, {}, now)
+    assert authority is not None
+    chain = renewed_serving({}, authority, (HOST,), now)
+    assert chain is not None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tests.scale.webhook", "--serve", str(port)]
+    environ = {**os.environ, "PYTHONPATH": f"{checkout}/operator:{base.ROOT}"}
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=base.ROOT, env=environ)
+    try:
+        assert server.stdin is not None
+        server.stdin.write(json.dumps({key: base64.b64encode(it).decode() for key, it in chain.items()}).encode())
+        server.stdin.close()
+        _wait(port)
+        yield port, chain[BUNDLE]
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait(port: int) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"the webhook did not begin to listen within {START_SECONDS:.0f} s")
+
+
+async def create(kube: Kube, name: str, kind: str) -> float | str:
+    """Seconds, or why it was refused, without what differs from pod to pod."""
+    began = time.monotonic()
+    try:
+        made = await kube.create(PODS, pod(name, kind), SPACE)
+    except API_ERRORS as error:
+        return re.sub(r"\d+", "N", str(error) or type(error).__name__)
+    if kind != PLAIN and not made["spec"]["containers"][0].get("env"):
+        return "the webhook was not asked"
+    return time.monotonic() - began
+
+
+async def bursts(kube: Kube, kinds: list[str], number: int, count: int, period: float) -> Object:
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    refusals: dict[str, dict[str, int]] = {kind: {} for kind in kinds}
+    for turn in range(number + WARM):
+        for kind in kinds:
+            began = time.monotonic()
+            names = (f"{kind}-{period:g}-{turn}-{index}" for index in range(count))
+            answers = await asyncio.gather(*(create(kube, name, kind) for name in names))
+            for answer in answers if turn >= WARM else ():
+                if isinstance(answer, str):
+                    refusals[kind][answer] = refusals[kind].get(answer, 0) + 1
+                else:
+                    seconds[kind].append(answer)
+            await asyncio.sleep(max(0.0, period / len(kinds) - (time.monotonic() - began)))
+    return {
+        "load": round(os.getloadavg()[0], 1),
+        **{
+            kind: {
+                "pods": number * count,
+                "refused": sum(refusals[kind].values()),
+                "refusals": refusals[kind],
+                "milliseconds": _quantiles(seconds[kind]),
+            }
+            for kind in kinds
+        },
+    }
+
+
+def _quantiles(seconds: list[float]) -> Object:
+    found = sorted(seconds)
+    if not found:
+        return {}
+    return {
+        "p50": round(statistics.median(found) * 1000, 1),
+        "p99": round(found[int(len(found) * 0.99)] * 1000, 1),
+        "max": round(found[-1] * 1000, 1),
+    }
+
+
+async def run(args: argparse.Namespace, scratch: Path) -> Object:
+    plane = ControlPlane(scratch / "cluster").create()
+    checkouts = {"here": base.ROOT, **({"against": args.against.resolve()} if args.against else {})}
+    with ExitStack() as stack:
+        stack.enter_context(plane.running())
+        served = {kind: stack.enter_context(webhook(checkout)) for kind, checkout in checkouts.items()}
+        kube = await base.connected(plane)
+        try:
+            await kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+            for kind, (port, authority) in served.items():
+                await kube.create(MUTATING_WEBHOOKS, configuration(kind, port, authority))
+            await asyncio.sleep(3)  # the API server reads webhook configurations by a watch
+            kinds = [*checkouts, PLAIN]
+            found = [await bursts(kube, kinds, args.bursts, args.count, period) for period in args.periods]
+        finally:
+            await kube.close()
+    return {
+        "what": "python -m tests.scale.bursts; see its documentation",
+        "environment": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "bursts": args.bursts,
+        "podsPerBurst": args.count,
+        "byPeriodSeconds": {f"{period:g}": it for period, it in zip(args.periods, found, strict=True)},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bursts", type=int, default=12)
+    parser.add_argument("--count", type=int, default=40, help="pods of each kind in a burst")
+    parser.add_argument("--periods", type=float, nargs="+", default=[5.0], help="seconds from burst to burst")
+    parser.add_argument("--against", type=Path, help="another checkout, whose webhook serves beside this one")
+    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gpushare-bursts-") as scratch:
+        text = json.dumps(asyncio.run(run(args, Path(scratch))), indent=2) + "\n"
+    if args.out is None:
+        print(text, end="")
+    else:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

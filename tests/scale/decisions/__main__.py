@@ -1,0 +1,124 @@
+"""How the cost of each pure decision grows with the cluster: CPU seconds, and the slope on a log–log scale.
+
+    python -m tests.scale.decisions --out docs/results/scale/decisions.json
+
+Nothing but memory is used: the objects are made as the API server would list them and go through the operator's own
+cache. A slope of 1 is proportional, 2 is quadratic; it is fitted over all sizes by least squares. A case that took more
+than BUDGET seconds is not tried at a larger size. Seconds are CPU time of the process, the best of up to five runs, so
+that they depend little on what else the machine does; its load stands beside them.
+
+With `--before COMMIT` the same is asked of that commit, in a process of its own with a git worktree.
+"""
+
+import argparse
+import gc
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gpushare.kube.client import Object
+from tests.scale.decisions.cases import CASES
+from tests.scale.decisions.objects import GPUS
+
+ROOT = Path(__file__).resolve().parents[3]
+SIZES = (100, 300, 1000, 2000, 5000)
+BUDGET = 20.0
+ENOUGH = 0.2
+"""A run that is shorter is repeated."""
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    gc.collect()
+    gc.freeze()  # as the operator does with what it keeps
+    best = math.inf
+    began = time.process_time()
+    for _ in range(5):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+        if time.process_time() - began > ENOUGH * 5:
+            break
+    gc.unfreeze()
+    return best
+
+
+def slope(points: dict[int, float]) -> float | None:
+    """Least squares of log seconds over log nodes; None for fewer than two points."""
+    if len(points) < 2:
+        return None
+    xs, ys = [math.log(size) for size in points], [math.log(max(value, 1e-9)) for value in points.values()]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return round(sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs), 2)
+
+
+def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
+    chosen, found = set(wanted), {}
+    for name, case, what in CASES:
+        if chosen and name not in chosen:
+            continue
+        points: dict[int, float] = {}
+        for size in sorted(sizes):
+            if points and (size / max(points)) ** 2 * points[max(points)] > BUDGET * 3:
+                break
+            points[size] = seconds_of(case(size))
+            if points[size] > BUDGET:
+                break
+        found[name] = {
+            "what": what,
+            "seconds": {str(size): round(value, 6) for size, value in points.items()},
+            "slope": slope(points),
+        }
+        print(f"{name}: {found[name]['seconds']} slope {found[name]['slope']}", file=sys.stderr, flush=True)
+    return found
+
+
+def _of_commit(commit: str, wanted: Iterable[str], sizes: Iterable[int]) -> Object:
+    """The same measurement by this file, with the operator of `commit`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "before"
+        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True)
+        try:
+            command = [sys.executable, "-m", "tests.scale.decisions", "--sizes", *map(str, sizes), "--cases", *wanted]
+            environ = {**os.environ, "PYTHONPATH": f"{tree}/operator:{ROOT}"}
+            answer = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, cwd=ROOT)
+            return dict(json.loads(answer.stdout)["cases"])
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="nodes, of 8 GPUs each")
+    parser.add_argument("--cases", nargs="*", default=[], choices=[name for name, _, _ in CASES] + [[]])
+    parser.add_argument("--before", metavar="COMMIT", help="measure this commit too")
+    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    args = parser.parse_args()
+    found: Object = {
+        "what": "python -m tests.scale.decisions; CPU seconds, see its documentation",
+        "environment": {
+            "gpusPerNode": GPUS,
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+            "python": platform.python_version(),
+        },
+        "cases": measure(args.cases, args.sizes),
+    }
+    if args.before:
+        found["environment"]["before"] = args.before
+        found["before"] = _of_commit(args.before, args.cases, args.sizes)
+    text = json.dumps(found, indent=2) + "\n"
+    if args.out is None:
+        print(text, end="")
+    else:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
