@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 def read_source(repository: Path, preview: bool) -> Source:
     """Version, notes and commit of the tree. Raises ReleaseError and NoSectionError where it cannot be released."""
-    version = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["version"]
+    version = names.version(repository)
     check_chart((repository / "charts" / "gpushare" / "Chart.yaml").read_text(), version)
     commit, moment = _git(repository, "log", "-1", "--format=%H %ct").split()
     changed = _git(repository, "status", "--porcelain").splitlines()

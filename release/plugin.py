@@ -19,13 +19,14 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from localcluster.images.names import version
 from localcluster.paths import REPOSITORY
 from release import unpack
 
 PLATFORMS = {
     "linux-amd64": ("manylinux_2_17_x86_64",),
     "linux-arm64": ("manylinux_2_17_aarch64",),
-    "darwin-amd64": ("macosx_10_12_x86_64",),
+    "darwin-amd64": ("macosx_10_13_x86_64",),
     "darwin-arm64": ("macosx_11_0_arm64",),
 }
 """As krew names them, and pip."""
@@ -39,8 +40,23 @@ REQUIRED = (
     "typing-extensions",
     "typing-inspection",
 )
-PACKAGES = ("api", "cli/kubectl", "cli/trial", "controller", "fleet", "grant", "kube", "mps", "trial")
+PACKAGES = (
+    "api",
+    "cli/kubectl",
+    "cli/recommend",
+    "cli/ui",
+    "cli/trial",
+    "controller",
+    "fleet",
+    "grant",
+    "kube",
+    "mps",
+    "recommend",
+    "trial",
+)
 """Below operator/gpushare."""
+MODULES = ("__init__.py", "cli/__init__.py", "wording.py")
+"""Below operator/gpushare, of rooms that are not taken whole."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")
 """Of the distributions. PyYAML works without its compiled parser; pydantic without its first version's API."""
@@ -57,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, default=REPOSITORY / "build" / PROGRAM, help=f"default: build/{PROGRAM}")
     arguments = parser.parse_args(argv)
     try:
-        program = build(arguments.platform, project_version(), arguments.output)
+        program = build(arguments.platform, version(), arguments.output)
     except PluginError as error:
         print(error, file=sys.stderr)
         return 1
@@ -70,13 +86,6 @@ def this_platform() -> str:
     return f"{sys.platform}-{machine}"
 
 
-def project_version() -> str:
-    found = re.search(r'^version = "(.+)"$', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
-    if found is None:
-        raise PluginError("pyproject.toml has no version")
-    return found[1]
-
-
 def build(platform: str, version: str, output: Path) -> Path:
     """Writes the program to `output` and returns that. Raises PluginError."""
     with tempfile.TemporaryDirectory(prefix="kubectl-gpushare-") as scratch:
@@ -85,7 +94,7 @@ def build(platform: str, version: str, output: Path) -> Path:
         for package in PACKAGES:
             source = REPOSITORY / "operator" / "gpushare" / package
             shutil.copytree(source, inside / "gpushare" / package, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("__init__.py", "cli/__init__.py"):
+        for name in MODULES:
             shutil.copyfile(REPOSITORY / "operator" / "gpushare" / name, inside / "gpushare" / name)
         _add_distributions(platform, inside, Path(scratch))
         about = inside / f"gpushare-{version}.dist-info" / "METADATA"

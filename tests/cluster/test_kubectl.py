@@ -57,6 +57,11 @@ def _full(held: dict[str, int], slots: int) -> dict[str, int]:
     return held if sum(held.values()) == slots else {}
 
 
+def top_client(harness: Harness, namespace: str) -> Any:
+    (client,) = ask(harness, "top", "-n", namespace)["clients"]
+    return client
+
+
 def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness, tmp_path: Path) -> None:
     file = tmp_path / "share.yaml"
     file.write_text(json.dumps(gpu_share("planned", SPEC | {"gpus": {"perNode": 1}})))
@@ -73,6 +78,8 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
         assert (client["pod"], client["container"], client["share"]) == (name, "app", "planned")
         assert client["memoryGrantedMiB"] << 20 == granted
         assert 0 < client["memoryUsedMiB"] <= client["memoryGrantedMiB"]
+        wait_until("top shows since when", lambda: top_client(harness, tenant.name)["attachedSeconds"] is not None)
+        assert top_client(harness, tenant.name)["attachedSeconds"] <= 600
         told = {it["metadata"]["name"]: it for it in ask(harness, "status")["shares"]}
         assert told["planned"]["status"]["slots"] == share.get()["status"]["slots"]
         assert ask(harness, "plan", str(file))["gpus"][0]["what"] == "kept"
@@ -121,6 +128,32 @@ def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harne
         absent["spec"]["containers"][0] |= {"image": NO_IMAGE, "resources": {}}
         tenant.start(absent)
         assert why(harness, tenant, "absent", NO_IMAGE)["stage"] == "start"
+
+
+def test_who_may_view_one_namespace_alone_sees_its_pods_grants_and_gpus_and_is_told_what_not(harness: Harness) -> None:
+    with harness.share("seen", per_node=1, per_gpu=2), harness.namespace() as tenant, harness.namespace() as other:
+        tenant.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer")
+        (own,), _ = tenant.neighbours("seen", 1), other.neighbours("seen", 1)
+        viewer = ("--as=viewer", "-n", tenant.name)
+        answer = wait_until("the GPU is in the status", lambda: _on_a_gpu(ask(harness, "top", *viewer)), 60)
+        (client,) = answer["clients"]
+        assert (client["pod"], client["share"], client["threadsGrantedPercent"]) == (own, "seen", 25)
+        assert client["uuid"] in [it["uuid"] for it in harness.gpu_node()["spec"]["assignments"]]
+        shown = plugin(harness, "top", *viewer)
+        assert "get pods/proxy in namespace gpushare-system" in shown.stderr
+        for command in (("why", own), ("describe", "pod", own), ("events",)):
+            done = plugin(harness, *command, *viewer)
+            assert done.returncode == 0, done.stderr
+            assert own in done.stdout
+            assert other.name not in done.stdout + done.stderr
+        refused = plugin(harness, "top", "--as=viewer", "-n", other.name)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "Forbidden" in refused.stderr
+
+
+def _on_a_gpu(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, once each client in it has a GPU."""
+    return answer if answer["clients"] and all(it["uuid"] for it in answer["clients"]) else {}
 
 
 def test_what_does_not_exist_is_an_error_with_a_suggestion(harness: Harness) -> None:

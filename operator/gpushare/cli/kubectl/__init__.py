@@ -1,1 +1,1 @@
-"""`kubectl gpushare`: shows shares, GPUs and their clients. It changes nothing."""
+"""`kubectl gpushare`: shows shares, GPUs and their clients. It changes nothing, but for `trial`."""

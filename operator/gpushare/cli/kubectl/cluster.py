@@ -1,11 +1,11 @@
-"""The cluster as kubectl reaches it: each question is one run of `kubectl`, with the user's own context and rights.
+"""The cluster as kubectl reaches it, with the user's own context and rights.
 
-So credentials, exec plugins, proxies and versions are kubectl's matter, and no HTTP client has to be imported.
-Questions run beside one another and beside our imports: each gives a Future. None takes longer than PROCESS_SECONDS.
+So credentials, exec plugins, proxies and versions are kubectl's matter. What is asked of the API server goes through
+one `kubectl proxy`; what only kubectl can do is one run of it. Questions run beside one another and beside our imports:
+each gives a Future.
 """
 
 import json
-import re
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,36 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from gpushare.cli.kubectl.failures import UnreachableError, of_answer, of_kubectl
+from gpushare.cli.kubectl.proxy import Proxy
 from gpushare.kube.resources import PODS, KubeError, Object, Resource
 
 AT_ONCE = 16
-"""Runs of kubectl at a time."""
+"""Questions at a time."""
 REQUEST_SECONDS = 15
 PROCESS_SECONDS = 25
-"""More than a request: the credentials' own program may need some."""
+"""Of one run of kubectl. More than a request: the credentials' own program may need some."""
 Found = TypeVar("Found")
 
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_REFUSED = re.compile(r"Error from server(?: \((?P<reason>\w+)\))?: (?P<message>.*)", re.DOTALL)
-_INVALID = re.compile(r"The \w+ \".*?\" is invalid: .*", re.DOTALL)
-_LOG_LINE = re.compile(r"[EWI]\d{4} \d\d:|Warning: ")
-_NO_CONTEXT = "localhost:8080 was refused"
-"""kubectl asks there where it knows no cluster at all."""
-_NO_INPUT = "EOF"
-"""kubectl asked for a user's name, and got none from us."""
-_STATUS = {
-    "NotFound": HTTPStatus.NOT_FOUND,
-    "Forbidden": HTTPStatus.FORBIDDEN,
-    "Unauthorized": HTTPStatus.UNAUTHORIZED,
-    "Conflict": HTTPStatus.CONFLICT,
-    "AlreadyExists": HTTPStatus.CONFLICT,
-    "Invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
-    "BadRequest": HTTPStatus.BAD_REQUEST,
-}
-
-
-class UnreachableError(Exception):
-    """kubectl did not reach a cluster. The text is one sentence: why, and what to do where that is known."""
+JSON_PATCH = "application/json-patch+json"
 
 
 class Cluster:
@@ -51,33 +34,37 @@ class Cluster:
 
     def __init__(self, flags: Sequence[str] = (), program: str = "kubectl") -> None:
         """`flags`: of every run, such as --context=…"""
-        self._flags = (*flags, f"--request-timeout={REQUEST_SECONDS}s")
+        self._flags = tuple(flags)
         self._program = program
         self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._proxy: Proxy | None = None
+        self._ready: Future[Proxy]
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._proxy is not None:
+            self._proxy.close()
 
     def items(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Future[list[Object]]:
         """Of a list. `selectors`: labelSelector, fieldSelector."""
         query = f"?{urlencode(selectors)}" if selectors else ""
-        return self._start(lambda: list(self._raw(resource.path(namespace) + query).get("items") or ()))
+        return self._ask(lambda: list(self._json(resource.path(namespace) + query).get("items") or ()))
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Future[Object | None]:
         """The object, or None where there is none."""
 
         def asked() -> Object | None:
             try:
-                return self._raw(resource.path(namespace, name))
+                return self._json(resource.path(namespace, name))
             except KubeError as error:
                 if error.not_found:
                     return None
                 raise
 
-        return self._start(asked)
+        return self._ask(asked)
 
     def read(self, path: str) -> Future[Object]:
-        return self._start(lambda: self._raw(path))
+        return self._ask(lambda: self._json(path))
 
     def namespace(self) -> Future[str]:
         """That of the context in use, or of the pod in which we run, as kubectl takes it."""
@@ -91,30 +78,25 @@ class Cluster:
             found = (view.get("contexts") or [{}])[0].get("context") or {}
             return str(found.get("namespace") or "default")
 
-        return self._start(asked)
+        return self._pool.submit(asked)
 
     def proxied(self, namespace: str, pod: str, port: int, path: str) -> Future[str]:
         """What a pod answers to GET, through the API server: needs the right to get pods/proxy."""
         target = PODS.path(namespace, f"{pod}:{port}", "proxy")
-        return self._start(lambda: self.run("get", "--raw", f"{target}/{path}"))
+        return self._ask(lambda: self._text("GET", f"{target}/{path}"))
 
     def try_create(self, resource: Resource, body: Object) -> Future[Object]:
         """A dry run: everything is judged, nothing is stored."""
-        path = f"{resource.path()}?dryRun=All"
-        return self._start(lambda: self._json("create", "--raw", path, "--filename=-", stdin=json.dumps(body)))
+        return self._ask(lambda: self._json(f"{resource.path()}?dryRun=All", "POST", body))
 
     def try_patch(self, resource: Resource, name: str, patch: list[Object]) -> Future[Object]:
         """A dry run of a JSON patch (RFC 6902)."""
-        kind = f"{resource.plural}.{resource.group}"
-        return self._start(
-            lambda: self._json(
-                "patch", kind, name, "--type=json", f"--patch={json.dumps(patch)}", "--dry-run=server", "--output=json"
-            )
-        )
+        path = f"{resource.path(name=name)}?dryRun=All"
+        return self._ask(lambda: self._json(path, "PATCH", patch, JSON_PATCH))
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output of one run of kubectl, which is waited for."""
-        command = [self._program, *arguments, *self._flags]
+        command = [self._program, *arguments, *self._flags, f"--request-timeout={REQUEST_SECONDS}s"]
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         try:
             done: subprocess.CompletedProcess[str] = subprocess.run(
@@ -125,41 +107,30 @@ class Cluster:
         except subprocess.TimeoutExpired:
             raise UnreachableError(f"no cluster: kubectl has not answered within {PROCESS_SECONDS} s") from None
         if done.returncode != 0:
-            raise failure(done.stderr)
+            raise of_kubectl(done.stderr)
         return done.stdout
 
-    def _raw(self, path: str) -> Object:
-        return self._json("get", "--raw", path)
+    def _text(self, method: str, path: str, body: Any = None, content: str = "application/json") -> str:
+        proxy = self._ready.result()
+        answer = proxy.ask(method, path, None if body is None else json.dumps(body).encode(), content)
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise of_answer(answer.status, answer.text)
+        return answer.text
 
-    def _json(self, *arguments: str, stdin: str | None = None) -> Object:
-        text = self.run(*arguments, stdin=stdin)
+    def _json(self, path: str, method: str = "GET", body: Any = None, content: str = "application/json") -> Object:
+        text = self._text(method, path, body, content)
         try:
             answer: Object = json.loads(text)
         except ValueError:
-            raise UnreachableError(f"kubectl answered something that is no JSON: {text[:80]!r}") from None
+            raise UnreachableError(f"the API server answered something that is no JSON: {text[:80]!r}") from None
         return answer
 
-    def _start(self, question: Callable[[], Found]) -> Future[Found]:
+    def _ask(self, question: Callable[[], Found]) -> Future[Found]:
+        """Of the API server. The first question starts the proxy; its failure is that of every question."""
+        if self._proxy is None:
+            self._proxy = Proxy(self._program, self._flags)
+            self._ready = self._pool.submit(self._proxy.wait_ready)
         return self._pool.submit(question)
-
-
-def failure(text: str) -> KubeError | UnreachableError:
-    """What kubectl's standard error means. The messages it has of its own, such as for a wrong context, stay."""
-    said = "\n".join(line for line in text.strip().splitlines() if not _LOG_LINE.match(line))
-    if refused := _REFUSED.fullmatch(said):
-        reason = refused["reason"] or ""
-        return KubeError(_STATUS.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), reason, refused["message"])
-    if _INVALID.fullmatch(said):
-        return KubeError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", said)
-    if _NO_CONTEXT in said:
-        return UnreachableError(
-            "no cluster: kubectl has no context; set KUBECONFIG or --kubeconfig, or choose one of `kubectl config "
-            "get-contexts` with --context"
-        )
-    words = " ".join(said.removeprefix("error: ").split())
-    if words == _NO_INPUT:
-        words = "the context has no credentials"
-    return UnreachableError(f"no cluster: {words or 'kubectl failed without a word'}")
 
 
 def optional(asked: Future[list[Object]]) -> list[Object] | None:

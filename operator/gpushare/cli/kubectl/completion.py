@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, UnreachableError
+from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NAMESPACES, PODS, KubeError, Resource
 
 NO_FILES = ":4"

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, UnreachableError
+from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.cli.kubectl.output.report import Report
 from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
 from gpushare.cli.kubectl.wrong import WrongInputError
@@ -28,6 +29,8 @@ COMMANDS = {
     "events": ("gpushare.cli.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
     "plan": ("gpushare.cli.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
     "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
+    "recommend": ("gpushare.cli.recommend.command", "say which changes of shares the past supports, and how surely"),
+    "ui": ("gpushare.cli.ui.command", "open a page that shows GPUs, clients and problems live"),
     "trial": ("gpushare.cli.trial.command", "run copies of a Job in slots of a share, and say whether sharing pays"),
 }
 """Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""

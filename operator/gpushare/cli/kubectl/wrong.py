@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Collection, Iterable
 
+from gpushare.wording import first_names
+
 
 class WrongInputError(Exception):
     """The text names the value, and what to do."""
@@ -28,6 +30,4 @@ def _suggestion(name: str, known: Collection[str] | None) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"?'
-    shown = sorted(known)[:5]
-    more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
-    return f"; there are {', '.join(shown)}{more}"
+    return f"; there are {first_names(sorted(known), 5)}"

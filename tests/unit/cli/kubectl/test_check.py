@@ -48,6 +48,16 @@ def test_a_sound_cluster_passes_every_check() -> None:
     assert "1 GPUs, driver 580.1, 48 MPS clients on each" in shown(check(SOUND, "n1"))
 
 
+def test_a_pod_that_is_being_deleted_is_no_problem_but_no_substitute_either() -> None:
+    leaving = [pod(part, False) for part in ("mps", "operator")]
+    for one in leaving:
+        one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert problems(replace(SOUND, pods=(*SOUND.pods, *leaving))) == []
+    assert problems(replace(SOUND, pods=(*SOUND.pods, pod("mps", False)))) == [("FAIL", "0 of 1 pods ready")]
+    ((level, message),) = problems(without("operator", leaving[1]))
+    assert (level, message.partition(":")[0]) == ("FAIL", "0 of 0 pods ready")
+
+
 @pytest.mark.parametrize(
     ("facts", "level", "words"),
     [

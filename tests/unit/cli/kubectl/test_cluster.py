@@ -1,11 +1,15 @@
 """What kubectl answers, and what it means when it fails."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import Cluster, UnreachableError, failure, installed, optional
+from gpushare.cli.kubectl.cluster import Cluster, installed, optional
+from gpushare.cli.kubectl.failures import UnreachableError, of_answer, of_kubectl
 from gpushare.kube.resources import GPU_SHARES, PODS, KubeError
+from tests.unit.cli.kubectl import stand_in
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,7 @@ from gpushare.kube.resources import GPU_SHARES, PODS, KubeError
 def test_a_refusal_of_the_api_server_is_told_from_a_cluster_that_is_not_there(
     text: str, status: int, message: str
 ) -> None:
-    found = failure(text)
+    found = of_kubectl(text)
     assert isinstance(found, KubeError)
     assert found.status == status
     assert message in str(found)
@@ -41,59 +45,123 @@ def test_a_refusal_of_the_api_server_is_told_from_a_cluster_that_is_not_there(
     ],
 )
 def test_without_a_cluster_there_is_one_plain_sentence(text: str, sentence: str) -> None:
-    found = failure(text)
+    found = of_kubectl(text)
     assert isinstance(found, UnreachableError)
     assert str(found).startswith(sentence)
     assert "\n" not in str(found)
 
 
-def stand_in(folder: Path, script: str) -> str:
-    program = folder / "kubectl"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(program)
-
-
-def test_a_question_is_one_run_of_kubectl_with_the_options_of_the_user(tmp_path: Path) -> None:
-    program = stand_in(tmp_path, f'echo "$@" >> {tmp_path}/asked; echo \'{{"items": [{{"a": 1}}]}}\'')
-    cluster = Cluster(["--context=other"], program)
-    assert cluster.items(PODS, "ml", labelSelector="a=b").result() == [{"a": 1}]
-    asked = (tmp_path / "asked").read_text().split()
-    assert asked[:3] == ["get", "--raw", "/api/v1/namespaces/ml/pods?labelSelector=a%3Db"]
-    assert "--context=other" in asked
-
-
 @pytest.mark.parametrize(
-    ("script", "sentence"),
-    [("echo no JSON", "no JSON"), ("echo 'error: no context' >&2; exit 1", "no cluster: no context")],
+    ("status", "text", "kind", "says"),
+    [
+        (
+            403,
+            '{"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden"}',
+            KubeError,
+            "Forbidden: pods",
+        ),
+        (500, '{"kind": "Status", "reason": "InternalError", "message": "no endpoints"}', KubeError, "no endpoints"),
+        (404, "404 page not found\n", KubeError, "NotFound: 404 page not found"),
+        (401, '{"kind": "Status", "reason": "Unauthorized"}', UnreachableError, "does not accept the context's cred"),
+        (500, "dial tcp 10.0.0.1:6443: i/o timeout\n", UnreachableError, "no cluster: dial tcp 10.0.0.1:6443: i/o"),
+        (500, "dial tcp 127.0.0.1:8080: connect: connection refused", UnreachableError, "kubectl has no context"),
+        (500, "dial tcp [::1]:8080: connect: connection refused", UnreachableError, "kubectl has no context"),
+        (502, "<html>Bad Gateway</html>", UnreachableError, "no cluster: <html>Bad Gateway</html>"),
+    ],
 )
-def test_what_kubectl_cannot_do_is_an_error_with_its_words(tmp_path: Path, script: str, sentence: str) -> None:
-    with pytest.raises(UnreachableError, match=sentence):
-        Cluster(program=stand_in(tmp_path, script)).items(PODS).result()
+def test_an_answer_of_the_api_server_is_told_from_one_of_the_proxy_alone(
+    status: int, text: str, kind: type, says: str
+) -> None:
+    found = of_answer(status, text)
+    assert type(found) is kind
+    assert says in str(found)
+    assert getattr(found, "status", status) == status
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters with a stand-in for kubectl."""
+    made: list[Cluster] = []
+
+    def make(answers: Any = None, flags: Sequence[str] = (), **how: str) -> Cluster:
+        made.append(Cluster(flags, stand_in.make(tmp_path, answers, **how)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+LIST = "GET /api/v1/namespaces/ml/pods?labelSelector=a%3Db"
+
+
+def test_all_questions_of_the_api_server_are_one_run_of_kubectl_with_the_options_of_the_user(
+    tmp_path: Path, cluster: Callable[..., Cluster]
+) -> None:
+    one = cluster({LIST: (200, {"items": [{"a": 1}]})}, ["--context=other"])
+    items, version = one.items(PODS, "ml", labelSelector="a=b"), one.read("/version")
+    assert (items.result(), version.result()) == ([{"a": 1}], {"items": []})
+    first, *questions = stand_in.asked(tmp_path)
+    assert "--context=other" in first
+    assert sorted(questions) == [LIST, "GET /version"]
+
+
+def test_a_dry_run_says_that_it_is_one(tmp_path: Path, cluster: Callable[..., Cluster]) -> None:
+    one = cluster()
+    one.try_create(GPU_SHARES, {"kind": "GpuShare"}).result()
+    one.try_patch(GPU_SHARES, "a", [{"op": "remove", "path": "/spec"}]).result()
+    path = "/apis/gpushare.dev/v1alpha1/gpushares"
+    assert stand_in.asked(tmp_path)[1:] == [
+        f'POST {path}?dryRun=All application/json {{"kind": "GpuShare"}}',
+        f'PATCH {path}/a?dryRun=All application/json-patch+json [{{"op": "remove", "path": "/spec"}}]',
+    ]
+
+
+def test_what_is_no_json_is_an_error_with_its_words(cluster: Callable[..., Cluster]) -> None:
+    with pytest.raises(UnreachableError, match="no JSON: 'hello'"):
+        cluster({"GET /api/v1/pods": (200, "hello")}).items(PODS).result()
+
+
+def test_what_kubectl_cannot_do_is_an_error_with_its_words(cluster: Callable[..., Cluster]) -> None:
+    with pytest.raises(UnreachableError, match="no cluster: no context"):
+        cluster(fails="error: no context").items(PODS).result()
 
 
 def test_without_kubectl_its_absence_is_named() -> None:
-    with pytest.raises(UnreachableError, match="/nowhere/kubectl is not on the PATH"):
-        Cluster(program="/nowhere/kubectl").items(PODS).result()
+    one = Cluster(program="/nowhere/kubectl")
+    for asked in (lambda: one.items(PODS).result(), lambda: one.run("logs", "a")):
+        with pytest.raises(UnreachableError, match="/nowhere/kubectl is not on the PATH"):
+            asked()
+    one.close()
 
 
-def test_without_a_context_the_namespace_is_the_default_one(tmp_path: Path) -> None:
-    program = stand_in(tmp_path, "echo 'error: current-context must exist in order to minify' >&2; exit 1")
-    assert Cluster(program=program).namespace().result() == "default"
+def test_without_a_context_the_namespace_is_the_default_one(cluster: Callable[..., Cluster]) -> None:
+    one = cluster(fails="error: current-context must exist in order to minify")
+    assert one.namespace().result() == "default"
 
 
-def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
-    program = stand_in(tmp_path, """echo '{"contexts": [{"context": {"namespace": "ml"}}]}'""")
-    assert Cluster(program=program).namespace().result() == "ml"
+def test_the_namespace_is_that_of_the_context_and_needs_no_proxy(
+    tmp_path: Path, cluster: Callable[..., Cluster]
+) -> None:
+    assert cluster().namespace().result() == "ml"
+    assert [line.split()[0] for line in stand_in.asked(tmp_path)] == ["config"]
 
 
-def test_what_the_user_may_not_read_or_the_cluster_does_not_have_is_none(tmp_path: Path) -> None:
-    def asked(reason: str) -> Cluster:
-        return Cluster(program=stand_in(tmp_path, f"echo 'Error from server ({reason}): no' >&2; exit 1"))
+def test_what_the_user_may_not_read_or_the_cluster_does_not_have_is_none(cluster: Callable[..., Cluster]) -> None:
+    def refused(status: int, reason: str) -> tuple[int, Any]:
+        return status, {"kind": "Status", "reason": reason, "message": "no"}
 
-    assert optional(asked("Forbidden").items(PODS)) is None
-    assert asked("NotFound").find(PODS, "a", "ml").result() is None
+    one = cluster(
+        {
+            "GET /api/v1/pods": refused(403, "Forbidden"),
+            "GET /api/v1/namespaces/ml/pods/a": refused(404, "NotFound"),
+            "GET /apis/gpushare.dev/v1alpha1/gpushares": (404, "404 page not found"),
+            "GET /api/v1/namespaces/ml/pods": refused(500, "InternalError"),
+        }
+    )
+    assert optional(one.items(PODS)) is None
+    assert one.find(PODS, "a", "ml").result() is None
     with pytest.raises(UnreachableError, match="gpushare is not installed in this cluster"):
-        installed(asked("NotFound").items(GPU_SHARES))
+        installed(one.items(GPU_SHARES))
     with pytest.raises(KubeError):
-        optional(asked("InternalError").items(PODS))
+        optional(one.items(PODS, "ml"))

@@ -8,17 +8,14 @@ import pytest
 
 from gpushare.cli.kubectl.completion import complete
 from gpushare.cli.kubectl.main import COMMANDS, parser_for
+from tests.unit.cli.kubectl import stand_in
 
 
 @pytest.fixture
 def suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
     """The suggestions and the directive, with a kubectl that knows two pods, shares or namespaces, all named alike."""
-    program = tmp_path / "kubectl"
-    program.write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
-        'echo \'{"items": [{"metadata": {"name": "one"}}, {"metadata": {"name": "other"}}]}\'\n'
-    )
-    program.chmod(0o755)
+    items = [{"metadata": {"name": name}} for name in ("one", "other")]
+    stand_in.make(tmp_path, {"": (200, {"items": items})})
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def run(*words: str) -> tuple[list[str], str]:
@@ -52,6 +49,6 @@ def test_each_word_has_its_suggestions(suggested: Any, words: Sequence[str], fou
 
 def test_names_are_those_of_the_context_and_namespace_that_were_named(suggested: Any, tmp_path: Path) -> None:
     suggested("why", "--context", "far", "-n", "ml", "")
-    asked = (tmp_path / "asked").read_text()
-    assert "/api/v1/namespaces/ml/pods" in asked
-    assert "--context=far" in asked
+    run, question, *_ = stand_in.asked(tmp_path)
+    assert question == "GET /api/v1/namespaces/ml/pods"
+    assert "--context=far" in run

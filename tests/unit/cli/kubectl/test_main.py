@@ -9,6 +9,8 @@ import pytest
 
 from gpushare.cli.kubectl import main as program
 from gpushare.cli.kubectl.wrong import WrongInputError, require, unknown
+from tests.unit.cli.kubectl import stand_in
+from tests.unit.cli.kubectl.cluster_objects import event
 
 HEAVY = ("aiohttp", "kubernetes", "kopf", "grpc", "rich", "prometheus_client", "yaml", "asyncio")
 
@@ -18,17 +20,9 @@ def plugin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
 
 
-def kubectl(folder: Path, script: str) -> str:
-    """The PATH with a stand-in for kubectl."""
-    stand_in = folder / "kubectl"
-    stand_in.write_text(f"#!/bin/sh\n{script}\n")
-    stand_in.chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
-
-
 @pytest.mark.parametrize("command", [["status"], ["top"], ["why", "a"], ["events"], ["check"], ["describe", "pod/a"]])
 def test_without_a_cluster_each_command_says_so_in_one_sentence(tmp_path: Path, command: list[str]) -> None:
-    done = plugin(*command, PATH=kubectl(tmp_path, 'echo "error: context \\"a\\" does not exist" >&2; exit 1'))
+    done = plugin(*command, **stand_in.on_path(stand_in.make(tmp_path, fails='error: context "a" does not exist')))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == 'error: no cluster: context "a" does not exist\n'
 
@@ -38,10 +32,8 @@ def test_status_imports_no_client_of_the_api_server_and_nothing_else_that_is_slo
         "import sys; from gpushare.cli.kubectl.main import main; code = main(['status']); "
         f"found = {HEAVY} & sys.modules.keys(); print(sorted(found)); sys.exit(code)"
     ).replace(str(HEAVY), str(set(HEAVY)))
-    path = kubectl(tmp_path, "echo '{\"items\": []}'")
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
-    )
+    environment = os.environ | stand_in.on_path(stand_in.make(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
@@ -59,9 +51,11 @@ def test_the_command_is_the_first_word_that_is_no_options_value(arguments: list[
 
 
 def test_options_of_kubectl_are_taken_before_and_after_the_command(tmp_path: Path) -> None:
-    path = kubectl(tmp_path, f'echo "$@" >> {tmp_path}/asked; echo \'{{"items": []}}\'')
-    assert plugin("--context", "a", "status", "--kubeconfig=b", PATH=path).returncode == 0
-    assert all("--context=a --kubeconfig=b" in line for line in (tmp_path / "asked").read_text().splitlines())
+    environment = stand_in.on_path(stand_in.make(tmp_path))
+    assert plugin("--context", "a", "events", "--kubeconfig=b", **environment).returncode == 0
+    runs = [line for line in stand_in.asked(tmp_path) if line.startswith(("proxy", "config"))]
+    assert len(runs) == 2
+    assert all("--context=a --kubeconfig=b" in line for line in runs)
 
 
 def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,11 +65,10 @@ def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
-    names = ",".join(f'{{"metadata": {{"name": "n{number}"}}}}' for number in range(3000))
-    path = kubectl(tmp_path, f"cat {tmp_path}/list")
-    (tmp_path / "list").write_text(f'{{"items": [{names}]}}')
+    items = [event("Started", "it runs", metadata={"name": f"n{number}"}) for number in range(3000)]
+    path = stand_in.on_path(stand_in.make(tmp_path, {"GET /api/v1/events": (200, {"items": items})}))
     command = f"{sys.executable} -m gpushare.cli.kubectl.main events -A -o yaml | head -1"
-    done = subprocess.run(command, shell=True, env=os.environ | {"PATH": path}, capture_output=True, timeout=60)  # noqa: S602
+    done = subprocess.run(command, shell=True, env=os.environ | path, capture_output=True, timeout=60)  # noqa: S602
     assert done.stderr == b""
 
 

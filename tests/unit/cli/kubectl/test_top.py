@@ -1,8 +1,19 @@
 """`kubectl gpushare top`: what containers use against what they are granted."""
 
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
 from gpushare.agent.status.metrics import FAMILIES, USED
-from gpushare.cli.kubectl.views.top import CONTAINER, SHOWN, Scrape, top
-from tests.unit.cli.kubectl.cluster_objects import gpu_node, shown
+from gpushare.cli.kubectl.commands.top import AGENTS
+from gpushare.cli.kubectl.main import main
+from gpushare.cli.kubectl.views.top import CONTAINER, SHOWN, Scrape, granted, top
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import Grant
+from tests.unit.cli.kubectl import stand_in
+from tests.unit.cli.kubectl.cluster_objects import gpu_node, pod, shown
 
 LABELS = 'namespace="team",pod="{pod}",container="app",share="{share}",uuid="GPU-0"'
 
@@ -37,6 +48,38 @@ def test_top_can_be_asked_for_one_share_and_names_the_nodes_that_did_not_answer(
     assert top(scrapes, [], "elsewhere").data["clients"] == []
 
 
+def test_top_shows_how_long_a_containers_clients_are_attached() -> None:
+    def attached(first: int, last: int) -> str:
+        labels = LABELS.format(pod="served", share="inference")
+        return (
+            f"{metrics('served', 1, 2)}gpushare_container_attached_seconds{{{labels}}} {first}.5\n"
+            f"gpushare_container_last_attached_seconds{{{labels}}} {last}.5\n"
+        )
+
+    for first, last, text in ((90, 90, "90s"), (4 * 3600, 300, "4h..5m0s")):
+        report = top([Scrape("n1", attached(first, last))], [])
+        assert (report.data["clients"][0]["attachedSeconds"], report.data["clients"][0]["lastAttachedSeconds"]) == (
+            first,
+            last,
+        )
+        assert text in shown(report)
+    unknown = top([Scrape("n1", metrics("served", 1, 2))], [])
+    assert unknown.data["clients"][0]["attachedSeconds"] is None
+
+
+def test_top_shows_how_busy_a_container_is_where_one_says_so() -> None:
+    labels = LABELS.format(pod="told", share="inference")
+    told = metrics("told", 2, 4) + f"gpushare_container_busy_ratio{{{labels}}} 0.357\n"
+    for namespace in (None, "team"):
+        report = top([Scrape("n1", told + metrics("silent", 1, 4))], [], namespace)
+        assert [client["busyPercent"] for client in report.data["clients"]] == [36, None]
+        header, first, second, *_ = shown(report).splitlines()
+        assert header.split()[-3:] == ["THREADS", "ATTACHED", "BUSY"]
+        assert first.split()[-3:] == ["25%", "-", "36%"]
+        assert second.split()[-3:] == ["25%", "-", "-"]
+    assert "BUSY" not in shown(top([Scrape("n1", metrics("silent", 1, 4))], []))
+
+
 HOLDER = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2], "pods": ["team/a", "team/quiet"]}
 
 
@@ -59,3 +102,103 @@ def test_of_a_node_whose_figures_are_unknown_nobody_is_called_idle() -> None:
 def test_the_metrics_that_top_reads_are_those_that_agents_serve() -> None:
     assert {family.name for family in FAMILIES} >= SHOWN
     assert USED.labels == CONTAINER
+
+
+GRANT = client_environment(Grant("inference", threads=25, memory_mib=8192, processes=1, priority=0), None)
+RUNS = {"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+ON_GPU = {"name": "gpushare.dev/inference", "resources": [{"resourceID": "GPU-0::3", "health": "Healthy"}]}
+NOTE = "memory used is not shown"
+
+
+def running(name: str = "app", *, grant: bool = True, **status: Any) -> dict[str, Any]:
+    """A pod with a slot whose container runs."""
+    found = pod(name, status={"phase": "Running", "containerStatuses": [RUNS | status]})
+    found["spec"]["nodeName"] = "n1"
+    if grant:
+        found["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in GRANT.items()]
+    return found
+
+
+def test_who_may_not_read_metrics_gets_grant_and_gpu_of_what_runs_and_a_note() -> None:
+    waits = pod("waits")
+    plain = running("plain")
+    plain["spec"]["containers"][0]["resources"] = {}
+    report = granted([waits, running(allocatedResourcesStatus=[ON_GPU]), plain], [], "ml", None, NOTE)
+    (client,) = report.data["clients"]
+    assert (client["pod"], client["node"], client["share"], client["uuid"]) == ("app", "n1", "inference", "GPU-0")
+    assert (client["memoryGrantedMiB"], client["threadsGrantedPercent"], client["processesGranted"]) == (8192, 25, 1)
+    assert (client["memoryUsedMiB"], client["processes"], report.code) == (None, None, 0)
+    text = shown(report)
+    assert text.splitlines()[1].split() == ["app", "main", "n1", "inference", "GPU-0", "-", "8192Mi", "-", "-/1", "25%"]
+    assert text.endswith(f"{NOTE}\n")
+    assert NOTE not in "".join(shown(report, form=form) for form in ("name",))
+    assert granted([running()], [], "ml", "other", NOTE).data["clients"] == []
+
+
+def test_what_older_clusters_and_pods_without_a_grant_do_not_say_is_left_empty() -> None:
+    (client,) = granted([running(grant=False)], [], None, None, NOTE).data["clients"]
+    assert (client["uuid"], client["memoryGrantedMiB"], client["threadsGrantedPercent"]) == ("", None, None)
+
+
+CLAIM = {
+    "metadata": {"name": "app-gpu-x", "namespace": "ml"},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}},
+    "status": {
+        "allocation": {
+            "devices": {
+                "results": [
+                    {
+                        "driver": "gpushare.dev",
+                        "device": "gpu-0a",
+                        "consumedCapacity": {"threads": "50", "memory": "4Gi", "clients": "2"},
+                    }
+                ]
+            }
+        }
+    },
+}
+
+
+def test_a_claims_part_is_that_of_the_container_that_uses_it() -> None:
+    one = running("app", grant=False)
+    one["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    one["spec"]["containers"].append({"name": "beside"})
+    one["status"]["containerStatuses"].append(RUNS | {"name": "beside"})
+    one["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    one["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "app-gpu-x"}]
+    (client,) = granted([one], [CLAIM], "ml", None, NOTE).data["clients"]
+    assert (client["container"], client["share"], client["uuid"]) == ("main", "inference", "GPU-0a")
+    assert (client["memoryGrantedMiB"], client["threadsGrantedPercent"], client["processesGranted"]) == (4096, 50, 2)
+    assert granted([one], [CLAIM | {"status": {}}], "ml", None, NOTE).data["clients"] == []
+
+
+FORBIDDEN = (403, {"kind": "Status", "reason": "Forbidden", "message": "no"})
+SYSTEM = "/api/v1/namespaces/gpushare-system/pods"
+AGENT_LIST = f"GET {SYSTEM}?labelSelector={quote(AGENTS, safe='')}"
+AGENT = {
+    "metadata": {"name": "a-1", "namespace": "gpushare-system"},
+    "spec": {"nodeName": "n1", "containers": [{"ports": [{"name": "metrics", "containerPort": 9}]}]},
+}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {AGENT_LIST: FORBIDDEN},
+        {AGENT_LIST: (200, {"items": [AGENT]}), f"GET {SYSTEM}/a-1%3A9/proxy/metrics": FORBIDDEN},
+    ],
+)
+def test_a_tenant_without_rights_in_our_namespace_gets_his_own_namespace(
+    tmp_path: Path, answers: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {
+        "GET /apis/gpushare.dev/v1alpha1/gpunodes": FORBIDDEN,
+        "GET /apis/gpushare.dev/v1alpha1/gpushares": FORBIDDEN,
+        "GET /api/v1/namespaces/ml": FORBIDDEN,
+        "GET /api/v1/namespaces/ml/pods": (200, {"items": [running()]}),
+    }
+    monkeypatch.setenv("PATH", stand_in.on_path(stand_in.make(tmp_path, more | answers))["PATH"])
+    assert main(["top", "-n", "ml", "--share", "inference"]) == 0
+    said = capsys.readouterr()
+    assert "8192Mi" in said.out
+    assert "get pods/proxy in namespace gpushare-system" in said.err

@@ -2,7 +2,7 @@
 
 import argparse
 
-from gpushare.api import names
+from gpushare.api.webhook_probe import WEBHOOK_PROBE
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, optional
 from gpushare.cli.kubectl.output.report import Report
@@ -17,19 +17,10 @@ from gpushare.kube.resources import (
     PODS,
     POLICIES,
     KubeError,
-    Object,
 )
 
 WORKLOADS = {"Deployment": DEPLOYMENTS, "DaemonSet": DAEMON_SETS}
 OURS = "app.kubernetes.io/name=gpushare"
-REFUSED_PRODUCT = " "
-"""A product name that the schema takes and the webhook refuses."""
-PROBE: Object = {
-    "apiVersion": names.API_VERSION,
-    "kind": "GpuShare",
-    "metadata": {"name": "webhook-probe"},
-    "spec": {"gpus": {"products": [REFUSED_PRODUCT]}, "clients": {"perGpu": 1, "memory": {"default": "1Gi"}}},
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     own = args.system_namespace
-    version, probe = cluster.read("/version"), cluster.try_create(GPU_SHARES, PROBE)
+    version, probe = cluster.read("/version"), cluster.try_create(GPU_SHARES, WEBHOOK_PROBE)
     nodes, gpu_nodes, namespace = cluster.items(NODES), cluster.items(GPU_NODES), cluster.find(NAMESPACES, own)
     pods = cluster.items(PODS, own, labelSelector=OURS)
     workloads = [(kind, cluster.items(resource, own, labelSelector=OURS)) for kind, resource in WORKLOADS.items()]

@@ -42,7 +42,8 @@ def _share(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.api.gpushare import GpuShare
     from gpushare.cli.kubectl.views.describe import describe_share
-    from gpushare.cli.kubectl.views.objects import now, read
+    from gpushare.cli.kubectl.views.moments import now
+    from gpushare.cli.kubectl.views.objects import read
 
     found = {share.name: share for share in read(GpuShare, installed(shares))}
     if name not in found:
@@ -56,7 +57,8 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.cli.kubectl.views.describe import describe_node
-    from gpushare.cli.kubectl.views.objects import now, read
+    from gpushare.cli.kubectl.views.moments import now
+    from gpushare.cli.kubectl.views.objects import read
 
     found = {node.name: node for node in read(GpuNode, installed(gpu_nodes))}
     known = [it["metadata"]["name"] for it in optional(nodes) or ()]
@@ -74,7 +76,7 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
 def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), name)
     from gpushare.cli.kubectl.views.describe import describe_pod  # while kubectl asks
-    from gpushare.cli.kubectl.views.objects import now
+    from gpushare.cli.kubectl.views.moments import now
     from gpushare.cli.kubectl.views.why import refused, report
 
     facts = asked.facts()

@@ -23,7 +23,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     namespace = chosen()
     every = cluster.items(CORE_EVENTS, namespace)
     from gpushare.cli.kubectl.views.events import events  # while kubectl asks
-    from gpushare.cli.kubectl.views.objects import now
+    from gpushare.cli.kubectl.views.moments import now
 
     found = every.result()
     if namespace not in (None, CLUSTER_SCOPED):

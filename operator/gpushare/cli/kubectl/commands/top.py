@@ -1,17 +1,19 @@
 """Asks each agent for its metrics through the API server's pod proxy: the same figures as in alerts, seconds old.
 
-That needs the right to `get` `pods/proxy` in gpushare's namespace.
+That needs the right to `get` `pods/proxy` in gpushare's namespace. Who has it not gets what his pods' own objects say.
 """
 
 import argparse
 from concurrent.futures import Future
+from http import HTTPStatus
 
 from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, UnreachableError, optional
+from gpushare.cli.kubectl.cluster import Cluster, optional
 from gpushare.cli.kubectl.commands.scope import chosen_namespace, require_share
+from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.cli.kubectl.output.report import Report
 from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.kube.resources import GPU_NODES, PODS, KubeError, Object
+from gpushare.kube.resources import GPU_NODES, PODS, RESOURCE_CLAIMS, KubeError, Object
 
 AGENTS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component=agent"
 NO_METRICS = "the agent serves no metrics (chart value metrics.enabled)"
@@ -26,13 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     namespace, known = chosen_namespace(cluster, args), require_share(cluster, args.share)
     nodes = cluster.items(GPU_NODES)
-    agents = cluster.items(PODS, args.system_namespace, labelSelector=AGENTS)
-    asked = [(agent["spec"].get("nodeName", ""), _metrics(cluster, agent)) for agent in agents.result()]
-    if not asked:
+    agents = optional(cluster.items(PODS, args.system_namespace, labelSelector=AGENTS))
+    if agents is None:
+        known()
+        return _granted(cluster, namespace(), args)
+    if not agents:
         raise WrongInputError(
             f'no agent of gpushare in namespace "{args.system_namespace}": is it installed in another one '
             "(--system-namespace)?"
         )
+    asked = [(agent["spec"].get("nodeName", ""), metrics_of(cluster, agent)) for agent in agents]
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.cli.kubectl.views.objects import read
     from gpushare.cli.kubectl.views.top import Scrape, top
@@ -45,13 +50,31 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         except (KubeError, UnreachableError) as error:
             return Scrape(node, "", f"the agent was not reached: {error}")
 
-    scrapes = [scrape(node, answer) for node, answer in asked]
     known()
+    if all(answer is not None and _is_forbidden(answer) for _, answer in asked):
+        return _granted(cluster, namespace(), args)
+    scrapes = [scrape(node, answer) for node, answer in asked]
     return top(scrapes, read(GpuNode, optional(nodes) or ()), namespace(), args.share)
 
 
-def _metrics(cluster: Cluster, pod: Object) -> "Future[str] | None":
-    """None where the agent serves none."""
+def _granted(cluster: Cluster, namespace: str | None, args: argparse.Namespace) -> Report:
+    pods, claims = cluster.items(PODS, namespace), cluster.items(RESOURCE_CLAIMS, namespace)
+    from gpushare.cli.kubectl.views.top import granted  # while kubectl asks
+
+    note = (
+        "memory used, processes and slots held in vain are not shown: they need the right to list pods and to get "
+        f"pods/proxy in namespace {args.system_namespace}"
+    )
+    return granted(pods.result(), optional(claims) or (), namespace, args.share, note)
+
+
+def _is_forbidden(asked: "Future[str]") -> bool:
+    error = asked.exception()
+    return isinstance(error, KubeError) and error.status == HTTPStatus.FORBIDDEN
+
+
+def metrics_of(cluster: Cluster, pod: Object) -> "Future[str] | None":
+    """What an agent's pod serves; None where the agent serves none."""
     containers = pod["spec"]["containers"]
     ports = [port for it in containers for port in it.get("ports") or () if port.get("name") == "metrics"]
     if not ports:

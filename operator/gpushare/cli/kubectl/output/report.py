@@ -36,16 +36,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Pairs of a lead, such as `Name:  `, and a sentence, which on a terminal is broken and goes on below its start."""
+    """Pairs of a lead, such as `Name:  `, and a sentence, which on a terminal is broken and goes on below its start.
+
+    `whole`: lines that people copy, which are not broken.
+    """
 
     lines: Sequence[tuple[str, str]]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """`data`: for -o json and yaml; `names`: for -o name, as kind/name; `code`: the exit status.
 
-    `together`: the parts are one text without empty lines between them.
+    `together`: the parts are one text without empty lines between them. `note`: a sentence about what is not shown, for
+    people; it is printed beside the answer, on standard error.
     """
 
     data: dict[str, Any]
@@ -53,6 +58,7 @@ class Report:
     code: int = 0
     names: Sequence[str] = field(default=())
     together: bool = False
+    note: str = ""
 
 
 class Short(str):

@@ -37,6 +37,8 @@ class Printer:
             for part in report.parts:
                 if isinstance(part, Table) and not part.rows and part.empty:
                     print(part.empty, file=self.notes)
+            if report.note:
+                print(report.note, file=self.notes)
         self.out.flush()
 
     def text(self, report: Report) -> list[str]:
@@ -68,6 +70,8 @@ class Printer:
 
     def _block(self, part: Table | Sentences) -> list[str]:
         if isinstance(part, Sentences):
+            if part.whole:
+                return [f"{lead}{plain(text)}".rstrip() for lead, text in part.lines]
             return [line for lead, text in part.lines for line in self._broken(lead, plain(text))]
         if not part.rows:
             return []

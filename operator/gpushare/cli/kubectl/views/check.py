@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
+from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.objects import is_true
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.wrong import unknown
-from gpushare.controller.resync import CLAIMS_SINCE
-from gpushare.fleet.selection.refusals import NVIDIA_RESOURCES
-from gpushare.kube.resources import Object
+from gpushare.kube.resources import CLAIMS_SINCE, Object
 
 OLDEST_KUBERNETES = (1, 32)
 OLDEST_CONTAINERD = (1, 7, 2)
@@ -93,7 +93,7 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
     yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {usable}")
     for part in PARTS:
         yield _part(part, facts)
-    if any(_component(pod) == MPS for pod in facts.pods):
+    if _of_part(MPS, facts):
         yield _part(MPS, facts)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
@@ -103,7 +103,7 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _part(part: str, facts: Facts) -> CheckResult:
-    own = [pod for pod in facts.pods if _component(pod) == part]
+    own = _of_part(part, facts)
     if not own:
         message, hint = _no_pods(part, facts)
         return CheckResult(Level.FAIL, part, message, hint)
@@ -115,6 +115,11 @@ def _part(part: str, facts: Facts) -> CheckResult:
         return CheckResult(level, part, message)
     where = f"pod {unready[0]['metadata']['name']}{_on_node(unready[0])}"
     return CheckResult(level, part, f"{message}: {found.cause} ({where})", found.hint)
+
+
+def _of_part(part: str, facts: Facts) -> list[Object]:
+    """Its pods, without those that are being deleted: that they are not ready is no fault."""
+    return [pod for pod in facts.pods if _component(pod) == part and "deletionTimestamp" not in pod["metadata"]]
 
 
 def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
@@ -159,7 +164,7 @@ def _webhook(answer: str | None) -> CheckResult:
         )
     if FAILED_CALL in answer:
         return CheckResult(Level.FAIL, "admission", f"the API server does not reach the webhook: {answer}")
-    if "spec.gpus.products" in answer:
+    if WEBHOOK_REFUSAL in answer:
         return CheckResult(Level.OK, "admission", "the webhook checks GpuShares")
     return CheckResult(Level.WARN, "admission", f"could not be checked: {answer}")
 
@@ -191,7 +196,7 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
         yield CheckResult(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
     served = [key for key, amount in (node.get("status", {}).get("allocatable") or {}).items()
-              if key.startswith(NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
+              if key.startswith(names.NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
     if served:
         message = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
         yield CheckResult(Level.WARN, where, message + "nvidia.com/gpu.deploy.device-plugin=false to change that")

@@ -11,7 +11,8 @@ from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
 from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
-from gpushare.cli.kubectl.views.objects import age, gpu_state
+from gpushare.cli.kubectl.views.moments import age
+from gpushare.cli.kubectl.views.objects import gpu_state
 from gpushare.cli.kubectl.views.pod import PodFacts, findings, gpus, grants
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.views.why import why

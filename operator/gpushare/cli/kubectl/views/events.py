@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Table
-from gpushare.cli.kubectl.views.objects import age
+from gpushare.cli.kubectl.views.moments import age
 from gpushare.kube.resources import Object
 
 COLUMNS = (

@@ -1,7 +1,6 @@
 """Objects of the API server as models, and what several views say of them. Pure."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -11,7 +10,6 @@ from gpushare.api.conditions import ConditionType
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.api.timestamps import parse_timestamp
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import Object
 
@@ -48,20 +46,6 @@ def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
     return daemon.reason or "Unknown" if daemon else "Free"
 
 
-def age(moment: str | None, now: datetime) -> str:
-    """As kubectl writes it, such as 4m12s, 3h or 12d; empty where the moment is not known."""
-    if not moment:
-        return ""
-    seconds = max(0, int((now - parse_timestamp(moment)).total_seconds()))
-    if seconds < 120:
-        return f"{seconds}s"
-    if seconds < 600:
-        return f"{seconds // 60}m{seconds % 60}s"
-    if seconds < 2 * 3600:
-        return f"{seconds // 60}m"
-    return f"{seconds // 3600}h" if seconds < 48 * 3600 else f"{seconds // 86400}d"
-
-
 def is_true(obj: Mapping[str, Any], condition: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
     return any(it.get("type") == condition and it.get("status") == "True" for it in conditions)
@@ -70,7 +54,3 @@ def is_true(obj: Mapping[str, Any], condition: str) -> bool:
 def created(obj: Mapping[str, Any]) -> str | None:
     moment: str | None = obj["metadata"].get("creationTimestamp")
     return moment
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

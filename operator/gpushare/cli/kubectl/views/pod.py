@@ -8,10 +8,11 @@ from gpushare.api import names
 from gpushare.api.gpunode import DaemonStatus, Finding, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
-from gpushare.controller.claims.cache import allocation_results, requested_classes
 from gpushare.grant.environment import grant_from_environment
+from gpushare.kube.claims import allocation_results, requested_classes
 from gpushare.kube.pods import Pod, containers, environment, full_name, limits
 from gpushare.kube.resources import Object
+from gpushare.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
                 f"a slot of share {share}, with its defaults: the pod never passed the webhook",
             )
             continue
-        processes = "1 process" if grant.processes == 1 else f"{grant.processes} processes"
+        processes = count_of(grant.processes, "process")
         yield (
             str(container["name"]),
             f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}, {processes} of share {grant.share}",

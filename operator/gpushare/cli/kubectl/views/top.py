@@ -1,15 +1,30 @@
-"""`kubectl gpushare top`: what each container is granted of its GPU and uses of it, and who holds a slot in vain."""
+"""`kubectl gpushare top`: what each container is granted of its GPU and uses of it, and who holds a slot in vain.
+
+Who may not read the agents' metrics gets the grants of the pods that he may list: `granted`.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
-from gpushare.api.quantity import MIB
+from gpushare.api.quantity import MIB, parse_quantity
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
+from gpushare.cli.kubectl.views.moments import duration
+from gpushare.grant.environment import grant_from_environment
+from gpushare.kube.claims import allocation_results, requested_classes
+from gpushare.kube.pods import (
+    Container,
+    ContainerStatus,
+    container_statuses,
+    containers,
+    environment,
+    is_running,
+    limits,
+)
+from gpushare.kube.resources import Object
 
 CONTAINER = ("namespace", "pod", "container", "share", "uuid")
 USED = "gpushare_container_memory_used_bytes"
@@ -17,21 +32,30 @@ GRANTED = "gpushare_container_memory_granted_bytes"
 THREADS = "gpushare_container_threads_granted_ratio"
 PROCESSES = "gpushare_container_processes"
 PROCESSES_GRANTED = "gpushare_container_processes_granted"
-SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED}
+ATTACHED = "gpushare_container_attached_seconds"
+LAST_ATTACHED = "gpushare_container_last_attached_seconds"
+BUSY = "gpushare_container_busy_ratio"
+SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, BUSY}
 """The agent's metrics (docs/metrics.md): a user's machine need not have the agent's packages to read them."""
 
+NAMESPACE_COLUMN = Column("NAMESPACE")
+ATTACHED_COLUMN = Column("ATTACHED", dropped=2)
+BUSY_COLUMN = Column("BUSY", dropped=7, figures=True)
+"""Shown if anybody says how busy it is."""
 CLIENTS = (
-    Column("NAMESPACE"),
+    NAMESPACE_COLUMN,
     Column("POD"),
-    Column("CONTAINER", dropped=5),
-    Column("NODE", dropped=4),
+    Column("CONTAINER", dropped=6),
+    Column("NODE", dropped=5),
     Column("SHARE", dropped=1),
     Column("GPU"),
     Column("MEMORY", figures=True),
     Column("GRANT", figures=True),
     Column("%", figures=True),
-    Column("PROCS", dropped=2),
-    Column("THREADS", dropped=3, figures=True),
+    Column("PROCS", dropped=3),
+    Column("THREADS", dropped=4, figures=True),
+    ATTACHED_COLUMN,
+    BUSY_COLUMN,
 )
 IDLE = (
     Column("NODE"),
@@ -72,7 +96,10 @@ def top(
         idle = [it | {"pods": [pod for pod in it["pods"] if pod.startswith(own)]} for it in idle]
         idle = [it for it in idle if it["pods"]]
     short = short_uuids(uuid for it in (*found, *idle) for uuid in [it["uuid"]])
-    columns = [column for column in CLIENTS if namespace is None or column.name != "NAMESPACE"]
+    told = any(client["busyPercent"] is not None for client in wanted)
+    columns = [column for column in CLIENTS if told or column is not BUSY_COLUMN]
+    if namespace is not None:
+        columns.remove(NAMESPACE_COLUMN)
     return Report(
         {
             "clients": wanted,
@@ -80,9 +107,7 @@ def top(
             "unreachable": [{"node": node, "problem": problem} for node, problem in silent],
         },
         [
-            Table(
-                columns, [_row(client, short)[len(CLIENTS) - len(columns) :] for client in wanted], _nobody(namespace)
-            ),
+            Table(columns, [_row(client, short, columns) for client in wanted], _nobody(namespace)),
             Table(IDLE, [_idle_row(it, short) for it in idle]),
             Table(SILENT, silent),
         ],
@@ -91,12 +116,106 @@ def top(
     )
 
 
+def granted(
+    pods: Iterable[Object], claims: Iterable[Object], namespace: str | None, share: str | None, note: str
+) -> Report:
+    """Of running containers, what the API server knows without any agent: the grant and the GPU, but no use.
+
+    `claims`: the ResourceClaims of those namespaces; `note`: why there is no more.
+    """
+    by_name = {(it["metadata"]["namespace"], it["metadata"]["name"]): it for it in claims}
+    found = [client for pod in pods for client in _grants(pod, by_name) if share is None or client["share"] == share]
+    found.sort(key=lambda client: [client[key] for key in CONTAINER])
+    short = short_uuids(client["uuid"] for client in found)
+    left_out = [ATTACHED_COLUMN, BUSY_COLUMN] if namespace is None else [NAMESPACE_COLUMN, ATTACHED_COLUMN, BUSY_COLUMN]
+    columns = [column for column in CLIENTS if column not in left_out]
+    rows = [_row(client, short, columns) for client in found]
+    return Report(
+        {"clients": found, "idle": [], "unreachable": [], "notShown": note},
+        [Table(columns, rows, _nobody(namespace))],
+        names=[f"pod/{name}" for name in dict.fromkeys(client["pod"] for client in found)],
+        note=note,
+    )
+
+
+def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[dict[str, Any]]:
+    running = {str(status.get("name")): status for status in container_statuses(pod) if is_running(status)}
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    for container in containers(pod):
+        status = running.get(str(container["name"]))
+        if status is None:
+            continue
+        of_all = {
+            "namespace": metadata["namespace"],
+            "pod": metadata["name"],
+            "container": container["name"],
+            "node": spec.get("nodeName") or "",
+            "memoryUsedMiB": None,
+            "processes": None,
+            "attachedSeconds": None,
+            "lastAttachedSeconds": None,
+            "busyPercent": None,
+        }
+        parts = [_slot(container, status), *(_claimed(it) for it in _claims_of(pod, container, claims))]
+        yield from (of_all | part for part in parts if part)
+
+
+def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
+    """Empty where the container asks for none."""
+    resource = next((it for it in limits(container) if names.share_of_resource(it)), None)
+    if resource is None:
+        return {}
+    grant = grant_from_environment(environment(container))
+    allocated = [
+        str(one.get("resourceID") or "").partition("::")[0]
+        for it in status.get("allocatedResourcesStatus") or ()
+        if it.get("name") == resource
+        for one in it.get("resources") or ()
+    ]
+    return {
+        "share": names.share_of_resource(resource),
+        "uuid": allocated[0] if allocated else "",
+        "memoryGrantedMiB": None if grant is None else grant.memory_mib,
+        "processesGranted": None if grant is None else grant.processes,
+        "threadsGrantedPercent": None if grant is None else grant.threads,
+    }
+
+
+def _claims_of(pod: Object, container: Container, claims: Mapping[tuple[str, str], Object]) -> Iterator[Object]:
+    """The container's claims for a part of one of our GPUs that have got one."""
+    made = {
+        it["name"]: it.get("resourceClaimName") for it in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    named = {it["name"]: it.get("resourceClaimName") for it in (pod.get("spec") or {}).get("resourceClaims") or ()}
+    for used in (container.get("resources") or {}).get("claims") or ():
+        name = named.get(used["name"]) or made.get(used["name"])
+        claim = claims.get((pod["metadata"]["namespace"], str(name)))
+        if claim is not None and allocation_results(claim):
+            yield claim
+
+
+def _claimed(claim: Object) -> dict[str, Any]:
+    result = allocation_results(claim)[0]  # the agent refuses a claim with several
+    parsed = (names.parse_device_class(one) for one in requested_classes(claim))
+    amounts = {key: int(parse_quantity(str(value))) for key, value in (result.get("consumedCapacity") or {}).items()}
+    memory = amounts.get(names.CAPACITY_MEMORY)
+    return {
+        "share": next((found[0] for found in parsed if found), ""),
+        "uuid": names.uuid_of_device(str(result.get("device") or "")),
+        "memoryGrantedMiB": None if memory is None else memory // MIB,
+        "processesGranted": amounts.get(names.CAPACITY_CLIENTS),
+        "threadsGrantedPercent": amounts.get(names.CAPACITY_THREADS),
+    }
+
+
 def _nobody(namespace: str | None) -> str:
     where = "" if namespace is None else f" in namespace {namespace}; -A looks at all"
     return f"no container uses a shared GPU{where}"
 
 
 def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
+    from prometheus_client.parser import text_string_to_metric_families  # not by who may not read metrics
+
     figures: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for family in text_string_to_metric_families(scrape.text):
         for sample in family.samples:
@@ -112,6 +231,9 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
             "processes": int(values.get(PROCESSES, 0)),
             "processesGranted": int(values[PROCESSES_GRANTED]) if PROCESSES_GRANTED in values else None,
             "threadsGrantedPercent": round(values[THREADS] * 100) if THREADS in values else None,
+            "attachedSeconds": int(values[ATTACHED]) if ATTACHED in values else None,
+            "lastAttachedSeconds": int(values[LAST_ATTACHED]) if LAST_ATTACHED in values else None,
+            "busyPercent": round(values[BUSY] * 100) if BUSY in values else None,
         }
 
 
@@ -137,18 +259,27 @@ def _idle(nodes: Iterable[GpuNode], clients: Iterable[dict[str, Any]], read: set
                 }
 
 
-def _row(client: dict[str, Any], short: Mapping[str, Short]) -> Row:
+def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[Column]) -> Row:
     used, granted = client["memoryUsedMiB"], client["memoryGrantedMiB"]
-    allowed, threads = client["processesGranted"], client["threadsGrantedPercent"]
-    return (
+    allowed, threads, busy = client["processesGranted"], client["threadsGrantedPercent"], client["busyPercent"]
+    cells = (
         *(client[key] for key in ("namespace", "pod", "container", "node", "share")),
         short[client["uuid"]],
-        f"{used}Mi",
+        f"{used}Mi" if used is not None else "",
         f"{granted}Mi" if granted is not None else "",
-        f"{100 * used / granted:.0f}%" if granted else "",
-        f"{client['processes']}/{allowed if allowed is not None else '-'}",
+        f"{100 * used / granted:.0f}%" if granted and used is not None else "",
+        "/".join("-" if it is None else str(it) for it in (client["processes"], allowed)),
         f"{threads}%" if threads is not None else "",
+        _attached(client["attachedSeconds"], client["lastAttachedSeconds"]),
+        f"{busy}%" if busy is not None else "",
     )
+    return tuple(cell for cell, column in zip(cells, CLIENTS, strict=True) if column in columns)
+
+
+def _attached(first: int | None, last: int | None) -> str:
+    """Of one client its age; of several those of the first and of the latest, such as `3h..5m`."""
+    ages = dict.fromkeys(duration(seconds) for seconds in (first, last) if seconds is not None)
+    return "..".join(ages)
 
 
 def _idle_row(idle: dict[str, Any], short: Mapping[str, Short]) -> Row:

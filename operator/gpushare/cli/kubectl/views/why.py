@@ -16,7 +16,7 @@ from gpushare.cli.kubectl.views.events import last_seen, object_of
 from gpushare.cli.kubectl.views.objects import ready_condition
 from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, findings, gpus, grants, own_claims, slot_shares
 from gpushare.cli.kubectl.views.trouble import Trouble, trouble
-from gpushare.controller.claims.cache import allocation_results
+from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, full_name, phase
 from gpushare.kube.resources import Object
 

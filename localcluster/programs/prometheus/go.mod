@@ -1,4 +1,4 @@
-module localpromtool
+module localprometheus
 
 go 1.26.0
 

@@ -1,0 +1,55 @@
+"""What makes the pods that belong on a GPU of their own, and the patch of it. Reads pods, with the user's rights."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from gpushare.api.names import slot_resource
+from gpushare.cli.kubectl.cluster import Cluster, optional
+from gpushare.kube.resources import PODS, KubeError, Object, Resource
+from gpushare.recommend.advice import Advice, AdviceKind, TemplatePatch
+from gpushare.recommend.history import workload_of
+
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+PATCHED = ("Deployment", "StatefulSet", "DaemonSet")
+"""Kinds whose template may be changed, and makes new pods."""
+
+
+def with_owners(cluster: Cluster, advice: Iterable[Advice]) -> list[Advice]:
+    """The advice, with the patch of what makes the pods where they run now and the user may read them."""
+    return [_with_owner(cluster, one) if one.kind is AdviceKind.OWN_GPU else one for one in advice]
+
+
+def _with_owner(cluster: Cluster, advice: Advice) -> Advice:
+    namespace = advice.about.partition("/")[0]
+    for pod in optional(cluster.items(PODS, namespace)) or ():
+        container = container_with(pod, slot_resource(advice.share))
+        if container and workload_of(namespace, pod["metadata"]["name"]) == advice.about:
+            kind, name = controller_of(pod)
+            if kind == "ReplicaSet":
+                kind, name = controller_of(_found(cluster, namespace, name) or {})
+            if kind in PATCHED:
+                slot = slot_resource(advice.share)
+                return replace(advice, template=TemplatePatch(kind, namespace, name, container, slot))
+    return advice
+
+
+def _found(cluster: Cluster, namespace: str, name: str) -> Object | None:
+    try:
+        return cluster.find(REPLICA_SETS, name, namespace).result()
+    except KubeError:
+        return None
+
+
+def controller_of(obj: dict[str, Any]) -> tuple[str, str]:
+    """(kind, name) of what made it; empty where nothing did."""
+    owners = obj.get("metadata", {}).get("ownerReferences") or ()
+    return next(((str(it["kind"]), str(it["name"])) for it in owners if it.get("controller")), ("", ""))
+
+
+def container_with(pod: Object, resource: str) -> str:
+    """The name of the first container that asks for the resource; empty where none does."""
+    for container in pod["spec"].get("containers") or ():
+        if resource in ((container.get("resources") or {}).get("limits") or {}):
+            return str(container["name"])
+    return ""

@@ -1,0 +1,116 @@
+"""The page's threads: one for each kind that is followed, one that judges, one that asks agents for their figures."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gpushare.cli.kubectl.commands.top import AGENTS
+from gpushare.cli.kubectl.failures import UnreachableError
+from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.ui.cluster.api import ApiReader
+from gpushare.cli.ui.cluster.fleet_view import FleetView
+from gpushare.cli.ui.cluster.scrapes import AgentPod, Scraper
+from gpushare.cli.ui.cluster.watch import Followed, KindWatch
+from gpushare.cli.ui.content.feed import Feed
+from gpushare.cli.ui.content.rows import pod_detail
+from gpushare.kube.resources import (
+    CORE_EVENTS,
+    GPU_NODES,
+    GPU_SHARES,
+    PODS,
+    RESOURCE_CLAIMS,
+    KubeError,
+    Object,
+)
+
+EVENT_SELECTORS = (
+    "reportingComponent=gpushare-agent",
+    "reportingComponent=gpushare-operator",
+    "reason=FailedCreate",  # where a controller says that our webhook refuses its pods
+)
+"""So that the API server sends none of the many other events of a cluster."""
+
+
+LOOKUPS = 8
+"""Pods that browsers may ask for at a time; each takes up to three requests to the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedCluster:
+    """What is served: `feed`, who looks, and one pod in full."""
+
+    feed: Feed
+    looking: Callable[[list[str]], None]
+    pod: Callable[[str, str], dict[str, Any] | None]
+
+
+@contextmanager
+def following(
+    api: ApiReader, system_namespace: str, namespace: str | None, ask: Callable[[AgentPod], str]
+) -> Iterator[FollowedCluster]:
+    """`namespace`: whose pods and events are shown; None: all. `ask`: the metrics of an agent."""
+    feed, stop = Feed(), threading.Event()
+    view = FleetView(feed)
+    scraper = Scraper(feed, ask, view.note, time.monotonic, time.time)
+    kinds = [
+        ("shares", Followed(GPU_SHARES, view.put_share, view.remove_share)),
+        ("GPUs", Followed(GPU_NODES, view.put_node, view.remove_node)),
+        ("waiting pods", Followed(
+            PODS, view.put_pod, view.remove_pod, namespace, {"fieldSelector": "status.phase=Pending"}
+        )),
+        ("claims", Followed(RESOURCE_CLAIMS, view.put_claim, view.remove_claim, namespace, optional=True)),
+        ("figures of agents", Followed(
+            PODS, scraper.put_agent, scraper.remove_agent, system_namespace, {"labelSelector": AGENTS}
+        )),
+        *(
+            (f"events ({selector})", Followed(
+                CORE_EVENTS, view.put_event, view.remove_event, namespace, {"fieldSelector": selector}
+            ))
+            for selector in EVENT_SELECTORS
+        ),
+    ]  # fmt: skip
+    runs: list[Callable[[threading.Event], None]] = [view.run, scraper.run]
+    runs += [KindWatch(api, followed, view.noting(what)).run for what, followed in kinds]
+    for run in runs:
+        threading.Thread(target=run, args=(stop,), daemon=True).start()
+    try:
+        yield FollowedCluster(feed, scraper.looking, partial(_bounded, threading.BoundedSemaphore(LOOKUPS), api, view))
+    finally:
+        stop.set()
+
+
+def _bounded(
+    room: threading.BoundedSemaphore, api: ApiReader, view: FleetView, namespace: str, name: str
+) -> dict[str, Any] | None:
+    if not room.acquire(blocking=False):
+        raise UnreachableError("too many pods are being asked for: wait a moment")
+    try:
+        return _pod(api, view, namespace, name)
+    finally:
+        room.release()
+
+
+def _pod(api: ApiReader, view: FleetView, namespace: str, name: str) -> dict[str, Any] | None:
+    try:
+        pod = api.read(PODS.path(namespace, name))
+    except KubeError as error:
+        if error.not_found:
+            return None
+        raise
+    shares, nodes = view.shares_and_node(str((pod.get("spec") or {}).get("nodeName") or ""))
+    events = _items(api, CORE_EVENTS.path(namespace), fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
+    has_claims = bool((pod.get("spec") or {}).get("resourceClaims"))
+    claims = _items(api, RESOURCE_CLAIMS.path(namespace)) if has_claims else []
+    return pod_detail(PodFacts(pod, events, shares, nodes, claims))
+
+
+def _items(api: ApiReader, path: str, **selectors: str) -> list[Object]:
+    """Empty where they may not be read."""
+    try:
+        return list(api.read(path, {**selectors, "limit": "500"}).get("items") or ())
+    except (KubeError, UnreachableError):
+        return []

@@ -1,0 +1,1 @@
+"""What the page shows, made of objects and metrics (pure), and kept by revisions."""

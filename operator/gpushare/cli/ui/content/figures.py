@@ -1,0 +1,85 @@
+"""An agent's metrics as rows of the page: each GPU's utilisation over the last minutes, and its clients. Pure.
+
+Keys: figures/UUID. Memory is in MiB; utilisation in percent; moments are seconds since 1970.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpushare.api.quantity import MIB
+from gpushare.cli.kubectl.views.top import CONTAINER, GRANTED, PROCESSES, PROCESSES_GRANTED, SHOWN, THREADS, USED
+from gpushare.cli.ui.content.feed import Row
+
+UTILIZATION = "gpushare_gpu_utilization_ratio"
+AGE = "gpushare_gpu_reading_age_seconds"
+READ = (*SHOWN, UTILIZATION, AGE)
+HISTORY_SECONDS = 300
+STALE_SECONDS = 30.0
+"""A reading of NVML that is older says nothing about now."""
+
+
+class FigureHistory:
+    """The readings of all GPUs over HISTORY_SECONDS. Not safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._utilization: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+
+    def rows(self, node: str, text: str, now: float) -> dict[str, Row]:
+        """`text`: of the agent of `node`, read at `now`. Raises ValueError or
+        OverflowError for what are no metrics."""
+        utilization: dict[str, float] = {}
+        ages: dict[str, float] = {}
+        clients: dict[str, dict[tuple[str, ...], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        for name, labels, value in _samples(text):
+            uuid = labels.get("uuid", "")
+            if name == UTILIZATION:
+                utilization[uuid] = value
+            elif name == AGE:
+                ages[uuid] = value
+            else:
+                clients[uuid][tuple(labels.get(label, "") for label in CONTAINER)][name] = value
+        found: dict[str, Row] = {}
+        for uuid in sorted({*utilization, *ages, *clients}):
+            history = self._utilization[uuid]
+            fresh = ages.get(uuid, 0.0) < STALE_SECONDS
+            if fresh and uuid in utilization:
+                history.append((int(now), round(100 * utilization[uuid])))
+            while history and history[0][0] < now - HISTORY_SECONDS:
+                history.popleft()
+            found[f"figures/{uuid}"] = {
+                "uuid": uuid,
+                "node": node,
+                "at": int(now),
+                "utilization": history[-1][1] if fresh and uuid in utilization else None,
+                "history": [list(one) for one in history],
+                "clients": [_client(labels, values) for labels, values in sorted(clients[uuid].items())],
+            }
+        return found
+
+
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Of READ alone: the parser takes most of the time, and an agent has some 160 other series of its own."""
+    wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(READ))
+    for family in text_string_to_metric_families(wanted):
+        for sample in family.samples:
+            if sample.name in READ:
+                yield sample.name, sample.labels, sample.value
+
+
+def _client(labels: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]:
+    namespace, pod, container, share, _ = labels
+    granted, threads, allowed = values.get(GRANTED), values.get(THREADS), values.get(PROCESSES_GRANTED)
+    return {
+        "namespace": namespace,
+        "pod": pod,
+        "container": container,
+        "share": share,
+        "used": int(values.get(USED, 0)) // MIB,
+        "granted": None if granted is None else int(granted) // MIB,
+        "processes": int(values.get(PROCESSES, 0)),
+        "allowed": None if allowed is None else int(allowed),
+        "threads": None if threads is None else round(100 * threads),
+    }

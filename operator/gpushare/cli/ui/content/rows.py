@@ -1,0 +1,170 @@
+"""Objects of the API server as rows of the page. Pure.
+
+Keys: share/NAME, node/NAME, gpu/UUID, pod/NAMESPACE/NAME, event/NUMBER, note/WHAT. Memory is in MiB, moments are of
+RFC 3339.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.views.events import count, last_seen, object_of
+from gpushare.cli.kubectl.views.objects import created, gpu_state, ready_condition
+from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, gpus, grants, own_claims, slot_shares
+from gpushare.cli.kubectl.views.status import node_problems
+from gpushare.cli.kubectl.views.why import why
+from gpushare.cli.ui.content.feed import Row
+from gpushare.kube.pods import full_name
+from gpushare.kube.resources import Object
+
+EVENTS_OF_A_POD = 50
+"""The newest."""
+
+
+def share_rows(share: GpuShare) -> dict[str, Row]:
+    state, ready = share.status, ready_condition(share)
+    return {
+        f"share/{share.name}": {
+            "name": share.name,
+            "ready": ready.status if ready else "Unknown",
+            "reason": ready.reason if ready else "",
+            "message": ready.message if ready else "",
+            "gpus": state.summary or "0/0",
+            "held": state.slots.used,
+            "slots": state.slots.total,
+            "perGpu": share.spec.clients.per_gpu,
+            "threads": state.threads,
+            "memory": state.memory,
+            "memoryMib": share.memory_default_mib,
+            "delivery": share.spec.delivery.value,
+            "enforcement": share.spec.enforcement.value,
+            "deleting": share.deleting,
+            "unavailable": [
+                {"reason": it.reason, "count": it.count, "message": it.message} for it in state.unavailable
+            ],
+            "unplaced": [
+                {"claim": it.claim, "message": it.message} for it in (state.claims.unplaced if state.claims else ())
+            ],
+        }
+    }
+
+
+def node_rows(node: GpuNode) -> dict[str, Row]:
+    """Of the node, and of each of its GPUs."""
+    state = node.status
+    daemons = {daemon.uuid: daemon for daemon in state.daemons}
+    rows: dict[str, Row] = {
+        f"node/{node.name}": {
+            "name": node.name,
+            "simulated": state.simulated,
+            "driver": state.driver_version,
+            "agent": state.agent_version,
+            "silence": node.silence,
+            "problems": [
+                {"uuid": uuid, "reason": reason, "message": message} for uuid, reason, message in node_problems(node)
+            ],
+            "findings": [
+                {"uuid": it.uuid, "reason": it.reason, "namespace": it.namespace, "pod": it.pod,
+                 "container": it.container, "message": it.message, "since": it.since}
+                for it in state.findings
+            ],
+            "unused": [
+                {"uuid": it.uuid, "namespace": it.namespace, "pod": it.pod, "container": it.container,
+                 "since": it.unused_since}
+                for it in state.unused
+            ],
+        }
+    }  # fmt: skip
+    for gpu in state.gpus:
+        rows[f"gpu/{gpu.uuid}"] = _gpu(node, gpu, daemons.get(gpu.uuid))
+    return rows
+
+
+def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
+    assigned = next((it for it in node.spec.assignments or () if it.uuid == gpu.uuid), None)
+    share = daemon.share if daemon else assigned.share if assigned else ""
+    holders = [it for it in node.status.holders if it.uuid == gpu.uuid]
+    return {
+        "uuid": gpu.uuid,
+        "node": node.name,
+        "index": gpu.index,
+        "product": gpu.product,
+        "simulated": node.status.simulated,
+        "memoryMib": gpu.memory_mib,
+        "share": share,
+        "state": gpu_state(gpu, daemon, node),
+        "ready": daemon is not None and daemon.ready and not node.silence and not gpu.lost,
+        "message": node.silence or (daemon.message if daemon else ""),
+        "leaving": assigned is not None and assigned.draining,
+        "paused": assigned is not None and assigned.paused,
+        "held": sum(len(it.slots) for it in holders),
+        "pods": [pod for it in holders for pod in it.pods],
+        "foreign": len(gpu.foreign_processes),
+    }
+
+
+def pending_row(facts: PodFacts) -> Row:
+    """Of a pod that does not run: what `why` says of it."""
+    answer = why(facts)
+    namespace, _, name = facts.name.partition("/")
+    return {
+        "namespace": namespace,
+        "name": name,
+        "shares": list(dict.fromkeys([*slot_shares(facts.pod), *claim_shares(own_claims(facts))])),
+        "stage": answer.stage.value,
+        "sentence": answer.sentence,
+        "hint": answer.hint,
+        "since": created(facts.pod) or "",
+    }
+
+
+def pod_detail(facts: PodFacts) -> dict[str, Any]:
+    """Everything about one pod, for the page's pane."""
+    events = sorted(facts.events, key=last_seen, reverse=True)[:EVENTS_OF_A_POD]
+    return dict(pending_row(facts)) | {
+        "node": str((facts.pod.get("spec") or {}).get("nodeName") or ""),
+        "phase": str((facts.pod.get("status") or {}).get("phase") or ""),
+        "grants": [{"of": of, "amounts": amounts} for of, amounts in grants(facts)],
+        "gpus": [
+            {"uuid": it.uuid, "node": it.node, "share": it.share, "neighbours": list(it.neighbours)}
+            for it in gpus(facts)
+        ],
+        "events": [event_row(it) for it in events],
+    }
+
+
+def event_row(event: Object) -> Row:
+    about = event.get("involvedObject") or {}
+    return {
+        "at": last_seen(event),
+        "type": str(event.get("type") or ""),
+        "reason": str(event.get("reason") or ""),
+        "namespace": str(about.get("namespace") or ""),
+        "object": object_of(event),
+        "count": count(event),
+        "message": str(event.get("message") or ""),
+    }
+
+
+def newest_events(events: Iterable[Object], most: int) -> dict[str, Row]:
+    kept = sorted(events, key=last_seen, reverse=True)[:most]
+    return {
+        f"event/{event['metadata'].get('uid') or event['metadata'].get('name')}": event_row(event) for event in kept
+    }
+
+
+def pending_rows(
+    pods: Iterable[Object],
+    shares: Mapping[str, GpuShare],
+    nodes: Mapping[str, GpuNode],
+    claims: Mapping[str, Sequence[Object]],
+    most: int,
+) -> dict[str, Row]:
+    """Of the oldest pods that wait, `most` at the most. `claims`: by namespace."""
+    found: dict[str, Row] = {}
+    for pod in sorted(pods, key=lambda one: (created(one) or "", full_name(one)))[:most]:
+        namespace, node = pod["metadata"]["namespace"], nodes.get(str((pod.get("spec") or {}).get("nodeName")))
+        facts = PodFacts(pod, (), shares, [node] if node else [], claims.get(namespace, ()))
+        found[f"pod/{facts.name}"] = pending_row(facts)
+    return found

@@ -1,0 +1,1 @@
+"""What browsers get, and the server on this machine."""

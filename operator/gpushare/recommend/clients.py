@@ -1,0 +1,224 @@
+"""How many clients a GPU should have: slots that were short, or that nobody ever held; and threads out of reach. Pure.
+
+Guarantees: after its patch, and after it with any other patch of the same share, each GPU of the share still fits:
+memory without over-commit, and MPS contexts.
+"""
+
+import math
+from collections.abc import Sequence
+
+from gpushare.api.gpushare import HIGHEST_CLIENT_CEILING
+from gpushare.api.quantity import format_mib
+from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
+from gpushare.recommend.advice import Advice, AdviceKind, client_patch
+from gpushare.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
+from gpushare.recommend.memory import enough_memory, memory_patch, with_default
+from gpushare.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
+from gpushare.trial.verdict import HEADROOM, memory_for
+
+OFTEN_FULL = 0.05
+"""Part of the samples with no free slot, from which on slots are short."""
+BUSY = 0.8
+"""The 95th percentile of the utilisation that more clients may bring a GPU to, were none of them to overlap."""
+LARGEST_STEP = 2
+"""At most so many times the clients, in one change."""
+LEAST_PART = 0.01
+"""A smaller part of a GPU is not told from nothing, and nothing is divided by it."""
+
+
+def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
+    """(advice, notes): at most one advice, since a share cannot need more and fewer."""
+    share = history.share
+    if share.by_claims:
+        return [], ["its clients come by ResourceClaims of different sizes: perGpu is not judged"]
+    if short := too_short(history, history.clients, f"perGpu {share.spec.clients.per_gpu}"):
+        return [], [short]
+    seen, gpus = history.clients, [gpu for gpu in history.gpus if gpu.samples]
+    if seen is None or not gpus:
+        return [], []
+    if found := _too_much_memory(history, seen, gpus):
+        return [found], []
+    if history.full >= OFTEN_FULL * seen.samples:
+        return _more(history, seen, gpus)
+    return _never_held(history, seen, gpus)
+
+
+def idle_threads(history: ShareHistory, more: bool) -> list[Advice]:
+    """Threads that no client could use, since all caps together never reached the GPU. `more`: clients are to be."""
+    share, seen = history.share, history.clients
+    threads = share.spec.clients.threads
+    most = [gpu.threads_most for gpu in history.gpus if gpu.samples and gpu.threads_most is not None]
+    if (
+        more
+        or share.by_claims
+        or seen is None
+        or history.source is HistorySource.WATCH
+        or too_short(history, seen, "threads")
+        or not max(most, default=0.0)
+    ):
+        return []
+    together = max(most)
+    wanted = min(100, math.floor(threads.default / (max(together, LEAST_PART) * HEADROOM)))
+    if wanted < threads.default * HEADROOM + 1:
+        return []
+    why = (
+        f"the threads of all clients of a GPU together never came to more than {together:.0%} of its SMs in "
+        f"{length(history, seen)}, so the rest was out of everybody's reach; "
+        f"with {wanted}% each they would come to {together * wanted / threads.default:.0%}"
+    )
+    patch = {"default": wanted} | ({"max": wanted} if wanted > threads.max else {})
+    return [
+        Advice(
+            AdviceKind.THREADS,
+            share.name,
+            share.name,
+            f"threads.default {threads.default}",
+            f"threads.default {wanted}",
+            why,
+            at_most_medium(sureness_of(history, seen)),
+            {"mostTogetherPercent": round(together * 100, 1), "samples": seen.samples, "since": seen.since},
+            client_patch(threads=patch),
+        )
+    ]
+
+
+def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tuple[list[Advice], list[str]]:
+    share, part = history.share, history.full / seen.samples
+    clients = share.spec.clients
+    often = f"every slot was held {part:.0%} of the time"
+    busy = [gpu.busy_when_full for gpu in gpus if gpu.busy_when_full is not None]
+    if not busy:
+        return [], [f"{often}, but nothing says how busy its GPUs were then: more clients are not recommended"]
+    memory = share.memory_default_mib
+    if not too_short(history, history.defaults, "memory.default"):
+        memory = min(memory, enough_memory(history) or memory)
+    least = min(gpu.memory_mib for gpu in history.gpus)
+    by_memory = (least - CONTEXT_RESERVE_MIB) // memory
+    by_contexts = min(HIGHEST_CLIENT_CEILING, *(gpu.client_ceiling for gpu in history.gpus)) // clients.processes
+    by_time = math.floor(clients.per_gpu * BUSY / max(*busy, LEAST_PART))
+    wanted = min(by_memory, by_contexts, by_time, LARGEST_STEP * clients.per_gpu)
+    if wanted <= clients.per_gpu:
+        return [], [f"{often}, but {_no_room(by_memory, by_contexts, memory, max(busy), clients.per_gpu)}"]
+    change, patch = f"perGpu {wanted}", client_patch(perGpu=wanted)
+    if not clients.memory.overcommit and wanted * share.memory_default_mib + CONTEXT_RESERVE_MIB > least:
+        # The patch must fit by itself: a share whose clients' memory does not fit gives its GPUs up.
+        change += f", memory.default {format_mib(memory)}"
+        patch = client_patch(perGpu=wanted, memory=memory_patch(share, memory))
+    why = (
+        f"{often} in {length(history, seen)}, and its GPUs were busy {max(busy):.0%} of the time then (95th "
+        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * max(busy):.0%} at most"
+    )
+    return [
+        Advice(
+            AdviceKind.MORE_CLIENTS,
+            share.name,
+            share.name,
+            f"perGpu {clients.per_gpu}",
+            change,
+            why,
+            at_most_medium(sureness_of(history, seen)),
+            {
+                "fullPercent": round(part * 100, 1),
+                "p95BusyPercentWhenFull": round(max(busy) * 100, 1),
+                "clientsByMemory": by_memory,
+                "clientsByContexts": by_contexts,
+                "samples": seen.samples,
+                "since": seen.since,
+            },
+            patch,
+        )
+    ], []
+
+
+def _no_room(by_memory: int, by_contexts: int, memory: int, busy: float, now: int) -> str:
+    if by_memory <= now:
+        return f"the memory of a GPU is enough for {by_memory} clients of {format_mib(memory)}"
+    if by_contexts <= now:
+        return f"the driver takes {by_contexts} such clients on a GPU"
+    return (
+        f"its GPUs were busy {busy:.0%} of the time then (95th percentile): whether more clients would gain, no metric "
+        "says; measure with `kubectl gpushare trial`"
+    )
+
+
+def _never_held(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tuple[list[Advice], list[str]]:
+    share, now = history.share, history.share.spec.clients.per_gpu
+    most = max(gpu.held_most for gpu in gpus)
+    if not most:
+        return [], [f"no slot of it was held in {length(history, seen)}: does anybody need this share?"]
+    wanted = math.ceil(most * HEADROOM)
+    if wanted >= now:
+        return [], [note] if (note := _fewer_gpus(history)) else []
+    if history.source is HistorySource.WATCH:
+        long = duration(history.end - seen.since)
+        return [], [f"at most {most} of {now} slots of a GPU were held in {long}; that says nothing of other days"]
+    each = (min(gpu.memory_mib for gpu in history.gpus) - CONTEXT_RESERVE_MIB) // wanted
+    why = (
+        f"no GPU had more than {most} of its {now} slots held in {length(history, seen)}; with {wanted} there is up to "
+        f"{format_mib(each)} for each client"
+    )
+    if note := _fewer_gpus(history):
+        why += f"; {note}"
+    return [
+        Advice(
+            AdviceKind.FEWER_CLIENTS,
+            share.name,
+            share.name,
+            f"perGpu {now}",
+            f"perGpu {wanted}",
+            why,
+            sureness_of(history, seen),
+            {
+                "mostHeld": most,
+                "mostHeldTogether": history.held_together,
+                "slots": now,
+                "gpus": len(gpus),
+                "samples": seen.samples,
+                "since": seen.since,
+            },
+            client_patch(perGpu=wanted),
+        )
+    ], []
+
+
+def _fewer_gpus(history: ShareHistory) -> str:
+    """Where all slots that were held at one time fit on fewer GPUs, as a sentence; else empty."""
+    owned, per_gpu = len(history.gpus), history.share.spec.clients.per_gpu
+    needed = math.ceil(history.held_together * HEADROOM / per_gpu)
+    if not 0 < needed < owned or history.source is HistorySource.WATCH:
+        return ""
+    return (
+        f"all its GPUs together had at most {history.held_together} held, for which {needed} of {owned} GPUs with "
+        f"{per_gpu} slots are enough"
+    )
+
+
+def _too_much_memory(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> Advice | None:
+    """With over-commit: fewer clients where those of one GPU together came near to its memory."""
+    share, now = history.share, history.share.spec.clients.per_gpu
+    known = [(gpu, gpu.memory_most) for gpu in gpus if gpu.memory_most is not None]
+    holders = with_default(history)
+    if not share.spec.clients.memory.overcommit or not known or not holders:
+        return None
+    fullest, most = max(known, key=lambda one: one[1] / (one[0].memory_mib or math.inf))
+    usable = fullest.memory_mib - CONTEXT_RESERVE_MIB
+    each = memory_for(max(one.memory_most for one in holders))
+    wanted = max(1, usable // each)
+    if most * HEADROOM <= usable or wanted >= now:
+        return None
+    why = (
+        f"the clients of one GPU together were seen with {format_mib(most)} of its {format_mib(fullest.memory_mib)} in "
+        f"{length(history, seen)}: {now} may fail to allocate within their grants; {wanted} of {format_mib(each)}, a "
+        "tenth more than the most that one was seen with, fit"
+    )
+    return Advice(
+        AdviceKind.FEWER_CLIENTS,
+        share.name,
+        share.name,
+        f"perGpu {now}",
+        f"perGpu {wanted}",
+        why,
+        sureness_of(history, seen),
+        {"mostTogetherMiB": most, "gpuMiB": fullest.memory_mib, "samples": seen.samples, "since": seen.since},
+        client_patch(perGpu=wanted),
+    )

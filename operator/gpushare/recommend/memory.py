@@ -1,0 +1,109 @@
+"""Memory that is granted by default and that no client was seen with. Pure.
+
+Guarantees: a recommended default is above the most that any container with the present default was seen with, and
+admits every amount that a container was granted in the history.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
+from gpushare.recommend.advice import Advice, AdviceKind, client_patch
+from gpushare.recommend.history import ContainerPast, ShareHistory
+from gpushare.recommend.sureness import length, sureness_of, too_short
+from gpushare.trial.verdict import MEMORY_STEP_MIB, memory_for
+
+WORTH = 0.1
+"""Part of the default below which less memory is not worth a change."""
+FULL = 0.9
+"""Part of a grant from which on a container may have taken all it found."""
+
+
+def smaller_default(history: ShareHistory) -> tuple[list[Advice], list[str]]:
+    """(advice, notes)."""
+    share = history.share
+    if short := too_short(history, history.defaults, f"memory.default {format_mib(share.memory_default_mib)}"):
+        return [], [short]
+    seen, holders = history.defaults, with_default(history)
+    wanted = enough_memory(history)
+    if seen is None or wanted is None:
+        return [], []
+    default = share.memory_default_mib
+    if default - wanted < max(MEMORY_STEP_MIB, WORTH * default):
+        return [], _full_grants(holders)
+    most = max(holders, key=lambda one: one.memory_most)
+    p95 = max(one.memory_p95 for one in holders)
+    saved = (default - wanted) * share.spec.clients.per_gpu
+    why = (
+        f"none of {len(holders)} containers with the default was seen with more than {format_mib(most.memory_most)} "
+        f"({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in {length(history, seen)}; a tenth "
+        f"more is enough, and {format_mib(saved)} of each GPU become free to grant"
+    )
+    return [
+        Advice(
+            AdviceKind.MEMORY,
+            share.name,
+            share.name,
+            f"memory.default {format_mib(default)}",
+            f"memory.default {format_mib(wanted)}",
+            why,
+            sureness_of(history, seen),
+            {
+                "grantedMiB": default,
+                "mostUsedMiB": most.memory_most,
+                "p95UsedMiB": p95,
+                "recommendedMiB": wanted,
+                "containers": len(holders),
+                "samples": seen.samples,
+                "since": seen.since,
+            },
+            client_patch(memory=memory_patch(share, wanted)),
+        )
+    ], []
+
+
+def with_default(history: ShareHistory) -> list[ContainerPast]:
+    """Containers that say how much the default must be. One that has more, from before a change, is among them."""
+    default, above = history.share.memory_default_mib, not _may_ask_for_more(history.share)
+    return [
+        one
+        for one in history.containers
+        if one.granted == default or (above and one.granted is not None and one.granted > default)
+    ]
+
+
+def enough_memory(history: ShareHistory) -> int | None:
+    """MiB that would have been enough as the default; None where nobody had the default."""
+    holders, share = with_default(history), history.share
+    if not holders:
+        return None
+    wanted = memory_for(max(one.memory_most for one in holders))
+    if _may_ask_for_more(share):
+        return wanted
+    # Nobody may ask for more than the default, so that it must not fall below what is asked for.
+    default = share.memory_default_mib
+    return max([wanted, *(one.granted for one in history.containers if one.granted and one.granted < default)])
+
+
+def memory_patch(share: GpuShare, mib: int) -> dict[str, Any]:
+    """Of `spec.clients.memory`. Where pods may ask for more than the default, they may go on doing so."""
+    memory = share.spec.clients.memory
+    keeps = memory.max is None and _may_ask_for_more(share)
+    return {"default": format_mib(mib)} | ({"max": memory.default} if keeps else {})
+
+
+def _may_ask_for_more(share: GpuShare) -> bool:
+    """Whether a client may be granted more than the default (`gpushare.grant.model`)."""
+    return share.by_claims or share.spec.clients.memory.overcommit
+
+
+def _full_grants(holders: Sequence[ContainerPast]) -> list[str]:
+    full = [one for one in holders if one.granted and one.memory_most >= FULL * one.granted]
+    if not full:
+        return []
+    return [
+        f"{len(full)} of {len(holders)} containers were seen with {FULL:.0%} of their memory or more, such as "
+        f"{full[0].namespace}/{full[0].pod}: no figure says whether they need it, since some programs take all "
+        "memory that they find (docs/frameworks.md)"
+    ]

@@ -1,0 +1,26 @@
+"""All rules over one share's history. Pure."""
+
+from dataclasses import dataclass
+
+from gpushare.recommend.advice import Advice, AdviceKind
+from gpushare.recommend.clients import idle_threads, other_number
+from gpushare.recommend.history import ShareHistory
+from gpushare.recommend.memory import smaller_default
+from gpushare.recommend.pods import own_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class ShareAdvice:
+    """`notes`: why nothing is recommended, and what was seen besides; each a sentence about the share."""
+
+    history: ShareHistory
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+
+def recommend(history: ShareHistory) -> ShareAdvice:
+    memory, of_memory = smaller_default(history)
+    number, of_number = other_number(history)
+    more = any(one.kind is AdviceKind.MORE_CLIENTS for one in number)
+    advice = (*memory, *number, *idle_threads(history, more), *own_gpu(history))
+    return ShareAdvice(history, advice, tuple(dict.fromkeys([*of_memory, *of_number])))

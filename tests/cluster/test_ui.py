@@ -1,0 +1,162 @@
+"""`kubectl gpushare ui` against a real API server: what its page is sent is what is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from localcluster.stack import NAMESPACE, install
+from tests.cluster.harness import NODE, Harness, wait_until
+
+
+class PageReader:
+    """Reads as the page does: only what is newer than it has."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._host, self._path = parts.netloc, parts.path
+        self.rows: dict[str, Any] = {}
+        self._epoch, self._since = "", 0
+
+    def get(self, path: str, host: str = "") -> tuple[int, bytes]:
+        connection = HTTPConnection(self._host, timeout=30)
+        try:
+            connection.request("GET", self._path + path, headers={"Host": host or self._host})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def ask(self) -> dict[str, Any]:
+        answer = json.loads(self.get(f"changes?epoch={self._epoch}&since={self._since}&nodes={NODE}")[1])
+        if answer["reset"]:
+            self.rows.clear()
+        self.rows.update(answer["changed"])
+        for key in answer["gone"]:
+            del self.rows[key]
+        self._epoch, self._since = answer["epoch"], answer["revision"]
+        return self.rows
+
+    def wait_client(self, pod: str) -> tuple[Any, Any]:
+        """The figures of its GPU, and of the client itself."""
+
+        def client() -> tuple[Any, Any] | None:
+            figures = [row for key, row in self.ask().items() if key.startswith("figures/")]
+            return next(((row, one) for row in figures for one in row["clients"] if one["pod"] == pod), None)
+
+        found = wait_until("the client is on the page", client, 60, self.notes)
+        assert found is not None
+        return found
+
+    def notes(self) -> list[str]:
+        return [row["message"] for key, row in self.rows.items() if key.startswith("note/")]
+
+
+@contextmanager
+def ui(harness: Harness, *arguments: str) -> Iterator[PageReader]:
+    """Ends as by Ctrl-C in a terminal's other process: by SIGTERM, and leaves no process."""
+    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "ui", "--no-browser", *arguments]
+    environment = {**os.environ, **harness.stack.environment}
+    program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        address = program.stdout.readline().strip()
+        if not address:
+            raise AssertionError(program.communicate(timeout=10)[1])
+        children = _children(program.pid)
+        yield PageReader(address)
+    finally:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=20) == 0
+    assert children, "kubectl proxy"
+    wait_until("kubectl proxy ends", lambda: not any(_is_alive(child) for child in children), 10)
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_page_follows_share_client_and_waiting_pod(harness: Harness) -> None:
+    with ui(harness) as page, harness.share("shown", per_node=1, per_gpu=1), harness.namespace() as tenant:
+        (name,) = tenant.neighbours("shown", 1)
+
+        figures, shown = page.wait_client(name)
+        assert (shown["namespace"], shown["share"]) == (tenant.name, "shown")
+        assert 0 < shown["used"] <= shown["granted"]
+        gpu = f"gpu/{figures['uuid']}"
+        wait_until("the slot is held", lambda: page.ask()[gpu]["held"] == 1)
+        assert [page.rows[gpu][key] for key in ("node", "share", "ready")] == [NODE, "shown", True]
+        assert page.rows["share/shown"]["slots"] == 1
+
+        tenant.start(tenant.pod("late", "shown"))
+        held = "it waits for a slot of share shown: all 1 are held"
+        wait_until(
+            "the pod waits, and why",
+            lambda: page.ask().get(f"pod/{tenant.name}/late", {"sentence": ""})["sentence"].startswith(held),
+            60,
+            lambda: [row for key, row in page.rows.items() if key.startswith(("pod/", "share/"))],
+        )
+        status, body = page.get(f"pod?namespace={tenant.name}&name={quote(name)}")
+        assert (status, [it["uuid"] for it in json.loads(body)["gpus"]]) == (200, [figures["uuid"]])
+        assert page.get(f"pod?namespace={tenant.name}&name=none")[0] == 404
+        assert page.get("", host="evil.example")[0] == 421
+        tenant.delete_pods("late")
+        wait_until("it is gone", lambda: f"pod/{tenant.name}/late" not in page.ask(), 60)
+        assert page.notes() == []
+
+
+def test_who_may_read_little_sees_that_and_why_not_more(harness: Harness) -> None:
+    with harness.namespace() as tenant:
+        account = f"system:serviceaccount:{tenant.name}:default"
+        command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "ui", "--no-browser", f"--as={account}"]
+        environment = {**os.environ, **harness.stack.environment}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert 'cannot list resource "gpushares"' in done.stderr
+
+
+@contextmanager
+def in_cluster(harness: Harness) -> Iterator[PageReader]:
+    """As the chart serves it, reached by kubectl port-forward."""
+    install(harness.stack, "--set=ui.enabled=true", "--set=ui.hosts={gpus.example.com}")
+    try:
+        command = ["kubectl", "port-forward", "-n", NAMESPACE, "service/gpushare-ui", ":80"]
+        environment = {**os.environ, **harness.stack.environment}
+        forward = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert forward.stdout is not None
+            said = forward.stdout.readline()  # Forwarding from 127.0.0.1:40000 -> 8090
+            yield PageReader(f"http://{said.split()[2]}/")
+        finally:
+            forward.terminate()
+            forward.wait(timeout=10)
+    finally:
+        install(harness.stack)
+
+
+def test_the_chart_serves_the_same_page_with_the_rights_of_its_account(harness: Harness) -> None:
+    with in_cluster(harness) as page, harness.share("served", per_node=1, per_gpu=1), harness.namespace() as tenant:
+        (name,) = tenant.neighbours("served", 1)
+        figures, shown = page.wait_client(name)
+        assert (figures["node"], shown["namespace"]) == (NODE, tenant.name)
+        assert page.get("", host="gpus.example.com")[0] == 200
+        assert page.get("", host="evil.example")[0] == 421
+        status, body = page.get(f"pod?namespace={tenant.name}&name={quote(name)}")
+        assert (status, json.loads(body)["phase"]) == (200, "Running")
+        assert page.notes() == []
+    assert harness.kubectl.find("deployment", "gpushare-ui", "-n", NAMESPACE) is None

@@ -1,0 +1,72 @@
+"""A week of four shares, each with something to say, and the objects that the cluster has of them now."""
+
+from typing import Any
+
+from tests.prometheus.recorded import Recorded, always, during, of_container
+
+GPU_MIB = 143155
+ROOMY, SHORT, CHANGED = "GPU-roomy", "GPU-short", "GPU-changed"
+
+
+def spec(per_gpu: int, memory: str, threads: int) -> dict[str, Any]:
+    clients = {"perGpu": per_gpu, "threads": {"default": threads, "max": threads}, "memory": {"default": memory}}
+    return {"clients": clients}
+
+
+SHARES = {
+    "roomy": spec(8, "8Gi", 25),
+    "short": spec(4, "16Gi", 25),
+    "changed": spec(4, "8Gi", 25),
+    "unseen": spec(4, "8Gi", 25),
+}
+
+
+def shares() -> list[dict[str, Any]]:
+    named = {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuShare"}
+    return [{**named, "metadata": {"name": name}, "spec": of} for name, of in SHARES.items()]
+
+
+def gpu_node() -> dict[str, Any]:
+    gpu = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": GPU_MIB, "sms": 132, "computeMode": "Default"}
+    owners = {ROOMY: "roomy", SHORT: "short", CHANGED: "changed"}
+    return {
+        "apiVersion": "gpushare.dev/v1alpha1",
+        "kind": "GpuNode",
+        "metadata": {"name": "n1"},
+        "spec": {"assignments": [{"uuid": uuid, "share": share} for uuid, share in owners.items()]},
+        "status": {"clientCeiling": 48, "gpus": [gpu | {"uuid": uuid} for uuid in owners]},
+    }
+
+
+def slots(share: str, uuid: str, per_gpu: Any, held: Any) -> list[Recorded]:
+    where = {"share": share, "uuid": uuid}
+    return [Recorded("gpushare_slots", where, per_gpu), Recorded("gpushare_slots_held", where, held)]
+
+
+def week() -> list[Recorded]:
+    """roomy: 3 of 8 slots at most, 3000 MiB at most for a few minutes. short: full half of the time, at 30 % busy; the
+    Job `crash` is there at each of three faults and not otherwise. changed: perGpu was 8 until a few hours ago.
+    """
+    peak = during(0.62, 0.621, 3000)
+    found = [
+        Recorded("gpushare_build_info", {"version": "1", "part": "agent"}, always(1)),
+        *slots("roomy", ROOMY, always(8), lambda at: 3 if 0.3 < at < 0.4 else 2),
+        *of_container("roomy", ROOMY, "serve-5d4f7b9c8d-x2k4p", lambda at: peak(at) or 2000, 8192, 25),
+        *of_container("roomy", ROOMY, "serve-5d4f7b9c8d-b7q9z", always(1800), 8192, 25),
+        *of_container("roomy", ROOMY, "batch-0", during(0.3, 0.4, 1500), 8192, 25),
+        *slots("short", SHORT, always(4), lambda at: 4 if at % 0.1 < 0.05 else 2),
+        Recorded("gpushare_gpu_utilization_ratio", {"uuid": SHORT}, lambda at: 0.3 if at % 0.1 < 0.05 else 0.9),
+        *slots("changed", CHANGED, lambda at: 8 if at < 0.98 else 4, always(1)),
+    ]
+    for number in range(2):
+        found += of_container("short", SHORT, f"server-{number}", always(14500), 16384, 25)
+    for number, begin in enumerate((0.11, 0.43, 0.77)):
+        found += of_container("short", SHORT, f"crash-{'bcd'[number]}4x7z", during(begin, begin + 0.02, 900), 16384, 25)
+    found.append(
+        Recorded(
+            "gpushare_gpu_faults_total",
+            {"share": "short", "uuid": SHORT},
+            lambda at: sum(at >= begin + 0.019 for begin in (0.11, 0.43, 0.77)),
+        )
+    )
+    return found

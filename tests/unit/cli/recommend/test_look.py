@@ -1,0 +1,103 @@
+"""A watch of a minute, with a clock that a test moves: agents that answer, and agents that do not."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from gpushare.cli.kubectl.cluster import Cluster, UnreachableError
+from gpushare.cli.recommend.look import watch_shares
+from gpushare.cli.recommend.queries import KnownGpu
+from gpushare.recommend.rules import recommend
+from gpushare.recommend.sureness import Sureness
+from tests.unit.cli.recommend.test_watch import served
+from tests.unit.clock import Clock
+from tests.unit.recommend.made_up import share
+
+GPUS = {"GPU-0": KnownGpu(81_559, 48, "team")}
+
+
+class MovedClock(Clock):
+    """Moves by being slept on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class TwoAgents(Cluster):
+    """The agent of node n1 serves each text in turn, the last one for ever; that of n2 serves `other`, or nothing."""
+
+    def __init__(self, *texts: str, other: str | None = None) -> None:
+        super().__init__()
+        self._texts, self._other = list(texts), other
+
+    def items(self, *_: Any, **__: Any) -> Any:
+        port = {"name": "metrics", "containerPort": 9408}
+        return done([
+            {"metadata": {"namespace": "gpushare-system", "name": node},
+             "spec": {"nodeName": node, "containers": [{"ports": [port]}]}}
+            for node in ("n1", "n2")
+        ])  # fmt: skip
+
+    def proxied(self, _: str, pod: str, *__: Any) -> Any:
+        text = (
+            self._other
+            if pod == "n2"
+            else self._texts.pop(0)
+            if len(self._texts) > 1
+            else next(iter(self._texts), None)
+        )
+        if text is None:
+            failed: Future[str] = Future()
+            failed.set_exception(UnreachableError("no route"))
+            return failed
+        return done(text)
+
+
+def done(value: Any) -> "Future[Any]":
+    found: Future[Any] = Future()
+    found.set_result(value)
+    return found
+
+
+def test_a_minute_is_looked_at_every_five_seconds_and_its_advice_is_a_glimpse() -> None:
+    clock = MovedClock()
+    agents = TwoAgents(served(2, 0.5, 1), served(2, 0.5, 3), served(2, 0.5, 2), other="")
+    (found,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep)
+    assert clock.slept == [0.0] + [5.0] * 12
+    assert (found.end - found.begin, found.step, unreached) == (60.0, 5.0, [])
+    assert found.clients is not None
+    assert found.clients.samples == 13
+    (advice,) = recommend(found).advice
+    assert (advice.change, advice.sure) == ("memory.default 3584Mi", Sureness.LOW)
+
+
+def test_a_shorter_watch_recommends_nothing() -> None:
+    clock = MovedClock()
+    (found,), _ = watch_shares(TwoAgents(served(2, 0.5, 1), other=""), "", [share()], GPUS, 30, clock, clock.sleep)
+    assert recommend(found).advice == ()
+    assert any("seen for 30s, too short a history: at least 1m is needed" in note for note in recommend(found).notes)
+
+
+def test_an_agent_that_is_not_reached_is_named_and_the_others_count() -> None:
+    clock = MovedClock()
+    (found,), unreached = watch_shares(TwoAgents(served(2, 0.5, 1)), "", [share()], GPUS, 60, clock, clock.sleep)
+    assert unreached == ["the agent of node n2"]
+    assert found.gpus[0].samples == 13
+
+
+def test_where_no_agent_is_reached_the_reason_is_told() -> None:
+    clock = MovedClock()
+    with pytest.raises(UnreachableError, match="no agent was reached: no route; --prometheus reads"):
+        watch_shares(TwoAgents(), "", [share()], GPUS, 60, clock, clock.sleep)
+
+
+def test_a_long_watch_looks_at_most_so_often() -> None:
+    clock = MovedClock()
+    watch_shares(TwoAgents(served(2, 0.5, 1), other=""), "", [share()], GPUS, 3600, clock, clock.sleep)
+    assert clock.slept == [0.0] + [30.0] * 120

@@ -1,0 +1,79 @@
+"""The patch of what makes a pod that belongs on a GPU of its own, where it is known and can be changed."""
+
+import json
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.recommend.owners import with_owners
+from gpushare.recommend.advice import Advice, AdviceKind
+from gpushare.recommend.sureness import Sureness
+from tests.unit.cli.kubectl.cluster_objects import pod
+
+ADVICE = Advice(AdviceKind.OWN_GPU, "team", "ml/serve", "a slot", "a whole GPU", "why", Sureness.MEDIUM)
+POD = "serve-5d4f7b9c8d-x2k4p"
+
+
+class OneNamespace(Cluster):
+    """A cluster with these pods, and a ReplicaSet that a Deployment owns."""
+
+    def __init__(self, *pods: Any) -> None:
+        super().__init__()
+        self._pods = pods
+
+    def items(self, *_: Any, **__: Any) -> Any:
+        return done(list(self._pods))
+
+    def find(self, *_: Any) -> Any:
+        return done({"metadata": {"ownerReferences": [owner("Deployment", "serve")]}})
+
+
+def done(value: Any) -> "Future[Any]":
+    found: Future[Any] = Future()
+    found.set_result(value)
+    return found
+
+
+def owner(kind: str, name: str, controller: bool = True) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "controller": controller}
+
+
+def owned(kind: str, name: str = "serve", pod_name: str = POD, asks: str = "team", **more: Any) -> Any:
+    return pod(pod_name, asks=asks, metadata={"ownerReferences": [owner(kind, name, **more)]})
+
+
+@pytest.mark.parametrize(
+    ("case", "found", "target"),
+    [
+        ("a Deployment, by its ReplicaSet", owned("ReplicaSet", "serve-5d4f7b9c8d"), "deployment/serve"),
+        ("a StatefulSet", owned("StatefulSet", pod_name="serve-0"), "statefulset/serve"),
+        ("a DaemonSet", owned("DaemonSet", pod_name="serve-x2k4p"), "daemonset/serve"),
+        ("a Job's template cannot be changed", owned("Job", pod_name="serve-x2k4p"), ""),
+        ("nobody's pod", pod("serve"), ""),
+        ("another workload", owned("StatefulSet", pod_name="other-0"), ""),
+        ("a pod without a slot of the share", owned("StatefulSet", pod_name="serve-0", asks="other"), ""),
+        ("an owner that is no controller", owned("StatefulSet", pod_name="serve-0", controller=False), ""),
+    ],
+)
+def test_the_line_names_what_makes_the_pods(case: str, found: Any, target: str) -> None:
+    (one,) = with_owners(OneNamespace(found), [ADVICE])
+    words = one.command(["--context=far"]).split(" ")
+    assert words[:5] == (["kubectl", "--context=far", "-n", "ml", "patch"] if target else [""]), case
+    if target:
+        assert words[5] == target, case
+
+
+def test_the_slot_gives_way_to_a_whole_gpu() -> None:
+    (one,) = with_owners(OneNamespace(owned("ReplicaSet")), [ADVICE])
+    assert one.template is not None
+    (container,) = one.template.body()["spec"]["template"]["spec"]["containers"]
+    amounts = {"gpushare.dev/team": None, "nvidia.com/gpu": "1"}
+    assert container == {"name": "main", "resources": {"limits": amounts, "requests": amounts}}
+    assert json.dumps(one.template.body(), separators=(",", ":")) in one.command()
+
+
+def test_other_advice_is_left_as_it_is() -> None:
+    memory = Advice(AdviceKind.MEMORY, "team", "team", "a", "b", "why", Sureness.HIGH)
+    assert with_owners(OneNamespace(owned("StatefulSet", pod_name="serve-0")), [memory]) == [memory]
