@@ -1,4 +1,4 @@
-"""The chart's alerts in Prometheus' own rule engine: `make alerts-test`, which builds promtool and Helm once.
+"""The chart's alerts in Prometheus' own rule engine: `make alerts-test`, which builds Prometheus and Helm once.
 
 What makes an alert fire, and what does not, is in the YAML files beside this one, in promtool's own form
 (prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules).
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from localcluster.paths import REPOSITORY, cache_root
-from localcluster.programs.build import HELM, PROMTOOL, build_component
+from localcluster.programs.build import HELM, PROMETHEUS, build_component
 
 CHART = REPOSITORY / "charts" / "gpushare"
 CASES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -20,7 +20,7 @@ CASES = sorted(Path(__file__).parent.glob("*.yaml"))
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    return build_component(PROMTOOL, cache_root()) / "promtool"
+    return build_component(PROMETHEUS, cache_root()) / "promtool"
 
 
 @pytest.fixture(scope="session")

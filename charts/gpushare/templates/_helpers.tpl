@@ -58,7 +58,9 @@ readinessProbe:
 
 {{/* Argument: a part's values. */}}
 {{- define "gpushare.placement" -}}
-priorityClassName: {{ .priorityClassName }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}

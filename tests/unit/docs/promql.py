@@ -28,10 +28,17 @@ class PromqlError(Exception):
 
 @dataclass
 class Query:
-    """`selectors`: (metric, labels in its matchers). `labels`: in `by`, `on` and their like."""
+    """`selectors`: (metric, labels in its matchers). `labels`: in `by`, `on` and their like.
+
+    `bare`: metrics in no aggregation, so that the result has the labels of the pod that exports them; those behind
+    `unless` and `and` do not count. `summed`: present values that are summed as they are: while a pod is replaced,
+    Prometheus has two of each.
+    """
 
     selectors: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     labels: set[str] = field(default_factory=set)
+    bare: list[str] = field(default_factory=list)
+    summed: list[str] = field(default_factory=list)
 
 
 def parse(text: str) -> Query:
@@ -58,6 +65,8 @@ class _Parser:
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self._tokens = tokens
         self._at = 0
+        self._within: list[str] = []
+        """The aggregations, and `unless` or `and`, that what comes next is an argument of; the innermost last."""
         self.query = Query()
 
     def peek(self) -> str:
@@ -68,7 +77,7 @@ class _Parser:
         if level == len(_LEVELS):
             return self._unary()
         ranged = self.binary(level + 1)
-        while self.peek() in _LEVELS[level]:
+        while (operator := self.peek()) in _LEVELS[level]:
             self._next()
             self._take("bool")
             if self.peek() in ("on", "ignoring"):
@@ -78,8 +87,10 @@ class _Parser:
                     self._next()
                     if self.peek() == "(":
                         self._labels()
+            self._within += [operator] if operator in ("unless", "and") else []
             if ranged or self.binary(level + 1):
                 raise PromqlError("an operator on a range vector")
+            self._within = self._within[: -1 if operator in ("unless", "and") else None]
         return ranged
 
     def _unary(self) -> bool:
@@ -97,12 +108,14 @@ class _Parser:
         if kind != "name" or token in _KEYWORDS:
             raise PromqlError(f"{token!r} where a value belongs")
         if token in _AGGREGATIONS:
-            return self._aggregation()
+            return self._aggregation(token)
         return self._call(token) if self.peek() == "(" else self._selector(token)
 
-    def _aggregation(self) -> bool:
+    def _aggregation(self, function: str) -> bool:
         grouped = self._grouping()
+        self._within.append(function)
         self._arguments(ranges=False)
+        self._within.pop()
         if not grouped:
             self._grouping()
         return False
@@ -142,7 +155,9 @@ class _Parser:
                     self._expect(",")
             self._expect("}")
         self.query.selectors.append((metric, tuple(labels)))
+        self.query.bare += [] if self._within else [metric]
         if not self._take("["):
+            self.query.summed += [metric] if self._within[-1:] == ["sum"] else []
             return False
         if self._next()[0] != "duration":
             raise PromqlError(f"the range of {metric} is no duration")

@@ -43,6 +43,15 @@ def test_an_alert_asks_for_series_and_labels_that_are_exported(alert: dict[str, 
 
 
 @by_alert
+def test_an_alert_survives_the_pod_that_exports_its_series(alert: dict[str, Any]) -> None:
+    """Else its `for` begins anew with each restart of operator or agent. Three are about the pods themselves."""
+    query = parse(alert["expr"])
+    if alert["alert"] not in ("GpushareDown", "GpushareNoLeader", "GpushareCertificateExpiring"):
+        assert not query.bare
+    assert not query.summed
+
+
+@by_alert
 def test_an_alert_says_how_bad_it_is_what_with_figures_and_where_to_read_on(alert: dict[str, Any]) -> None:
     annotations = alert["annotations"]
     assert alert["labels"]["severity"] in ("info", "warning", "critical")
@@ -64,7 +73,7 @@ def test_of_every_alert_there_is_a_case_that_makes_it_fire_and_one_that_does_not
         expected
         for file in (REPOSITORY / "tests" / "alerts").glob("*.yaml")
         for test in yaml.safe_load(file.read_text())["tests"]
-        for expected in test["alert_rule_test"]
+        for expected in test.get("alert_rule_test", [])
     ]
     fires, quiet = ({it["alertname"] for it in cases if bool(it["exp_alerts"]) is wanted} for wanted in (True, False))
     assert sorted(fires) == sorted(quiet) == sorted(alert["alert"] for alert in ALERTS)
@@ -90,7 +99,11 @@ def test_a_panel_asks_for_series_that_are_exported_and_says_its_unit(panel: dict
     assert panel["fieldConfig"]["defaults"].get("unit")
     for target in panel["targets"]:
         text = target["expr"].replace("$__rate_interval", "5m")
-        check(parse(re.sub(r"\$\w+", "x", text)))
+        query = parse(re.sub(r"\$\w+", "x", text))
+        check(query)
+        assert not query.bare, "two lines of one name while a pod of ours is replaced"
+        assert not query.summed, "twice as much while a pod of ours is replaced"
+        assert target["interval"] == "30s", "the chart puts the PodMonitor's interval there"
 
 
 def test_no_two_panels_stand_in_the_same_place() -> None:
@@ -102,6 +115,23 @@ def test_no_two_panels_stand_in_the_same_place() -> None:
     ]
     assert len(taken) == len(set(taken))
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.mark.parametrize(
+    ("text", "bare", "summed"),
+    [
+        ("a == 0", ["a"], []),
+        ("max by (x) (a) / b", ["b"], []),
+        ("max by (x) (a) == 0 unless on (x) b", [], []),
+        ("max by (x) (a) and (b) or c", ["c"], []),
+        ("sum by (x) (a)", [], ["a"]),
+        ("sum by (x) (rate(a[5m]))", [], []),
+        ("sum by (x) (max by (x, y) (a)) + b", ["b"], []),
+    ],
+)
+def test_the_grammar_knows_what_is_aggregated(text: str, bare: list[str], summed: list[str]) -> None:
+    query = parse(text)
+    assert (query.bare, query.summed) == (bare, summed)
 
 
 @pytest.mark.parametrize(

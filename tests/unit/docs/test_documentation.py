@@ -11,7 +11,7 @@ from gpushare.admission.shares import validate_share
 from gpushare.api import crd, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claims.objects import claim_templates, device_classes
+from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.mps.wire import RefusedAttach
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
@@ -60,7 +60,7 @@ def test_what_the_page_of_claims_shows_is_admitted() -> None:
     world = AdmissionData("team-a", {}, {share.name: share}, [share.name], "gpushare-system")
     assert admit_claim(shown["ResourceClaimTemplate"], world) == Admitted()
     (size,) = {entry["resourceClaimTemplateName"] for entry in shown["Pod"]["spec"]["resourceClaims"]}
-    templates = {template["metadata"]["name"]: template for template in claim_templates(share, "team-a")}
+    templates = {template["metadata"]["name"]: template for template in share_templates(share)}
     assert admit_claim(templates[size], world) == Admitted()
     classes = {body["metadata"]["name"] for body in device_classes(share)}
     for resource in shown["ResourceQuota"]["spec"]["hard"]:
