@@ -12,6 +12,7 @@ CLUSTERS ?= auto
 # A shared machine stalls for seconds at times; what passed only on a later try is listed as RERUN.
 RERUNS   ?= 2
 CYCLES   ?= 100
+MINUTES  ?= 60
 NODES    ?= 1000
 # One environment per clone (it is an editable install) and lock file.
 LOCKS := requirements.lock requirements/build.lock requirements/release.lock
@@ -133,15 +134,37 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too
 	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
 	@$(BIN)/python -m tests.scale.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
-	@$(BIN)/python -m tests.scale.plot
+	@$(BIN)/python -m tests.scale.decisions.plot
+
+.PHONY: faults
+faults: venv cluster-build ## ends each part at each of its writes, for hours; goes on where it stopped (MINUTES=600)
+	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),600)
+	@$(BIN)/python -m tests.faults.publish
 
 .PHONY: cert-manager-test
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
 	@$(BIN)/python -m pytest tests/cluster/test_cert_manager.py -v --cert-manager
 
 .PHONY: alerts-test
+alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
+busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so
+	@mkdir -p build
+	@$(CC) -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -o build/libgpushare-busytime.so workload/busytime/busytime.c
+
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds promtool and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
+
+.PHONY: recommend-test
+recommend-test: venv cluster-build ## kubectl gpushare recommend with a week in a real Prometheus, and an API server
+	@$(BIN)/python -m pytest tests/prometheus -v
+
+.PHONY: dashboard
+dashboard: venv cluster-build ## does every panel show something, and does no alert fire falsely: MINUTES=60 of random life, a real Prometheus
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m tests.dashboard --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+.PHONY: browser-test
+browser-test: venv ## the page of kubectl gpushare ui in a real browser (chromium, chromium-driver)
+	@$(BIN)/python -m pytest tests/browser -v
 
 .PHONY: format
 format: venv ## format and fix what can be fixed

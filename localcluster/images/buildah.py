@@ -126,6 +126,14 @@ class Buildah:
             run_long(f"push of {reference}", argv, self.log, limit_s=1800, env=dict(os.environ))
             return digest.read_text().strip()
 
+    def derive(self, archive: Path, context: Path, name: str, result: Path) -> None:
+        """Builds the Dockerfile in `context` on the operator's image in `archive`, as the OCI archive `result`."""
+        with locked(self.cache / "buildah.lock"):
+            operator = self._output("pull", "--quiet", f"oci-archive:{archive}")
+            build = ["build", "--build-arg", f"OPERATOR={operator}", "--pull=never", "--tag", name, str(context)]
+            self._run(f"image {name}", build)
+            self._run(f"archive of image {name}", ["push", name, f"oci-archive:{result}:{name}"])
+
     def forget(self, tags: Sequence[str]) -> None:
         """Removes these images, and unnamed layers once the storage has grown large."""
         names = [_name(target, tag) for tag in tags for target in TARGETS]

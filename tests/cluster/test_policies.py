@@ -13,7 +13,7 @@ import pytest
 from gpushare.agent.dra.slices import resource_slice
 from gpushare.agent.termination.kubelet_kills import LACK, POD_REASONS, REJECTIONS
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.claims.objects import claim_templates, device_classes
+from gpushare.controller.claims.objects import device_classes, in_namespace, share_templates
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
 from localcluster.kubectl import CommandError, Kubectl, Object
@@ -489,7 +489,7 @@ TEMPLATES: dict[str, Object] = {
 
 @pytest.mark.parametrize("case", TEMPLATES)
 def test_a_template_of_the_operator_asks_for_its_size_alone(harness: Harness, by_claims: GpuShare, case: str) -> None:
-    (template,) = claim_templates(by_claims, "default")
+    (template,) = (in_namespace(body, "default") for body in share_templates(by_claims))
     template["spec"]["spec"]["devices"] = TEMPLATES[case]
     assert "size of its share alone" in refusal(acting_as(harness, OPERATOR), "create", "-f", "-", body=template)
 

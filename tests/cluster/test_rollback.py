@@ -92,7 +92,7 @@ def test_a_node_is_taken_from_nvidias_plugin_only_when_its_pods_are_gone(harness
             assert modes(harness) == {"Default"}
             assert harness.gpu_dirs() == {}
             nvidia.close()
-            wait_unavailable(share, "HeldByPods", f"pod {tenant.name}/whole")
+            wait_unavailable(share, "HeldByPods", "1 pod holds nvidia.com/gpu")
             tenant.delete_pods("whole")
             share.wait_ready()
             tenant.start(tenant.pod("client", "taking", "limits"))
@@ -110,10 +110,10 @@ def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harnes
             wait_until("the client goes on", lambda: tenant.checks(name) > checks)
             tenant.delete_pods(name)
             wait_until("the node is given back", lambda: given_back(harness), 60, harness.gpu_node)
-            assert modes(harness) == {"Default"}
+            wait_until("NVML has been read again", lambda: modes(harness) == {"Default"}, 10)
             assert harness.gpu_dirs() == {}
             assert not list(harness.in_node("/var/run/cdi").glob("*gpushare*"))
-            assert harness.capacity("giving") == 0
+            wait_until("the kubelet's node says so", lambda: harness.capacity("giving") == 0, 60)
             with nvidia_plugin(harness):
                 run_whole(tenant, "whole")
                 harness.kubectl("label", "node", NODE, "pool=gpu")

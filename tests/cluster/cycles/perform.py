@@ -80,16 +80,17 @@ class Performer:
     def _apply(self, step: Step) -> None:
         change = self.world.create if step.verb == "create" else self.world.resize
         change(step.share, step.per_gpu, step.threads)
-        self._disturbed()
+        self.disturbed()
         threads = {"default": step.threads, "max": step.threads}
         Share(self.harness, step.share).apply(step.per_gpu, threads, per_node=1)
 
     def _delete(self, step: Step) -> None:
         self.world.delete(step.share)
-        self._disturbed()
+        self.disturbed()
         Share(self.harness, step.share).delete(wait=False)
 
-    def _disturbed(self) -> None:
+    def disturbed(self) -> None:
+        """From now on a pod may meet slots that were withdrawn a moment ago."""
         self._disturbed_at = time.monotonic()
 
     # -- clients
@@ -169,11 +170,11 @@ class Performer:
 
     def _kill_agent(self, step: Step) -> None:
         self.world.agent_away = True
-        self._disturbed()
+        self.disturbed()
         self.harness.restart_pods("agent", force=True)
 
     def _restart_kubelet(self, step: Step) -> None:
-        self._disturbed()
+        self.disturbed()
         processes.replace(self.harness.layout, "kubelet", signal.SIGTERM)
 
     def _kill(self, step: Step, which: str) -> None:

@@ -45,6 +45,7 @@ VARIANTS = {
         "metrics.from[0].namespaceSelector.matchLabels.team=watchers",
         "metrics.podMonitor.enabled=true",
         "metrics.podMonitor.labels.release=prometheus",
+        "metrics.podMonitor.interval=1m",
         "metrics.prometheusRule.enabled=true",
         "metrics.prometheusRule.runbooks=https://wiki.example/gpushare/",
         "metrics.dashboard.enabled=true",
@@ -56,6 +57,12 @@ VARIANTS = {
     ),
     "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
     "lean": ("agent.gpuAccess=RuntimeClass",),
+    "page": (
+        "ui.enabled=true",
+        "ui.hosts={gpus.example.com,gpus}",
+        "ui.from[0].namespaceSelector.matchLabels.team=ingress",
+        "networkPolicy.enabled=true",
+    ),
     "least": (
         "crds.enabled=false",
         "policies.enabled=false",
@@ -287,7 +294,7 @@ def test_compute_modes_are_managed_unless_the_administrator_keeps_them() -> None
 def test_only_parts_that_talk_to_the_api_have_a_token(variant: str) -> None:
     tokens = {name for name, pod in workloads(variant) if pod["automountServiceAccountToken"]}
     talking = {"gpushare-operator", "gpushare-webhook", "gpushare-agent", "gpushare-test"}
-    assert tokens == talking | ({"gpushare-uninstall"} if variant == "everything" else set())
+    assert tokens == talking | {"everything": {"gpushare-uninstall"}, "page": {"gpushare-ui"}}.get(variant, set())
     assert all(not account["automountServiceAccountToken"] for account in of_kind(variant, "ServiceAccount"))
 
 
@@ -463,7 +470,12 @@ def test_the_operator_is_held_off_every_field_of_a_gpunodes_status_but_its_condi
 
 
 def test_the_priority_classes_come_with_the_quota_that_some_platforms_want() -> None:
-    classes = {pod["priorityClassName"] for variant in VARIANTS for _, pod in workloads(variant)}
+    classes = {
+        pod["priorityClassName"]
+        for variant in VARIANTS
+        for name, pod in workloads(variant)
+        if name != "gpushare-ui"  # of the cluster's default: nothing depends on it
+    }
     (quota,) = of_kind("default", "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     assert classes == set(scope["values"])
@@ -537,7 +549,8 @@ def test_operator_webhook_and_agent_serve_metrics_on_a_port_of_their_own(variant
     port = {"least": None, "everything": 9500}.get(variant, 9408)
     for name, container in containers(variant):
         ports = {it["name"]: it["containerPort"] for it in container.get("ports", [])}
-        served = None if name in ("gpushare-simulated-driver", "gpushare-uninstall", "gpushare-test") else port
+        silent = ("gpushare-simulated-driver", "gpushare-uninstall", "gpushare-test", "gpushare-ui")
+        served = None if name in silent else port
         assert ports.get("metrics") == served, name
         assert (f"--metrics-port={served}" in container.get("args", ())) is (served is not None), name
         assert len(set(ports.values())) == len(ports), name
@@ -613,6 +626,42 @@ def test_an_administrators_labels_annotations_and_variables_are_added_to_those_o
 ADJUSTED = ("operator", "webhook", "agent")
 
 
+def test_the_page_is_off_unless_wanted_and_then_reads_alone() -> None:
+    assert "gpushare-ui" not in {item["metadata"]["name"] for item in rendered("default")}
+    for rule in named("page", "ClusterRole", "gpushare-ui")["rules"]:
+        assert set(rule["verbs"]) <= {"get", "list", "watch"}
+        assert not any("/" in resource or resource == "secrets" for resource in rule["resources"]), "nor proxies"
+    (container,) = dict(workloads("page"))["gpushare-ui"]["containers"]
+    assert [it for it in container["args"] if it.startswith("--host=")] == ["--host=gpus.example.com", "--host=gpus"]
+
+
+def test_the_page_is_reached_through_the_named_proxy_alone_and_reaches_the_agents() -> None:
+    opened = named("page", "NetworkPolicy", "gpushare-ui")["spec"]["ingress"]
+    assert opened == [
+        {"ports": [{"port": 8083}]},
+        {"ports": [{"port": 8090}], "from": [{"namespaceSelector": {"matchLabels": {"team": "ingress"}}}]},
+    ]
+    own = {"matchLabels": {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "ui"}}
+    from_page = {"ports": [{"port": 9408}], "from": [{"podSelector": own}]}
+    reached = {
+        name
+        for name in ("operator", "webhook", "agent")
+        if from_page in named("page", "NetworkPolicy", f"gpushare-{name}")["spec"]["ingress"]
+    }
+    assert reached == {"agent"}
+
+
+def test_a_page_without_a_name_or_without_figures_is_refused() -> None:
+    for values, words in (
+        (("ui.enabled=true",), "ui.hosts is empty"),
+        (("ui.enabled=true", "ui.hosts={a}", "metrics.enabled=false"), "ui.enabled needs metrics.enabled"),
+        (("ui.enabled=true", "ui.hosts={https://a}"), "/ui/hosts/0"),
+    ):
+        refused = helm("template", "g", str(CHART), *(f"--set={value}" for value in values), check=False)
+        assert refused.returncode != 0
+        assert words in refused.stderr
+
+
 def test_the_icon_is_the_file_beside_it() -> None:
     icon = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"]
     assert (
@@ -623,7 +672,10 @@ def test_the_icon_is_the_file_beside_it() -> None:
 def test_the_dashboard_is_what_grafanas_sidecar_collects() -> None:
     board = named("everything", "ConfigMap", "gpushare-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(board["data"]["gpushare.json"])["uid"] == "gpushare"
+    shown = json.loads(board["data"]["gpushare.json"])
+    assert shown["uid"] == "gpushare"
+    steps = {target["interval"] for panel in shown["panels"] for target in panel.get("targets", ())}
+    assert steps == {"1m"}, "by which Grafana knows the interval of the scrapes"
 
 
 @pytest.mark.parametrize("variant", ["default", "simulated", "least"])

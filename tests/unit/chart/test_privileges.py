@@ -20,8 +20,8 @@ def mps_pod() -> Object:
 
 
 def test_the_page_on_security_has_the_privileges_of_every_container() -> None:
-    real, lean, simulated, leaving = (
-        dict(workloads(variant)) for variant in ("default", "lean", "simulated", "everything")
+    real, lean, simulated, leaving, page = (
+        dict(workloads(variant)) for variant in ("default", "lean", "simulated", "everything", "page")
     )
     pods = {
         "operator": real["gpushare-operator"],
@@ -30,13 +30,14 @@ def test_the_page_on_security_has_the_privileges_of_every_container() -> None:
         "agent, `gpuAccess: RuntimeClass`": lean["gpushare-agent"],
         "MPS pod": mps_pod(),
         "uninstall, with `uninstall.shares: Delete`": leaving["gpushare-uninstall"],
+        "page, with `ui.enabled`": page["gpushare-ui"],
         "`helm test`": real["gpushare-test"],
         "simulated driver": simulated["gpushare-simulated-driver"],
     }
-    shown = ("operator", "webhook", "agent", "uninstall", "test", "simulated-driver")
-    assert {f"gpushare-{name}" for name in shown} == {*real, *simulated, *leaving}, (
+    shown = ("operator", "webhook", "agent", "uninstall", "ui", "test", "simulated-driver")
+    assert {f"gpushare-{name}" for name in shown} == {*real, *simulated, *leaving, *page}, (
         "a workload of the chart is not in the table"
     )
     rendered = "\n".join(table(pods))
-    page = (REPOSITORY / "docs" / "security.md").read_text()
-    assert rendered in page, f"docs/security.md should have\n{rendered}"
+    security = (REPOSITORY / "docs" / "security.md").read_text()
+    assert rendered in security, f"docs/security.md should have\n{rendered}"
