@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import fsum
 
 from gpushare.wording import count_of
 
@@ -199,7 +200,7 @@ def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
 def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
     """The gain in each window, where `alone` has each program's rate alone."""
     return [
-        sum(sum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
+        fsum(fsum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
         for window in outcome.windows
     ]
 

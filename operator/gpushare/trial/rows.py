@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import fsum
 from typing import Any
 
 from gpushare.trial.cases import (
@@ -74,7 +75,7 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
 
 
 def _rates(windows: Iterable[WindowFigures], program: int) -> Spread | None:
-    return Spread.of_any([sum(window.rates[program]) for window in windows if window.rates[program]])
+    return Spread.of_any([fsum(window.rates[program]) for window in windows if window.rates[program]])
 
 
 def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
