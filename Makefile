@@ -145,13 +145,13 @@ faults: venv cluster-build ## ends each part at each of its writes, for hours; g
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
 	@$(BIN)/python -m pytest tests/cluster/test_cert_manager.py -v --cert-manager
 
-.PHONY: alerts-test
-alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
+.PHONY: busytime
 busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so
 	@mkdir -p build
 	@$(CC) -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -o build/libgpushare-busytime.so workload/busytime/busytime.c
 
-alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds promtool and Helm once)
+.PHONY: alerts-test
+alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
 
 .PHONY: recommend-test
@@ -162,6 +162,7 @@ recommend-test: venv cluster-build ## kubectl gpushare recommend with a week in 
 dashboard: venv cluster-build ## does every panel show something, and does no alert fire falsely: MINUTES=60 of random life, a real Prometheus
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m tests.dashboard --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 .PHONY: browser-test
 browser-test: venv ## the page of kubectl gpushare ui in a real browser (chromium, chromium-driver)
 	@$(BIN)/python -m pytest tests/browser -v
