@@ -22,7 +22,7 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
-from gpushare.kube.namespaces import kept_namespace
+from gpushare.kube.kept import kept_namespace
 from gpushare.kube.reflector import Reflector
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")

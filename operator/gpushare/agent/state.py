@@ -42,9 +42,9 @@ from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
+from gpushare.kube.kept import kept_share
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
-from gpushare.kube.shares import kept_share
 from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpushare.api import names
 from gpushare.controller.writes import RENDERED, stamp_of
 from gpushare.kube.claims import allocation_results, requested_classes, requests_of
-from gpushare.kube.namespaces import kept_namespace
+from gpushare.kube.kept import kept_namespace
 from gpushare.kube.reflector import Reflector
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,

@@ -1,0 +1,25 @@
+"""Objects as our parts keep them: without what nobody reads, and what changes without anybody's need to know. Pure."""
+
+from gpushare.kube.resources import Object
+
+_OF_NAMESPACE = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels")
+_OF_SHARE = ("name", "uid", "generation", "creationTimestamp", "deletionTimestamp", "finalizers")
+_OF_SHARE_STATUS = ("gpuMemoryMib",)
+
+
+def kept_namespace(namespace: Object) -> Object:
+    """Its name and labels, and whether it is being deleted. There may be many, each with 256 kB of annotations."""
+    return {"metadata": {key: namespace["metadata"][key] for key in _OF_NAMESPACE if key in namespace["metadata"]}}
+
+
+def kept_share(share: Object) -> Object:
+    """A GpuShare's spec, and of metadata and status what an agent reads; of one that serves as before it is the same.
+
+    The operator counts a share's slots in its status, and no agent is to do a turn for each pod that comes or goes.
+    """
+    metadata, status = share["metadata"], share.get("status") or {}
+    return {
+        "metadata": {key: metadata[key] for key in _OF_SHARE if key in metadata},
+        "spec": share.get("spec") or {},
+        "status": {key: status[key] for key in _OF_SHARE_STATUS if key in status},
+    }
