@@ -19,7 +19,9 @@ from tests.unit.cli.ui.stand_in import kubectl_for_nobody
 @contextmanager
 def program(folder: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     kubectl_for_nobody(folder)
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "ui", *arguments]
+    # A test run in the background of a shell may have been told to ignore SIGINT, and would pass that on.
+    python = ["env", "--default-signal=INT", sys.executable]
+    command = [*python, "-m", "gpushare.cli.kubectl.main", "ui", *arguments]
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
     running = subprocess.Popen(
         command, env=os.environ | path | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
