@@ -1,0 +1,115 @@
+"""Writes the tables of docs/planning.md and its picture from the stored result.
+
+python -m tests.scale.week.page
+"""
+
+import json
+import re
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "gpushare"
+from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
+
+from gpushare.kube.client import Object  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+FIGURES = ROOT / "docs/results/scale/week.json"
+PICTURE = ROOT / "docs/results/scale/week.svg"
+PAGE = ROOT / "docs/planning.md"
+SHOWN = {
+    "whole": "whole GPUs alone",
+    "slots": "slots of 1/8, 1/4, 1/2; whole GPUs beside",
+    "claims": "claims for parts; whole GPUs beside",
+    "allClaims": "claims for parts and single GPUs",
+}
+WAYS = ("spread", "packed")
+
+
+def tables(found: Object) -> dict[str, str]:
+    """By name, as the page has them: `use` and `waits`."""
+    use = [
+        "| asked | arrangement | scheduler | work that ran | lost by rounding | GPUs in use, mean and most | free "
+        "| of that unusable |",
+        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    waits = [
+        "| asked | arrangement | scheduler | waited: parts | single GPUs | several GPUs | an hour or more: parts | single "
+        "| several |",
+        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for load, cases in found["weeks"].items():
+        for name, label in SHOWN.items():
+            for way in WAYS:
+                case = cases[f"{name}.{way}"]
+                start = f"| {load} % | {label} | {way} |"
+                most = case["gpusInUseAtMost"][0]
+                use.append(
+                    f"{start} {_percent(case['asked'])} | {case['rounded'][0]:.1f} % | {case['gpusInUse'][0]:.1f}, "
+                    f"{most:.1f} % | {case['free'][0]:.1f} % | {case['unusable'][0]:.1f} % |"
+                )
+                cells = [
+                    _percent(case[f"{what}.{kind}"])
+                    for what in ("waited", "waitedAnHour")
+                    for kind in ("parts", "single", "several")
+                ]
+                waits.append(f"{start} {' | '.join(cells)} |")
+    return {"use": "\n".join(use), "waits": "\n".join(waits)}
+
+
+def _percent(figure: list[float]) -> str:
+    """Mean over the seeds, with the range where it shows."""
+    mean, least, most = (f"{value:.1f}" for value in figure)
+    return f"{mean} %" if least == most else f"{mean} % ({least}–{most})"
+
+
+def filled(text: str, found: Object) -> str:
+    """The page with its tables. ValueError where it lacks the place of one."""
+    for name, table in tables(found).items():
+        text, count = re.subn(
+            rf"(<!-- {name}: .*? -->\n).*?(\n<!-- end of {name} -->)",
+            lambda match, table=table: match[1] + table + match[2],  # type: ignore[misc]
+            text,
+            flags=re.DOTALL,
+        )
+        if count != 1:
+            raise ValueError(f"{PAGE.name} has no place for the table {name}")
+    return text
+
+
+def draw(found: Object) -> None:
+    loads = list(found["weeks"])
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharex=True)
+    for number, (name, label) in enumerate(SHOWN.items()):
+        for way in WAYS:
+            cases = [found["weeks"][load][f"{name}.{way}"] for load in loads]
+            style = {"color": f"C{number}", "linestyle": "-" if way == "packed" else ":", "marker": "o"}
+            axes[0].plot([int(load) for load in loads], [case["asked"][0] for case in cases], **style)
+            axes[1].plot([int(load) for load in loads], [case["waitedAnHour.all"][0] for case in cases], **style,
+                         label=f"{label}, {way}")  # fmt: skip
+    axes[0].plot([int(load) for load in loads], [int(load) for load in loads], color="black", linewidth=0.6)
+    axes[0].set_ylabel("work that ran, percent of all GPUs")
+    axes[1].set_ylabel("pods that waited an hour or more, percent")
+    axes[1].set_yscale("symlog", linthresh=0.1)
+    for axis in axes:
+        axis.set_xlabel("work asked, percent of all GPUs")
+        axis.grid(True, alpha=0.2)
+    axes[1].legend(fontsize="x-small")
+    figure.tight_layout()
+    figure.savefig(PICTURE, metadata={"Date": None})
+    plt.close(figure)
+
+
+def write(found: Object) -> None:
+    PAGE.write_text(filled(PAGE.read_text(), found))
+    draw(found)
+
+
+def main() -> None:
+    write(json.loads(FIGURES.read_text()))
+
+
+if __name__ == "__main__":
+    main()
