@@ -1,4 +1,4 @@
-"""Kueue's own controller over gpushare: slots and claims are quota, what waits is explained, what is preempted harms nobody.
+"""Kueue's controller over gpushare: slots and claims are quota, what waits is explained, what is preempted harms nobody.
 
 Opt-in (`make kueue-test`), because building Kueue takes minutes that say little new on every run. Kueue comes from its
 module's sources, with its own chart; shares, queues and jobs are those that docs/kueue.md shows (examples/kueue).
@@ -102,6 +102,13 @@ def job(pod: Object, parallelism: int = 1, **labels: str) -> Object:
     }
 
 
+def claiming(tenant: Tenant, name: str, share: str, memory: str = "") -> Object:
+    """A Job whose claim is of the share's own class, by a template of the Job's name, which is made."""
+    body = claims.claim(name, f"{share}.gpushare.dev", {"memory": memory} if memory else None)
+    tenant.kubectl.create(body | {"kind": "ResourceClaimTemplate", "spec": {"spec": body["spec"]}})
+    return job(claims.with_claim(tenant.pod(name, share, *claims.HELD), resourceClaimTemplateName=name))
+
+
 def pods_of(tenant: Tenant, name: str) -> list[str]:
     """The Job's pods that exist and are not leaving."""
     pods = tenant.kubectl.items("pods", f"--selector=batch.kubernetes.io/job-name={name}")
@@ -138,7 +145,9 @@ def used(harness: Harness, queue: str, resource: str) -> str:
 
 def waits(harness: Harness, tenant: Tenant, name: str, lacking: str) -> None:
     """Kueue holds it, for lack of that resource, and `why` says so in Kueue's own words."""
-    wait_until(f"{name} waits", lambda: lacking in told(tenant, name).get("message", ""), 60, lambda: told(tenant, name))
+    wait_until(
+        f"{name} waits", lambda: lacking in told(tenant, name).get("message", ""), 60, lambda: told(tenant, name)
+    )
     answer = why(harness, tenant, name, lacking)
     assert answer["stage"] == "queue"
     assert answer["sentence"] == f'Kueue holds it in LocalQueue "gpus": {told(tenant, name)["message"]}'
@@ -215,36 +224,31 @@ def test_claims_are_quota_by_size_and_plain_slots_of_their_share_by_its_name(fre
 
 
 def test_the_memory_of_claims_is_quota_whatever_their_size(fresh: Harness) -> None:
-    def of(tenant: Tenant, name: str, memory: str) -> Object:
-        body = claims.claim(name, "elastic.gpushare.dev", {"memory": memory} if memory else None)
-        tenant.kubectl.create(body | {"kind": "ResourceClaimTemplate", "spec": {"spec": body["spec"]}})
-        pod = tenant.pod(name, "elastic", *claims.HELD)
-        return job(claims.with_claim(pod, resourceClaimTemplateName=name))
-
     with example_share(fresh, "elastic"), team(fresh, "team-a") as a:
         claims.wait_template(a, "small", "elastic")
-        a.kubectl.create(of(a, "ten", "10Gi"), job(claims.sized(a, "eight", "elastic", "small")))
+        a.kubectl.create(claiming(a, "ten", "elastic", "10Gi"), job(claims.sized(a, "eight", "elastic", "small")))
         for name in ("ten", "eight"):
             started(a, name, "limits")
         wait_until("18Gi are counted", lambda: used(fresh, "team-a", "elastic-memory") == "18Gi")
-        a.kubectl.create(of(a, "default", ""))
+        a.kubectl.create(claiming(a, "default", "elastic"))
         waits(fresh, a, "default", "elastic-memory")
-        a.kubectl.create(of(a, "two", "2Gi"))
+        a.kubectl.create(claiming(a, "two", "elastic", "2Gi"))
         started(a, "two", "limits")
         a.kubectl.delete("job", "eight")
         started(a, "default", "limits")
-        counted = lambda: used(fresh, "team-a", "elastic-memory")  # noqa: E731
-        wait_until("the default of 4Gi is counted", lambda: counted() == "16Gi", 30, counted)
+        wait_until("the default of 4Gi is counted", lambda: used(fresh, "team-a", "elastic-memory") == "16Gi")
 
 
 def test_what_kueue_cannot_count_it_holds_and_why_says_so(fresh: Harness) -> None:
-    with example_share(fresh, "elastic"), team(fresh, "team-a") as a:
+    with example_share(fresh, "elastic"), example_share(fresh, "mixed"), team(fresh, "team-a") as a:
         own = claims.claimed(a, "own-claim", "elastic", "10", "4Gi")
         # A pod's requests follow its limits; those of a Job's template do not, and Kueue reads requests.
         slot = a.pod("slot", "elastic", *claims.HELD)
         a.kubectl.create(job(own), job(a.pod("slots", "elastic", *claims.HELD)))
+        a.kubectl.create(claiming(a, "unmapped", "mixed"))
         a.start(slot | {"metadata": slot["metadata"] | {"labels": {QUEUE: "gpus"}}})
         assert why(fresh, a, "own-claim", "does not support use of resource claims")["stage"] == "queue"
+        assert why(fresh, a, "unmapped", "mixed.gpushare.dev is not mapped")["stage"] == "queue"
         assert why(fresh, a, "slots", "resource gpushare.dev/elastic unavailable in ClusterQueue")["stage"] == "queue"
         assert why(fresh, a, "slot", "with capacity sources configured")["stage"] == "queue"
         astray = job(a.pod("astray", "elastic", *claims.HELD))
