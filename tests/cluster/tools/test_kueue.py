@@ -1,4 +1,4 @@
-"""Kueue's controller over gpushare: slots and claims are quota, what waits is explained, what is preempted harms nobody.
+"""Kueue over gpushare: slots and claims are quota, what waits is explained, what is preempted harms nobody.
 
 Opt-in (`make kueue-test`), because building Kueue takes minutes that say little new on every run. Kueue comes from its
 module's sources, with its own chart; shares, queues and jobs are those that docs/kueue.md shows (examples/kueue).
