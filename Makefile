@@ -145,6 +145,10 @@ faults: venv cluster-build ## ends each part at each of its writes, for hours; g
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_cert_manager.py -v --cert-manager
 
+.PHONY: kueue-test
+kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
+	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
+
 .PHONY: busytime
 busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so
 	@mkdir -p build
