@@ -42,7 +42,7 @@ class Actor(Performer):
             "change-template": self._change_template,
             "rolled": self._await_roll_out,
             "drain": self._drain,
-            "uncordon": lambda step: self.harness.kubectl("uncordon", NODE),
+            "uncordon": self._uncordon,
             "choose-deletion": lambda step: install(harness.stack, *DELETING),
             "uninstall": self._uninstall,
             "install": lambda step: install(harness.stack),
@@ -144,6 +144,9 @@ class Actor(Performer):
             self.world.doomed.discard(name)
         self.harness.kubectl("drain", NODE, "--pod-selector=drained=yes", "--force", "--ignore-daemonsets",
                              "--delete-emptydir-data", "--timeout=60s", seconds=90)  # fmt: skip
+
+    def _uncordon(self, step: Step) -> None:
+        self.harness.kubectl("uncordon", NODE)
 
     # -- the installation
 

@@ -19,9 +19,9 @@ def result(point: Point, outcome: str = SAME, when: str = "before") -> Result:
 
 
 def played(path: Path) -> Record:
-    record = Record(path)
-    record.add_scene(SCENE, Counter({OPEN: 1, REPLACE: 3}), 40.0, CODE)
-    return record
+    """As another campaign finds it."""
+    Record(path).add_scene(SCENE, Counter({OPEN: 1, REPLACE: 3}), 40.0, CODE)
+    return Record(path)
 
 
 def test_another_campaign_knows_the_points_and_ends_of_the_stored_one(tmp_path: Path) -> None:
@@ -76,9 +76,11 @@ def test_the_page_is_what_the_script_writes_from_the_published_record() -> None:
 
 def test_the_page_counts_by_scene_and_part_and_quotes_what_is_different(tmp_path: Path) -> None:
     record = played(tmp_path / "points.json")
+    record.add_scene(OTHER, Counter({REPLACE: 1}), 61.5, CODE)
     record.add([result(OPEN), result(REPLACE, ENDED), result(REPLACE, "worker-1 was harmed", "middle")])
     text = page(json.loads((tmp_path / "points.json").read_text()))
     assert "2026-11-23: 2 points, 2 of them ended at, 3 ends" in text
     assert "| a scene | 40 s | 2 | 3 | 1 | 1 | 0 | 1 |" in text
+    assert "| another scene | 62 s | 1 | 0 | 0 | 0 | 0 | 0 |" in text
     assert "| agent | replace | 1 | 2 | 0 | 1 | 0 | 1 |" in text
     assert "- middle `agent: replace it` (a scene): worker-1 was harmed" in text
