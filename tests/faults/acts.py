@@ -137,7 +137,9 @@ class Actor(Performer):
     # -- the node
 
     def _drain(self, step: Step) -> None:
-        """As an administrator does it, of these clients alone: the node has nobody else to run our own parts."""
+        """As an administrator does it, of these clients alone: nobody else could run our own parts."""
+        if self.world.agent_away:  # nobody guards a departure meanwhile (docs/architecture.md)
+            self.harness.wait_component("agent")
         self.tenant.kubectl("label", "pods", *step.clients, "drained=yes")
         for name in step.clients:
             self.world.clients.pop(name, None)

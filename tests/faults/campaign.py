@@ -29,7 +29,12 @@ class Life:
         self._harness, self._recorder, self._orders = harness, recorder, orders
         self._roles = {it.point.role for it in orders}
         self.retried: list[str] = []
-        self.gpu_lost = False
+        self._supervisors_died = 0
+
+    @property
+    def gpu_lost(self) -> bool:
+        """Whether clients were lawfully ended by the end of their MPS supervisor."""
+        return bool(self._supervisors_died)
 
     def live(self, scene: str) -> Counter[Point]:
         """The points that were passed. Raises AssertionError if anything is not as it would have been."""
@@ -84,9 +89,9 @@ class Life:
         died = self._recorder.died()
         if "agent" in died:
             world.agent_away = True
-        if "mps-supervisor" in died and not self.gpu_lost:
-            self.gpu_lost = True
-            for share in world.usable():
+        if died["mps-supervisor"] > self._supervisors_died:
+            self._supervisors_died = died["mps-supervisor"]
+            for share in [it for it in world.shares.values() if it.has_gpu]:
                 world.gpu_failed(share.name)
 
     def _fresh_clients(self, performer: Actor) -> None:

@@ -72,9 +72,9 @@ class Recorder:
         """Orders that were, since `clear`."""
         return {Order(Point(it["done"]), it["when"]) for it in self._lines() if "done" in it}
 
-    def died(self) -> set[str]:
-        """The parts of which a process ended by an order since `clear`."""
-        return {it["died"] for it in self._lines() if it.get("died")}
+    def died(self) -> Counter[str]:
+        """How many processes of each part ended by an order since `clear`."""
+        return Counter(it["died"] for it in self._lines() if it.get("died"))
 
     def _lines(self) -> list[dict[str, Any]]:
         """Without one that is being written."""
