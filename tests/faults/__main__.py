@@ -15,6 +15,7 @@ from pathlib import Path
 
 from localcluster.cluster import cluster
 from localcluster.images.buildah import Image, build_images
+from localcluster.kubectl import CommandError
 from localcluster.paths import cache_root
 from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
@@ -54,7 +55,12 @@ def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
     for scene in options.scene or SCENES:
         if time.monotonic() > end:
             break
-        orders = _left(campaign.points(scene), campaign, options)
+        try:
+            orders = _left(campaign.points(scene), campaign, options)
+        except (AssertionError, CommandError) as error:
+            print(f"{scene}: fails though nobody is ended: {error}", flush=True)
+            outcomes[False] += 1
+            continue
         runs = deque([[it] for it in orders] if options.point else groups(orders))
         print(f"{scene}: {len(orders)} orders left, in {len(runs)} runs", flush=True)
         while runs and time.monotonic() < end:

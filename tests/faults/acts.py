@@ -17,7 +17,7 @@ from tests.cluster.cycles.world import World
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=120")
-OWN_CLAIM = ("33", "20000Mi")
+OWN_CLAIM = ("33", "6000Mi")
 """Percent of threads and memory of a claim of no named size."""
 ABOVE_MIB = 12_000
 TERMINATED = 810

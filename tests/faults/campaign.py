@@ -112,7 +112,11 @@ class Campaign:
         code = self.harness.stack.operator_image.rpartition(":")[2]
         if not self.record.points(scene, code):
             began = time.monotonic()
-            passed = Life(self.harness, self.recorder).live(scene)
+            try:
+                passed = Life(self.harness, self.recorder).live(scene)
+            except (AssertionError, CommandError):
+                mend(self.harness)
+                raise
             self.record.add_scene(scene, passed, round(time.monotonic() - began, 1), code)
         return self.record.points(scene, code)
 
