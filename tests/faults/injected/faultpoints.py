@@ -41,7 +41,9 @@ LATE_SECONDS = 5.0
 BOOKMARK = b'"BOOKMARK"'
 GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 """With it the API server tells who watches to list again."""
-PARTICULAR = re.compile(r"GPU-[0-9a-f-]{8,}|[0-9a-f]{8}-[0-9a-f-]{27}|(?<=\.)[a-z0-9_]{8}$|[0-9a-f]{8,}|\d+")
+RANDOM = r"(?<=\.)[a-z0-9_]{8}(\.gpushare-new)?$"
+"""The end of a temporary file's name."""
+PARTICULAR = re.compile(rf"GPU-[0-9a-f-]{{8,}}|[0-9a-f]{{8}}-[0-9a-f-]{{27}}|{RANDOM}|[0-9a-f]{{8,}}|\d+")
 CHANGES = {
     "os.rename": "replace",
     "os.remove": "remove",
