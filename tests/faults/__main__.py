@@ -21,7 +21,7 @@ from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
 from tests.faults import publish
 from tests.faults.campaign import Campaign
-from tests.faults.groups import groups
+from tests.faults.groups import groups, in_turn
 from tests.faults.image import with_faultpoints
 from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
 from tests.faults.points import OF_WATCHES, OF_WRITES, Order, Point, Recorder
@@ -52,37 +52,40 @@ def main() -> int:
 
 def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
     outcomes: Counter[bool] = Counter()
+    orders: dict[str, list[Order]] = {}
+    seen = set() if options.point else campaign.record.settled()
     for scene in options.scene or SCENES:
         if time.monotonic() > end:
             break
         try:
-            orders = _left(campaign.points(scene), campaign, options)
+            orders[scene] = _left(campaign.points(scene), options, seen)
         except (AssertionError, CommandError) as error:
             print(f"{scene}: fails though nobody is ended: {error}", flush=True)
             outcomes[False] += 1
             continue
-        runs = deque([[it] for it in orders] if options.point else groups(orders))
-        print(f"{scene}: {len(orders)} orders left, in {len(runs)} runs", flush=True)
-        while runs and time.monotonic() < end:
-            results, left = campaign.run(scene, runs.popleft())
-            runs.extendleft(reversed(left))
-            for it in results:
-                outcomes[it.outcome in LAWFUL] += 1
-                print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
-            if left:
-                print(f"  again: {', '.join(str(len(it)) for it in left)}", flush=True)
-    print(f"{outcomes[True]} as they should be, {outcomes[False]} not; all of them in {options.record}")
+        seen |= {(it.point.text, it.when) for it in orders[scene]}
+        print(f"{scene}: {len(orders[scene])} orders left", flush=True)
+    runs = deque(in_turn({scene: groups(it, alone=bool(options.point)) for scene, it in orders.items()}))
+    while runs and time.monotonic() < end:
+        scene, run = runs.popleft()
+        results, left = campaign.run(scene, run)
+        runs.extendleft((scene, it) for it in reversed(left))
+        for it in results:
+            outcomes[it.outcome in LAWFUL] += 1
+            print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
+        if left:
+            print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
+    print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {len(runs)} runs left; see {options.record}")
     return int(bool(outcomes[False]))
 
 
-def _left(points: list[Point], campaign: Campaign, options: argparse.Namespace) -> list[Order]:
+def _left(points: list[Point], options: argparse.Namespace, seen: set[tuple[str, str]]) -> list[Order]:
     """A point that several scenes pass belongs to the first."""
-    settled = set() if options.point else campaign.record.settled()
     return [
         Order(point, when)
         for point in points
         for when in point.moments()
-        if options.point in point.text and options.when in (None, when) and (point.text, when) not in settled
+        if options.point in point.text and options.when in (None, when) and (point.text, when) not in seen
     ]
 
 

@@ -4,7 +4,8 @@ One at a time would take days. A run with several ends is the harder one; if any
 are run, and so on down to single orders.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from tests.faults.points import Order
 
@@ -14,8 +15,10 @@ HARMFUL = "mps-supervisor"
 """Its end may end clients, which would hide what the end of another part does: its orders are by themselves."""
 
 
-def groups(orders: Iterable[Order]) -> list[list[Order]]:
-    """Every order once, in as few groups as `AT_ONCE` allows; no group has a point twice."""
+def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]:
+    """Every order once, in as few groups as `AT_ONCE` allows; no group has a point twice. `alone`: each by itself."""
+    if alone:
+        return [[order] for order in orders]
     made: list[list[Order]] = []
     for order in orders:
         group = next((it for it in made if _joins(order, it)), None)
@@ -31,6 +34,12 @@ def _joins(order: Order, group: list[Order]) -> bool:
     roles = [it.point.role for it in group]
     together = (role == HARMFUL) == (HARMFUL in roles)
     return together and roles.count(role) < AT_ONCE.get(role, 1) and all(it.point != order.point for it in group)
+
+
+def in_turn(runs: Mapping[str, Sequence[list[Order]]]) -> Iterator[tuple[str, list[Order]]]:
+    """(scene, run): the first run of each scene, then the second ones. A short campaign has something of each scene."""
+    for turn in zip_longest(*runs.values()):
+        yield from ((scene, run) for scene, run in zip(runs, turn, strict=True) if run)
 
 
 def again(group: Sequence[Order], done: Collection[Order], *, different: bool) -> list[list[Order]]:

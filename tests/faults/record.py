@@ -59,10 +59,14 @@ class Record:
             raise ValueError(f"{path} is no record of a campaign ({error!r}); --afresh begins another one") from error
 
     def points(self, scene: str, code: str) -> list[Point]:
-        """Those that the scene passed when nobody died; empty: it was never played with this code."""
+        """Those that the scene passed when nobody died, the ones first that few scenes pass.
+
+        Empty: it was never played with this code.
+        """
         if self._scenes.get(scene, {}).get("code") != code:
             return []
-        return sorted(Point(text, it["partly"]) for text, it in self._points.items() if scene in it["passages"])
+        mine = {text: it for text, it in self._points.items() if scene in it["passages"]}
+        return [Point(text, mine[text]["partly"]) for text in sorted(mine, key=lambda it: len(mine[it]["passages"]))]
 
     def settled(self) -> set[tuple[str, str]]:
         """(point, when) of each end that needs no further run. One that made a difference is tried again."""

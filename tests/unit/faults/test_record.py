@@ -54,6 +54,12 @@ def test_a_scene_is_played_again_once_the_code_has_changed_and_forgets_the_point
     assert record.settled() == {(REPLACE.text, "before")}
 
 
+def test_points_that_few_scenes_pass_come_first(tmp_path: Path) -> None:
+    record = played(tmp_path / "points.json")
+    record.add_scene(OTHER, Counter({OPEN: 1}), 40.0, CODE)
+    assert record.points(SCENE, CODE) == [REPLACE, OPEN]
+
+
 def test_a_campaign_afresh_forgets_what_is_stored(tmp_path: Path) -> None:
     played(tmp_path / "points.json").add([result(OPEN)])
     assert not Record(tmp_path / "points.json", afresh=True).settled()
