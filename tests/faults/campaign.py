@@ -132,6 +132,7 @@ class Campaign:
         done, seconds = self.recorder.carried_out(), round(time.monotonic() - began, 1)
         left_to_do = again(orders, done, different=bool(different))
         if different and len(orders) > 1:
+            print(f"  {len(done)} ends in one run: {different[:300]}", flush=True)
             return [], left_to_do
         outcome = different or (ENDED if life.gpu_lost else SAME)
         repeated = {it for run in left_to_do for it in run}
