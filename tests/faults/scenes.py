@@ -3,6 +3,10 @@
 from tests.cluster.cycles.steps import Step
 from tests.cluster.cycles.world import Kind
 
+CLAIMED = "parts"
+"""Has a name of its own: for five minutes a kubelet takes the resource of this name for the slots of a share that is
+gone, and starts no container that asks for it (docs/troubleshooting.md)."""
+
 
 def _as(verb: str, share: str = "red") -> Step:
     """A share of another kind: claimed | audited | strict."""
@@ -45,10 +49,10 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("end", clients=("worker-1",)),
     ),
     "claims of different sizes": (
-        _as("claimed"),
-        _start(Kind.WORKER, size="small"),
-        _start(Kind.VICTIM, size="large"),
-        _start(Kind.WORKER, size="own"),
+        _as("claimed", CLAIMED),
+        _start(Kind.WORKER, CLAIMED, size="small"),
+        _start(Kind.VICTIM, CLAIMED, size="large"),
+        _start(Kind.WORKER, CLAIMED, size="own"),
         Step("end", clients=("victim-2",)),
     ),
     "a client above its grant, audited": (
