@@ -35,3 +35,17 @@ def no_room(path: Path) -> Iterator[None]:
         yield
     finally:
         filler.unlink()
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """While the context is open, the file system at `path` is as the kernel leaves one that has errors."""
+    _remount(path, "ro")
+    try:
+        yield
+    finally:
+        _remount(path, "rw")
+
+
+def _remount(path: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(path)], check=True, capture_output=True, timeout=20)

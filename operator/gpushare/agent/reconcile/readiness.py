@@ -34,7 +34,7 @@ class ReadinessInput:
     @property
     def unwritten(self) -> str:
         """Why an old heartbeat does not mean that its writer is gone; empty where it does."""
-        return f", since nothing can be written below {self.full}: make room there" if self.full else ""
+        return f", since nothing can be written below {self.full}: it is full, read-only or fails" if self.full else ""
 
 
 @dataclass(frozen=True, slots=True)
