@@ -1,9 +1,9 @@
 """NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real implementation of `types.Nvml`.
 
 Guarantees: neither types nor errors of the library come out. A lost GPU is missing from lists, and raises GpuLostError
-elsewhere. A value that an old driver or the GPU does not support reads as absent. An answer that cannot be read, such as
-bytes that are no text or an unknown compute mode, is an NvmlError like any other. Handles are looked up by UUID for each
-call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
+elsewhere. A value that an old driver or the GPU does not support reads as absent. An answer that cannot be read, such
+as bytes that are no text or an unknown compute mode, is an NvmlError like any other. Handles are looked up by UUID for
+each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
 from collections.abc import Callable, Iterable

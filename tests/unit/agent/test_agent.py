@@ -288,6 +288,15 @@ async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_its
         await node.stop()
 
 
+async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.plugin_problem = "No space left on device"
+    expected = "its slots cannot be offered to the kubelet: No space left on device"
+    await node.until(lambda: node.daemon().get("message") == expected)
+    node.kubelet.plugin_problem = ""
+    await node.until(lambda: node.daemon().get("message") != expected)
+
+
 async def test_before_the_kubelet_was_read_nothing_is_offered(node: FakeNode) -> None:
     await node.stop()
     node.kubelet.down = True

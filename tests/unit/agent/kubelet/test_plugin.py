@@ -19,6 +19,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import Placement
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.clock import Clock
+from tests.unit.small_disk import read_only, small_disk
 
 RESOURCE = "gpushare.dev/inference"
 SLOT = OfferedDevice("GPU-1::0", True, 1)
@@ -150,6 +151,24 @@ async def test_a_wiped_socket_is_made_again(kubelet: FakeKubelet, served: Device
     await kubelet.until(lambda: kubelet.lists)
     (kubelet.plugins / names.plugin_socket(RESOURCE)).unlink()
     await kubelet.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.lists) == 2)
+
+
+async def test_a_socket_that_cannot_be_made_is_told_and_made_as_soon_as_it_can_be(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    with small_disk(kubelet.plugins):
+        await kubelet.start()
+        served.offer([SLOT])
+        with read_only(kubelet.plugins):
+            await served.start()
+            async with asyncio.timeout(8):
+                while "Read-only file system" not in served.problem:  # noqa: ASYNC110 - a property has no event
+                    await asyncio.sleep(0.01)
+            assert not kubelet.registrations
+        await kubelet.until(lambda: kubelet.lists == [{"GPU-1::0": "Healthy"}])
+        assert served.problem == ""
+        await served.stop()
+        await kubelet.stop()
 
 
 async def test_a_kubelet_that_comes_late_is_found(
