@@ -25,7 +25,7 @@ CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *OWN_C
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer, or nothing that can be read. The text names the socket, the question and gRPC's reason."""
+    """The kubelet gave no answer that can be read. The text names the socket, the question and the reason."""
 
 
 class PodResources:
