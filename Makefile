@@ -128,7 +128,7 @@ cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=
 .PHONY: soak
 soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m pytest tests/cluster/clients/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: scale
 scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too
@@ -142,7 +142,11 @@ faults: venv cluster-build ## ends each part at each of its writes, for hours; g
 
 .PHONY: cert-manager-test
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
-	@$(BIN)/python -m pytest tests/cluster/test_cert_manager.py -v --cert-manager
+	@$(BIN)/python -m pytest tests/cluster/tools/test_cert_manager.py -v --cert-manager
+
+.PHONY: kueue-test
+kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
+	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
 .PHONY: busytime
 busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so

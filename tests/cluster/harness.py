@@ -109,6 +109,10 @@ class Harness:
     def gpu_node(self) -> Object:
         return self.kubectl.get("gpunode", NODE)
 
+    def compute_modes(self) -> set[str]:
+        """As the agent read them last: after a change it takes NVML's next reading."""
+        return {gpu["computeMode"] for gpu in self.gpu_node()["status"]["gpus"]}
+
     def capacity(self, share: str) -> int:
         node = self.kubectl.get("node", NODE)
         return int(node["status"]["allocatable"].get(f"gpushare.dev/{share}", "0"))

@@ -14,11 +14,11 @@ from xdist.scheduler import LoadScopeScheduling
 WORKERS_PER_CORE = 1.5
 TOGETHER = frozenset(
     {
-        "tests/cluster/test_admission.py",
-        "tests/cluster/test_chart.py",
-        "tests/cluster/test_claim_clients.py",
-        "tests/cluster/test_claims.py",
-        "tests/cluster/test_policies.py",
+        "tests/cluster/rights/test_admission.py",
+        "tests/cluster/tools/test_chart.py",
+        "tests/cluster/shares/test_claim_clients.py",
+        "tests/cluster/shares/test_claims.py",
+        "tests/cluster/rights/test_policies.py",
     }
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All

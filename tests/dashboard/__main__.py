@@ -25,7 +25,7 @@ from tests.dashboard.accidents import ACCIDENTS
 from tests.dashboard.life import Life
 from tests.dashboard.pictures import draw
 from tests.dashboard.report import commit, costs, report
-from tests.dashboard.server import running
+from tests.prometheus.server import running
 
 CLUSTER = "dashboard"
 DIRECTORY = REPOSITORY / "build" / "dashboard"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.dashboard.server import Series
+from tests.prometheus.server import Series
 
 FIRING = 'ALERTS{alertstate="firing"}'
 LOOKBACK_SECONDS = 30 * 60 + 120

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.dashboard.server import Series
+from tests.prometheus.server import Series
 
 POINTS_MOST = 600
 """Of a line: about the pixels of a panel of a third of the screen."""

@@ -10,7 +10,7 @@ from typing import Any
 from localcluster.paths import REPOSITORY, SOURCES
 from tests.dashboard.alerts import Fired
 from tests.dashboard.panels import Shown
-from tests.dashboard.server import Prometheus
+from tests.prometheus.server import Prometheus
 
 COSTS = {
     "samples": 'max(max_over_time(scrape_samples_scraped{{job="{job}"}}[{window}])) by (container)',

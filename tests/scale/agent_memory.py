@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import aiohttp
 import yaml
 
 from gpushare.kube.client import NAMESPACES, NODES, PODS, Kube, Object
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 from tests.scale.operator_watch import CRDS, ROOT, Usage, before_tree, connected
 
@@ -174,15 +174,12 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
 
 
 def environment(args: argparse.Namespace) -> Object:
-    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     return {
         "pods": args.pods,
         "large": args.large,
         "before": args.before,
-        "cpu": model.partition(":")[2].strip(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
+        "cpu": results.processor(),
+        **results.machine(),
         "kubernetes": "1.37.0",
     }
 
@@ -192,18 +189,15 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--large", type=int, default=12)
     parser.add_argument("--before", default="", help="a commit to compare with")
-    parser.add_argument("--out", type=Path, help="where the figures go as JSON; default: stdout")
+    results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            text = json.dumps(asyncio.run(run(args, Path(scratch))), indent=2) + "\n"
+            found = asyncio.run(run(args, Path(scratch)))
         finally:
             if args.before:
                 subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
-    if args.out:
-        args.out.write_text(text)
-    else:
-        print(text, end="")
+    results.write(found, args.out)
 
 
 if __name__ == "__main__":

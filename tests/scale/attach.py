@@ -1,6 +1,6 @@
 """What the broker and its turns add to an attach, beside a simulated MPS daemon.
 
-    python -m tests.scale.attach --before edf957c --output docs/results/scale/attach.json        as root
+    python -m tests.scale.attach --before edf957c --out docs/results/scale/attach.json        as root
 
 A client attaches as CUDA does, in turns: to the daemon itself; through the broker with the share's whole ceiling as its
 grant, for which no limit is set; and through the broker with a smaller grant. It makes two contexts, as a process does
@@ -30,6 +30,7 @@ from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod
 from gpushare.simulation.client import SimulatedContext
+from tests.scale import results
 from tests.scale.operator_watch import ROOT, before_tree
 
 POD = "11111111-1111-1111-1111-111111111111"
@@ -156,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--before", default="", help="a commit to compare with")
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     parser.add_argument("--ways", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.ways:
@@ -164,15 +165,11 @@ def main() -> None:
         return
     result: dict[str, object] = {
         "pairs": args.pairs,
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
+        "environment": results.machine(),
         "before": measured_before(args.before, args.pairs) if args.before else {},
         "after": measure(args.pairs),
-        "loadAverage": round(os.getloadavg()[0], 1),
     }
-    print(json.dumps(result, indent=2))
-    if args.output:
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

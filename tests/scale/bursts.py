@@ -14,7 +14,6 @@ import asyncio
 import base64
 import json
 import os
-import platform
 import re
 import socket
 import statistics
@@ -30,6 +29,7 @@ from pathlib import Path
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object
 from tests.scale import operator_watch as base
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 
 HOST = "localhost"
@@ -143,7 +143,7 @@ async def bursts(kube: Kube, kinds: list[str], number: int, count: int, period: 
                     seconds[kind].append(answer)
             await asyncio.sleep(max(0.0, period / len(kinds) - (time.monotonic() - began)))
     return {
-        "load": round(os.getloadavg()[0], 1),
+        "load": results.load(),
         **{
             kind: {
                 "pods": number * count,
@@ -185,7 +185,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
             await kube.close()
     return {
         "what": "python -m tests.scale.bursts; see its documentation",
-        "environment": {"cores": os.cpu_count(), "python": platform.python_version()},
+        "environment": results.machine(),
         "bursts": args.bursts,
         "podsPerBurst": args.count,
         "byPeriodSeconds": {f"{period:g}": it for period, it in zip(args.periods, found, strict=True)},
@@ -198,14 +198,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40, help="pods of each kind in a burst")
     parser.add_argument("--periods", type=float, nargs="+", default=[5.0], help="seconds from burst to burst")
     parser.add_argument("--against", type=Path, help="another checkout, whose webhook serves beside this one")
-    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpushare-bursts-") as scratch:
-        text = json.dumps(asyncio.run(run(args, Path(scratch))), indent=2) + "\n"
-    if args.out is None:
-        print(text, end="")
-    else:
-        args.out.write_text(text)
+        found = asyncio.run(run(args, Path(scratch)))
+    results.write(found, args.out)
 
 
 if __name__ == "__main__":

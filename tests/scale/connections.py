@@ -1,4 +1,4 @@
-"""Whether the webhook answers beside many connections: `python -m tests.scale.connections [--output FILE]`.
+"""Whether the webhook answers beside many connections: `python -m tests.scale.connections [--out FILE]`.
 
 A real webhook in a process of its own, with as many file descriptors as containerd gives a container, gets connections
 of one kind from another process, which opens each anew as soon as it is closed: fewer than the webhook keeps, so that
@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
+from tests.scale import results
 from tests.scale.webhook import NAMES, ROOT, review
 
 DESCRIPTORS = 1024
@@ -221,7 +222,7 @@ def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
         return {
             **answers,
             "opened": opened,
-            "loadAverage": round(os.getloadavg()[0], 1),
+            "load": results.load(),
             "serverDescriptors": descriptors,
             "serverCpuSeconds": round(spent, 1),
             "memoryMiBBefore": before,
@@ -268,7 +269,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, action="append", help="default: 400 and 5000")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--kind", choices=KINDS, action="append", help="one of the kinds; default: all")
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     parser.add_argument("--attack", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -286,13 +287,10 @@ def main() -> None:
     result = {
         "seconds": args.seconds,
         "descriptors": DESCRIPTORS,
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
+        "environment": results.machine(),
         "kinds": kinds,
     }
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long the first share after an install takes to become Ready, and where the time goes.
 
-`python -m tests.scale.first_share [--rounds N] [--output FILE]`: a cluster of its own with simulated GPUs. Each round
+`python -m tests.scale.first_share [--rounds N] [--out FILE]`: a cluster of its own with simulated GPUs. Each round
 installs the chart anew, makes the README's share, waits until it is Ready, deletes it, and makes it once more: the
 second has all that the first one had to wait for. Stages are seen in the files by which agent, supervisor and broker
 hand a GPU to each other (docs/architecture.md), and in the requests to the API server, by its audit log.
@@ -8,7 +8,6 @@ hand a GPU to each other (docs/architecture.md), and in the requests to the API 
 
 import argparse
 import json
-import os
 import statistics
 import threading
 import time
@@ -21,6 +20,7 @@ from localcluster.cluster import cluster
 from localcluster.paths import REPOSITORY
 from localcluster.stack import NAMESPACE, RELEASE, embedded, install
 from tests.cluster.harness import NODE, Harness, Share, wait_until
+from tests.scale import results
 
 CLUSTER = "first"
 EXAMPLE = REPOSITORY / "examples" / "inference.yaml"
@@ -108,7 +108,7 @@ def a_round(harness: Harness, verbose: bool) -> dict[str, Any]:
             print(harness.system("logs", MPS_PODS, "--all-containers", "--prefix", "--timestamps"), flush=True)
         Share(harness, SHARE).delete()
         wait_until("the MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
-    return found | {"load": round(os.getloadavg()[0], 1)}
+    return found | {"load": results.load()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cluster", default=CLUSTER, help="its name")
     parser.add_argument("--verbose", action="store_true", help="print every write of each share")
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     args = parser.parse_args(argv)
     rounds = []
     try:
@@ -127,12 +127,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(json.dumps(rounds[-1]), flush=True)
     finally:
         cluster.down(args.cluster)
-    if args.output:
-        medians = {which: statistics.median(it[which] for it in rounds) for which in ("install", "first", "second")}
-        what = "python -m tests.scale.first_share; seconds, see its documentation"
-        result = {"what": what, "cores": os.cpu_count(), "median": medians, "rounds": rounds}
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    medians = {which: statistics.median(it[which] for it in rounds) for which in ("install", "first", "second")}
+    what = "python -m tests.scale.first_share; seconds, see its documentation"
+    results.write({"what": what, "environment": results.machine(), "median": medians, "rounds": rounds}, args.out)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, NODES, Kube,
 from gpushare.kube.lease import LEASES
 from gpushare.kube.reflector import Reflector
 from tests.scale import operator_watch as base
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 
 POOL_PART = 0.9
@@ -298,7 +298,7 @@ async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Ob
                 result[name] = {"failed": str(error)}
             for part, pid in pids.items():
                 result[name][f"{part}CpuSeconds"] = round(base.Usage.of(pid).cpu - before[part], 2)
-            result[name]["load"] = round(os.getloadavg()[0], 1)
+            result[name]["load"] = results.load()
             print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         usage = base.Usage.of(process.pid)
         result |= {"residentMib": round(usage.resident, 1), "peakMib": round(usage.peak, 1)}
@@ -315,7 +315,7 @@ async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Ob
             process.kill()
             process.wait()
         await kube.close()
-    result |= {"leaseGapSeconds": round(lease.longest, 1), "load": round(os.getloadavg()[0], 1)}
+    result |= {"leaseGapSeconds": round(lease.longest, 1), "load": results.load()}
     return result
 
 
@@ -329,31 +329,30 @@ def _said(task: "asyncio.Task[None]") -> None:
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
+    trees = {"after": base.ROOT}
+    if args.before:
+        trees["before"] = base.before_tree(args.before, scratch / "before")
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await base.connected(original)
         await fill(kube, args.nodes)
         await kube.close()
-    trees = {"after": base.ROOT}
-    if args.before:
-        trees["before"] = base.before_tree(args.before, scratch / "before")
     found: Object = {
         "what": "python -m tests.scale.fleet; see its documentation",
         "environment": {
             "nodes": args.nodes,
             "gpusPerNode": base.GPUS,
             "before": args.before,
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
+            **results.machine(),
         },
     }
     try:
         for name, tree in trees.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                found[name] = await measured(plane, tree, args.nodes, (args.logs or scratch) / f"{name}.log")
+                found[name] = await measured(plane, tree, args.nodes, args.logs / f"{name}.log")
             print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
-                args.out.write_text(json.dumps(found, indent=2) + "\n")
+                results.write(found, args.out)
     finally:
         if args.before:
             subprocess.run(["git", "worktree", "remove", "--force", str(trees["before"])], cwd=base.ROOT, check=False)  # noqa: ASYNC221
@@ -364,13 +363,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--before", metavar="COMMIT", help="measure the operator of this commit too")
-    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    results.add_out(parser)
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpushare-scale-") as scratch:
+        args.logs = args.logs or Path(scratch)
+        args.logs.mkdir(parents=True, exist_ok=True)
         found = asyncio.run(run(args, Path(scratch)))
     if args.out is None:
-        print(json.dumps(found, indent=2))
+        results.write(found, None)
 
 
 if __name__ == "__main__":

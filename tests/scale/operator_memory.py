@@ -27,6 +27,7 @@ import aiohttp
 from gpushare.api import names
 from gpushare.kube.client import GPU_SHARES, NAMESPACES, PODS, Kube, Object
 from gpushare.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 from tests.scale.operator_watch import ROOT, connected, environment, fill, measured, operator_command
 
@@ -171,10 +172,9 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
             "limitMib": LIMIT_MIB,
             "operator": found,
         }
-        text = json.dumps(result, indent=2) + "\n"
         if args.out:
-            args.out.write_text(text)
-    print(text, end="")
+            results.write(result, args.out)
+    results.write(result, None)
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -52,6 +51,7 @@ from gpushare.kube.client import (
 )
 from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
 from gpushare.kube.lease import LEASES
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -490,17 +490,14 @@ def result(found: dict[str, list[Object]], sizes: Object, measured_on: Object) -
 
 
 def environment(args: argparse.Namespace) -> Object:
-    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     return {
         "nodes": args.nodes,
         "gpusPerNode": GPUS,
         "changesPerSecond": CHANGES_PER_SECOND,
         "seconds": args.seconds,
         "before": args.before,
-        "cpu": model.partition(":")[2].strip(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
+        "cpu": results.processor(),
+        **results.machine(),
         "kopf": version("kopf"),
         "kubernetes": "1.37.0",
     }
@@ -509,11 +506,7 @@ def environment(args: argparse.Namespace) -> Object:
 def _write(out: Path | None, found: Object) -> None:
     """JSON, with the runs of one figure on one line."""
     text = json.dumps(found, indent=2)
-    text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text) + "\n"
-    if out is None:
-        print(text, end="", flush=True)
-    else:
-        out.write_text(text)
+    results.write_text(re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text), out)
 
 
 def main() -> None:
@@ -523,7 +516,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="of changes, after the process has settled")
     parser.add_argument("--before", default="", help="a commit to compare with")
     parser.add_argument("--watchers", action="store_true", help="compare ways to follow Nodes and GpuNodes, too")
-    parser.add_argument("--out", type=Path, help="where the figures go as JSON; default: stdout")
+    results.add_out(parser)
     parser.add_argument("--watch", choices=WATCHERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.watch:

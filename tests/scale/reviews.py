@@ -1,4 +1,4 @@
-"""What the largest objects cost the webhook: `python -m tests.scale.reviews [--output FILE]`.
+"""What the largest objects cost the webhook: `python -m tests.scale.reviews [--out FILE]`.
 
 Every case is an object that a tenant may send to the API server, as large as that takes it or as large as the webhook
 reads it, made so that it costs much. A review is measured from the text that came to the text of the answer, as CPU
@@ -9,13 +9,10 @@ take for the same bytes is not in it.
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
 from gpushare.admission.review import Admitted
@@ -23,6 +20,7 @@ from gpushare.admission.serving import text
 from gpushare.admission.serving.app import judged
 from gpushare.admission.serving.decisions import Reviews
 from gpushare.api.gpushare import GpuShare
+from tests.scale import results
 
 Body = dict[str, Any]
 SLOT = "gpushare.dev/inference"
@@ -279,16 +277,14 @@ def measured(kind: str, made: Body, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     args = parser.parse_args()
     cases = {}
     for name, (kind, make) in CASES.items():
         cases[name] = measured(kind, make(), args.rounds)
         print(name, json.dumps(cases[name]), flush=True)
-    result = {"rounds": args.rounds, "cores": os.cpu_count(), "python": sys.version.split()[0], "cases": cases}
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    result = {"rounds": args.rounds, "environment": results.machine(), "cases": cases}
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long a share takes to become Ready, by GPUs and CPU limit: `python -m tests.scale.share_ready [--output FILE]`.
+"""How long a share takes to become Ready, by GPUs and CPU limit: `python -m tests.scale.share_ready [--out FILE]`.
 
 A cluster of its own with simulated GPUs on one node. Each round makes a share over all of them, and measures from the
 request that creates it to the first reading of Ready (one each 0.2 s). A simulated MPS daemon takes more CPU for its
@@ -7,15 +7,14 @@ commands than NVIDIA's, which is a native program, and none to initialize a GPU.
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from localcluster.cluster import cluster
 from localcluster.stack import embedded, install
 from tests.cluster.harness import Harness, is_ready, wait_until
+from tests.scale import results
 
 CLUSTER = "ready"
 LONGEST = 180.0
@@ -41,7 +40,7 @@ def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, o
         wait_until("the last MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
         times.append(round(seconds_to_ready(harness, gpus), 1))
     found: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
-    return found | {"median": statistics.median(times), "load": round(os.getloadavg()[0], 1)}
+    return found | {"median": statistics.median(times), "load": results.load()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpus", type=int, action="append", help="default: 1 and 8")
     parser.add_argument("--limit", action="append", help="of an MPS pod's CPU; default: 250m and none")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     args = parser.parse_args(argv)
     found = []
     try:
@@ -60,11 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print(json.dumps(found[-1]), flush=True)
     finally:
         cluster.down(CLUSTER)
-    if args.output:
-        what = "python -m tests.scale.share_ready; seconds to Ready with simulated GPUs, see its documentation"
-        result = {"what": what, "cores": os.cpu_count(), "measured": found}
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    what = "python -m tests.scale.share_ready; seconds to Ready with simulated GPUs, see its documentation"
+    results.write({"what": what, "environment": results.machine(), "measured": found}, args.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many pod reviews the webhook answers: `python -m tests.scale.webhook [--against DIRECTORY] [--output FILE]`.
+"""How many pod reviews the webhook answers: `python -m tests.scale.webhook [--against DIRECTORY] [--out FILE]`.
 
 A real webhook in a process of its own, with a certificate and a share from memory, is asked over TLS by 50 connections
 that are kept alive, each with one review at a time, for 10 s. `--against`: a checkout whose webhook is asked in turns
@@ -27,6 +27,7 @@ from typing import Any
 from cryptography import x509
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from tests.scale import results
 
 ROOT = Path(__file__).parents[2]
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
@@ -185,7 +186,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--output", type=Path, help="write the figures there as JSON")
+    results.add_out(parser)
     parser.add_argument("--serve", type=int, metavar="PORT", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -204,14 +205,11 @@ def main() -> None:
         "connections": args.connections,
         "seconds": args.seconds,
         "reviewBytes": len(review()),
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
+        "environment": results.machine(),
         "median": medians,
         "rounds": rounds,
     }
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import gc
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gpushare.kube.client import Object
+from tests.scale import results
 from tests.scale.decisions.cases import CASES
 from tests.scale.decisions.objects import GPUS
 
@@ -98,26 +98,20 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="nodes, of 8 GPUs each")
     parser.add_argument("--cases", nargs="*", default=[], choices=[name for name, _, _ in CASES] + [[]])
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit too")
-    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    results.add_out(parser)
     args = parser.parse_args()
     found: Object = {
         "what": "python -m tests.scale.decisions; CPU seconds, see its documentation",
         "environment": {
             "gpusPerNode": GPUS,
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
+            **results.machine(),
         },
         "cases": measure(args.cases, args.sizes),
     }
     if args.before:
         found["environment"]["before"] = args.before
         found["before"] = _of_commit(args.before, args.cases, args.sizes)
-    text = json.dumps(found, indent=2) + "\n"
-    if args.out is None:
-        print(text, end="")
-    else:
-        args.out.write_text(text)
+    results.write(found, args.out)
 
 
 if __name__ == "__main__":

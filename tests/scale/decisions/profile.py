@@ -10,9 +10,6 @@ each function's share of the round under cProfile, which makes many small calls 
 import argparse
 import cProfile
 import gc
-import json
-import os
-import platform
 import pstats
 import time
 from collections.abc import Callable
@@ -22,6 +19,7 @@ from pathlib import Path
 from gpushare.controller.differences import differences
 from gpushare.fleet import Snapshot, plan
 from gpushare.kube.client import Object
+from tests.scale import results
 from tests.scale.decisions.cases import CHANGED, NOW_TEXT, SETTINGS
 from tests.scale.decisions.objects import GPUS, NOW, served, settled
 
@@ -89,24 +87,18 @@ def profiled(work: Callable[[], object]) -> Object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+    results.add_out(parser)
     args = parser.parse_args()
     found = {
         "what": "python -m tests.scale.decisions.profile; see its documentation",
         "environment": {
             "nodes": args.nodes,
             "gpusPerNode": GPUS,
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
+            **results.machine(),
         },
         **{name: profiled(work) for name, work in rounds(args.nodes).items()},
     }
-    text = json.dumps(found, indent=2) + "\n"
-    if args.out is None:
-        print(text, end="")
-    else:
-        args.out.write_text(text)
+    results.write(found, args.out)
 
 
 if __name__ == "__main__":

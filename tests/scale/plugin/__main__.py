@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -31,6 +30,7 @@ import yaml
 
 from gpushare.kube.client import Object
 from tests.scale import operator_watch as base
+from tests.scale import results
 from tests.scale.control_plane import ControlPlane, programs
 from tests.scale.plugin import content
 
@@ -144,15 +144,14 @@ def measure(args: argparse.Namespace, scratch: Path) -> None:
                 "nodes": args.nodes,
                 "repeats": args.repeats,
                 "before": args.before,
-                "cores": os.cpu_count(),
-                "python": platform.python_version(),
+                **results.machine(),
             },
             "commands": {},
         }
         for name in args.command or COMMANDS:
             figures = measured(plugins, name, args.repeats, scratch, environment)
-            found["commands"][name] = figures | {"loadBusyProcesses": round(os.getloadavg()[0], 1)}
-            args.out.write_text(json.dumps(found, indent=1) + "\n")
+            found["commands"][name] = figures | {"load": results.load()}
+            results.write(found, args.out)
             print(f"{name}: {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 

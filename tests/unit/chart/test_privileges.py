@@ -1,15 +1,13 @@
 """The page on security shows the privileges that the chart renders and the operator gives to MPS pods."""
 
-import pytest
-
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
 from localcluster.paths import REPOSITORY
 from tests.unit.chart.privileges import Object, table
-from tests.unit.chart.test_chart import HELM, workloads
+from tests.unit.chart.rendered import needs_helm, workloads
 
-pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: set HELM, or run `make cluster-build`")
+pytestmark = needs_helm
 
 
 def mps_pod() -> Object:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from tests.dashboard.accidents import ACCIDENTS
 from tests.dashboard.alerts import LOOKBACK_SECONDS, judge, stretches
 from tests.dashboard.life import MOST_BETWEEN, schedule
-from tests.dashboard.server import Series
+from tests.prometheus.server import Series
 from tests.unit.docs.test_alerts import ALERTS
 
 MEANT = {"fault": frozenset({"Fault"}), "drained": frozenset()}

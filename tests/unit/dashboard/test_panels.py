@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.dashboard.panels import Window, expanded, legend, seconds, show, table
-from tests.dashboard.server import Series
+from tests.prometheus.server import Series
 
 HOUR = Window(0.0, 3600.0)
 

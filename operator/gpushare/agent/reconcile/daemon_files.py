@@ -85,6 +85,15 @@ def is_prepared(directory: GpuDir) -> bool:
     return directory.broker.exists()
 
 
+def has_room(root: Path) -> bool:
+    """Whether a file can be made there, once it exists. OSError: that cannot be known."""
+    try:
+        found = os.statvfs(root)
+    except FileNotFoundError:
+        return True
+    return found.f_bavail > 0 and (found.f_favail > 0 or found.f_files == 0)
+
+
 def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:
     write_model(directory.wanted, wanted)
 

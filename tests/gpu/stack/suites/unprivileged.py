@@ -2,7 +2,7 @@
 
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness
-from tests.cluster.runtime_class import open_control, unprivileged_agent
+from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 from tests.gpu.stack import bring
 from tests.gpu.stack.suite import Findings
 

@@ -16,6 +16,7 @@ from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice
 from gpushare.agent.kubelet.plugin import DevicePlugin, PluginTimes
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.api import names
+from gpushare.api.gpushare import Placement
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.clock import Clock
 
@@ -39,6 +40,7 @@ class FakeHooks:
         self.unready: list[str | None] = []
         self.asked: list[list[str]] = []
         self.given: list[list[str]] = []
+        self.wanted = Placement.SPREAD
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         self.asked.append(list(device_ids))
@@ -48,6 +50,9 @@ class FakeHooks:
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         self.given.append(list(device_ids))
+
+    def placement(self) -> Placement:
+        return self.wanted
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         if self.refusal:
@@ -338,7 +343,9 @@ async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
     assert asyncio.get_running_loop().time() - began >= 0.2
 
 
-async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+async def test_preferred_ids_are_answered_for_each_container_by_the_shares_placement(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
@@ -346,6 +353,9 @@ async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubele
     request = messages.PreferredAllocationRequest(container_requests=[one, one])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
+    hooks.wanted = Placement.PACK
+    answer = await kubelet.plugin().GetPreferredAllocation(request)
+    assert [list(response.deviceIDs) for response in answer.container_responses] == [["A::1"], ["A::1"]]
 
 
 async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(

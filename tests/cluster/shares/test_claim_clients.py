@@ -10,8 +10,8 @@ from localcluster.cluster import processes
 from localcluster.kubectl import CommandError, Object
 from tests.cluster import claims
 from tests.cluster.claims import SIZES, claim, claim_specs, with_claim
+from tests.cluster.clients.test_gate import daemon_down, end_container, running
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
-from tests.cluster.test_gate import daemon_down, end_container, running
 
 pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 

@@ -51,15 +51,17 @@ def restarts(tenant: Tenant) -> set[int]:
     return {it["restartCount"] for pod in tenant.pods() for it in pod["status"].get("containerStatuses", [])}
 
 
-def test_a_change_of_settings_waits_for_clients_names_them_and_rolls_when_they_are_gone(harness: Harness) -> None:
+def test_a_change_of_settings_waits_for_clients_counts_them_and_rolls_when_they_are_gone(harness: Harness) -> None:
     with harness.share("change", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("change", 2)
         before = uid(harness, share)
         cpu = change_cpu_limit(harness, share)
         told = wait_condition(share, "WaitingForClients")
         assert "since the share has no maxWait" in told["message"]
-        for name in names:
-            assert f"{tenant.name}/{name}" in told["message"]
+        assert "for 2 pods to end (GpuNode.status.holders names them)" in told["message"]
+        assert tenant.name not in told["message"], "other tenants may read the share"
+        holders = [pod for it in harness.gpu_node()["status"]["holders"] for pod in it["pods"]]
+        assert sorted(holders) == [f"{tenant.name}/{name}" for name in names]
         assert share.condition()["status"] == "True", "it serves as before"
         waiting = wait_until("the node says so", lambda: node_condition(harness), 20)
         assert f"pods {tenant.name}/{names[0]}, {tenant.name}/{names[1]}" in waiting["message"]
@@ -92,7 +94,7 @@ def test_once_maxwait_is_over_clients_are_ended_in_order_and_start_again_on_the_
         names = tenant.neighbours("hurried", 2, restart="Always")
         before = uid(harness, share)
         change_cpu_limit(harness, share)
-        assert "at most, for pods" in wait_condition(share, "WaitingForClients")["message"]
+        assert "at most, for 2 pods to end" in wait_condition(share, "WaitingForClients")["message"]
         wait_until("a new MPS pod", lambda: uid(harness, share) not in ("", before), 60, lambda: share.get())
         wait_condition(share, "DaemonsCurrent")
         assert share.events("MaxWaitExpired")

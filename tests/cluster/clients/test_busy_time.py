@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.cluster.harness import Harness, wait_until
-from tests.cluster.test_kubectl import ask
-from tests.cluster.test_metrics import Scraped
+from tests.cluster.tools.test_kubectl import ask
+from tests.cluster.tools.test_metrics import Scraped
 
 SAYS = """
 import ctypes, sys, threading, time

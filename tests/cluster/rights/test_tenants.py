@@ -9,7 +9,7 @@ import pytest
 
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
-from tests.cluster.test_metrics import Scraped
+from tests.cluster.tools.test_metrics import Scraped
 
 REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
 

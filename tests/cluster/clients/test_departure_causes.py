@@ -13,8 +13,8 @@ from typing import Any
 
 from localcluster.cluster import processes
 from localcluster.kubectl import Object
+from tests.cluster.clients.logind import logind
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
-from tests.cluster.logind import logind
 
 NEIGHBOURS = 3
 VICTIM = ("depart", "--role", "victim", "--kernel-ms", "3000")

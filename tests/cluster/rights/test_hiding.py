@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tests.cluster.clients.test_observation import events, nobody_is_hurt, start_offender, wait_finding
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
-from tests.cluster.test_observation import events, nobody_is_hurt, start_offender, wait_finding
 
 HASH = "0123456789abcdef" * 2
 LONG = "a" * 199 + "-b"

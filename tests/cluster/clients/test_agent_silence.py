@@ -8,8 +8,8 @@ import pytest
 
 from tests.cluster.harness import NODE, Harness, Share, condition, wait_until
 from tests.cluster.node import without_agent
-from tests.cluster.test_kubectl import plugin
-from tests.cluster.test_metrics import Scraped
+from tests.cluster.tools.test_kubectl import plugin
+from tests.cluster.tools.test_metrics import Scraped
 
 WITHIN_SECONDS = 60
 

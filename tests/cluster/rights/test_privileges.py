@@ -9,10 +9,10 @@ from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA, build_component
 from localcluster.stack import install
+from tests.cluster.clients.test_observation import nobody_is_hurt, start_offender
 from tests.cluster.harness import Harness
 from tests.cluster.node import processes_of_pod
-from tests.cluster.runtime_class import open_control, unprivileged_agent
-from tests.cluster.test_observation import nobody_is_hurt, start_offender
+from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 
 KILL, SYS_ADMIN = 1 << 5, 1 << 21
 """Bits of capabilities(7)."""

@@ -79,17 +79,13 @@ def wait_unavailable(share: Share, reason: str, words: str = "") -> None:
     wait_until(f"{reason} is told", told, 30, lambda: share.get().get("status"))
 
 
-def modes(harness: Harness) -> set[str]:
-    return {gpu["computeMode"] for gpu in harness.gpu_node()["status"]["gpus"]}
-
-
 def test_a_node_is_taken_from_nvidias_plugin_only_when_its_pods_are_gone(harness: Harness) -> None:
     with harness.namespace() as tenant, ExitStack() as nvidia:
         nvidia.enter_context(nvidia_plugin(harness))
         run_whole(tenant, "whole")
         with harness.share("taking", ready=False) as share:
             wait_unavailable(share, "HeldByNvidiaPlugin", "offers nvidia.com/gpu")
-            assert modes(harness) == {"Default"}
+            assert harness.compute_modes() == {"Default"}
             assert harness.gpu_dirs() == {}
             nvidia.close()
             wait_unavailable(share, "HeldByPods", "1 pod holds nvidia.com/gpu")
@@ -110,7 +106,7 @@ def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harnes
             wait_until("the client goes on", lambda: tenant.checks(name) > checks)
             tenant.delete_pods(name)
             wait_until("the node is given back", lambda: given_back(harness), 60, harness.gpu_node)
-            wait_until("NVML has been read again", lambda: modes(harness) == {"Default"}, 10)
+            wait_until("NVML has been read again", lambda: harness.compute_modes() == {"Default"}, 10)
             assert harness.gpu_dirs() == {}
             assert not list(harness.in_node("/var/run/cdi").glob("*gpushare*"))
             wait_until("the kubelet's node says so", lambda: harness.capacity("giving") == 0, 60)
@@ -118,7 +114,7 @@ def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harnes
                 run_whole(tenant, "whole")
                 harness.kubectl("label", "node", NODE, "pool=gpu")
                 wait_unavailable(share, "HeldByNvidiaPlugin")
-                assert modes(harness) == {"Default"}
+                assert harness.compute_modes() == {"Default"}
                 tenant.delete_pods("whole")
         finally:
             harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")

@@ -1,0 +1,39 @@
+"""What the scripts here write: figures, and the machine that they come from, as JSON."""
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+
+
+def machine() -> dict[str, Any]:
+    """`load`: processes that want a CPU, over the last minute; the script's own are among them."""
+    return {"cores": os.cpu_count(), "load": load(), "python": platform.python_version()}
+
+
+def processor() -> str:
+    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    return model.partition(":")[2].strip()
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 1)
+
+
+def write(found: Mapping[str, Any], out: Path | None) -> None:
+    write_text(json.dumps(found, indent=2), out)
+
+
+def write_text(text: str, out: Path | None) -> None:
+    if out is None:
+        print(text, flush=True)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text + "\n")

@@ -1,0 +1,85 @@
+"""What is scraped, by whom, and the alerts and the dashboard that come with it."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.unit.chart.rendered import CHART, NAMESPACE, containers, every_variant, helm, named, needs_helm, of_kind
+
+pytestmark = needs_helm
+
+
+@every_variant
+def test_operator_webhook_and_agent_serve_metrics_on_a_port_of_their_own(variant: str) -> None:
+    port = {"least": None, "everything": 9500}.get(variant, 9408)
+    for name, container in containers(variant):
+        ports = {it["name"]: it["containerPort"] for it in container.get("ports", [])}
+        silent = ("gpushare-simulated-driver", "gpushare-uninstall", "gpushare-test", "gpushare-ui")
+        served = None if name in silent else port
+        assert ports.get("metrics") == served, name
+        assert (f"--metrics-port={served}" in container.get("args", ())) is (served is not None), name
+        assert len(set(ports.values())) == len(ports), name
+
+
+def test_only_those_who_are_named_may_scrape() -> None:
+    for name in ("gpushare-operator", "gpushare-webhook", "gpushare-agent"):
+        rules = named("everything", "NetworkPolicy", name)["spec"]["ingress"]
+        (scrape,) = [rule for rule in rules if {"port": 9500} in rule["ports"]]
+        assert scrape == {
+            "ports": [{"port": 9500}],
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "watchers"}}}],
+        }
+    closed = helm(
+        "template", "g", str(CHART), "--set=networkPolicy.enabled=true", "--show-only=templates/networkpolicy.yaml"
+    )
+    assert "9408" not in closed.stdout, "without metrics.from nobody may scrape"
+
+
+def test_every_replica_is_scraped_and_says_on_which_node_it_is() -> None:
+    monitor = named("everything", "PodMonitor", "gpushare")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+    assert [it["targetLabel"] for it in endpoint["relabelings"]] == ["node"]
+    selector = monitor["spec"]["selector"]
+    (parts,) = selector["matchExpressions"]
+    for item in of_kind("everything", "Deployment", "DaemonSet"):
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert selector["matchLabels"].items() <= labels.items()
+        assert labels["app.kubernetes.io/component"] in parts["values"]
+
+
+def test_alerts_keep_prometheus_own_templates_and_point_to_where_the_runbooks_are() -> None:
+    rules = [
+        rule for group in named("everything", "PrometheusRule", "gpushare")["spec"]["groups"] for rule in group["rules"]
+    ]
+    assert len(rules) > 10
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"] == f"https://wiki.example/gpushare/{rule['alert']}.md"
+    (down,) = [rule for rule in rules if rule["alert"] == "GpushareDown"]
+    assert down["expr"] == f'up{{job="{NAMESPACE}/gpushare"}} == 0'
+    assert "{{ $labels.pod }}" in down["annotations"]["description"]
+
+
+def test_alerts_link_to_the_charts_home_or_to_nothing() -> None:
+    """A relative link leads nowhere from a pager, and a host that nobody owns is worse."""
+    shown = "--show-only=templates/metrics/prometheusrule.yaml"
+    rule = yaml.safe_load(helm("template", "g", str(CHART), "--set=metrics.prometheusRule.enabled=true", shown).stdout)
+    for alert in (alert for group in rule["spec"]["groups"] for alert in group["rules"]):
+        assert alert["annotations"].keys() == {"summary", "description"}
+
+
+def test_the_dashboard_is_what_grafanas_sidecar_collects() -> None:
+    board = named("everything", "ConfigMap", "gpushare-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    shown = json.loads(board["data"]["gpushare.json"])
+    assert shown["uid"] == "gpushare"
+    steps = {target["interval"] for panel in shown["panels"] for target in panel.get("targets", ())}
+    assert steps == {"1m"}, "by which Grafana knows the interval of the scrapes"
+
+
+@pytest.mark.parametrize("variant", ["default", "simulated", "least"])
+def test_nothing_asks_for_the_prometheus_operator_unless_it_is_wanted(variant: str) -> None:
+    assert not of_kind(variant, "PodMonitor", "PrometheusRule")
+    assert "gpushare-dashboard" not in {item["metadata"]["name"] for item in of_kind(variant, "ConfigMap")}

@@ -1,0 +1,140 @@
+"""Values: what is refused by name, what is explained, and what is added to everything that the chart makes."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localcluster.paths import REPOSITORY
+from tests.unit.chart.rendered import (
+    CHART,
+    VARIANTS,
+    every_variant,
+    helm,
+    needs_helm,
+    of_kind,
+    rendered,
+)
+
+pytestmark = needs_helm
+ADJUSTED = ("operator", "webhook", "agent")
+
+
+@every_variant
+def test_helm_lint_has_nothing_to_say(variant: str) -> None:
+    sets = [f"--set={value}" for value in VARIANTS[variant]]
+    result = helm("lint", "--strict", str(CHART), *sets, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("simulaton.enabled=true", "simulaton"),
+        ("image.tags=x", "tags"),
+        ("cdi=Sometimes", "cdi"),
+        ("certificates.mode=None", "mode"),
+        ("operator.resources.limit.cpu=1", "limit"),
+        ("driverRoot=run/nvidia", "driverRoot"),
+        ("computeMode=EXCLUSIVE_PROCESS", "computeMode"),
+        ("agent.gpuAccess=Unprivileged", "gpuAccess"),
+        ("driverDirectories={}", "driverDirectories"),
+        ("driverDirectories={../etc}", "driverDirectories"),
+        ("driverDirectories={/usr}", "driverDirectories"),
+        ("mps.resources.memory=16GB", "memory"),
+        ("mps.resources.cpuLimit=lots", "cpuLimit"),
+        ("mps.resources.cpuLimit=200m", "mps.resources.cpuLimit is 200m"),
+        ("metrics.serviceMonitor.enabled=true", "serviceMonitor"),
+        ("metrics.port=80", "port"),
+        ("tenants.subjects[0].kind=ServiceAccount,tenants.subjects[0].name=ci", "namespace"),
+        ("tenants.subjects[0].kind=Team,tenants.subjects[0].name=ml", "kind"),
+        ("metrics.port=8081", "metrics.port is 8081, which is the port of the webhook's probes"),
+        ("metrics.port=8443", "metrics.port is 8443, which is the port of the webhook"),
+        ("metrics.prometheusRule.runbooks=docs/runbooks", "runbooks"),
+        ("operator.podLabels.app\\.kubernetes\\.io/name=x", 'operator.podLabels has "app.kubernetes.io/name"'),
+        ("agent.extraEnv[0].name=NODE_NAME", 'agent.extraEnv has "NODE_NAME"'),
+        ("webhook.extraEnv[0].name=1X", "extraEnv"),
+    ],
+)
+def test_a_mistaken_value_is_refused_by_name(value: str, word: str) -> None:
+    result = helm("template", str(CHART), f"--set={value}", check=False)
+    assert result.returncode != 0
+    assert word in result.stderr
+
+
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    result = helm("template", str(CHART), "--kube-version", "1.31.0", check=False)
+    assert "1.32" in result.stderr
+
+
+def test_every_value_is_in_the_schema_and_explained() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    for key in yaml.safe_load("\n".join(lines)):
+        assert key in schema["properties"]
+        at = lines.index(next(line for line in lines if line.startswith(f"{key}:")))
+        block = [lines[at - 1], *lines[at + 1 : at + 4]]
+        assert any(line.lstrip().startswith("#") for line in block), f"{key} is not explained"
+
+
+def test_the_charts_readme_names_values_that_exist() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows = re.findall(r"^\| (`.*?) \|", (CHART / "README.md").read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([a-zA-Z.]+)`", row)]
+    assert len(named) > 15
+    for name in named:
+        found = values["metrics"] if name.startswith(".") else values
+        for key in name.strip(".").split("."):
+            assert key in found, name
+            found = found[key]
+
+
+def test_an_administrators_labels_annotations_and_variables_are_added_to_those_of_the_chart() -> None:
+    values = {"podLabels": {"team": "ml"}, "podAnnotations": {"note": "x"}, "extraEnv": [{"name": "X", "value": "1"}]}
+    text = helm(
+        "template", "g", str(CHART), *(f"--set-json={part}={json.dumps(values)}" for part in ADJUSTED)
+    ).stdout  # fmt: skip
+    found = {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]
+        for item in yaml.safe_load_all(text)
+        if item and item["kind"] in ("Deployment", "DaemonSet")
+    }
+    assert found.keys() == set(ADJUSTED)
+    for part, template in found.items():
+        labels = template["metadata"]["labels"]
+        assert (labels["team"], labels["app.kubernetes.io/component"]) == ("ml", part)
+        assert template["metadata"]["annotations"] == {"note": "x"}
+        (container,) = template["spec"]["containers"]
+        assert container["env"][-1] == {"name": "X", "value": "1"}
+
+
+def test_the_icon_is_the_file_beside_it() -> None:
+    icon = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"]
+    assert (
+        base64.b64decode(icon.removeprefix("data:image/svg+xml;base64,")) == (CHART / "icon.svg").read_bytes().strip()
+    )
+
+
+@every_variant
+def test_definitions_come_with_the_chart_as_they_stand_in_crds(variant: str) -> None:
+    golden = {
+        (it := yaml.safe_load(path.read_text()))["metadata"]["name"]: it for path in Path(REPOSITORY / "crds").glob("*")
+    }
+    found = {item["metadata"]["name"]: item for item in of_kind(variant, "CustomResourceDefinition")}
+    assert found.keys() == (set() if variant == "least" else golden.keys())
+    for name, item in found.items():
+        assert item["spec"] == golden[name]["spec"]
+        assert item["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@every_variant
+def test_everything_is_labelled_and_selected_by_what_never_changes(variant: str) -> None:
+    for item in rendered(variant):
+        assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "gpushare", item["metadata"]["name"]
+    for item in of_kind(variant, "Deployment", "DaemonSet"):
+        selector = item["spec"]["selector"]["matchLabels"]
+        assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}
+        assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
