@@ -39,6 +39,13 @@ from what is published here, and tries again what was different; `make faults AF
 | clients of the GPU ended | the MPS supervisor did, and the MPS daemon with it ([why](mps.md)); all else is as above |
 | not reached | the scene passed another way this time |
 | different | a defect |
+
+## What it has found
+
+- `helm uninstall` with `uninstall.shares: Delete` failed for good where the pod of its Job was ended as it
+  deleted a share. Another pod goes on now.
+- A kubelet keeps the resource of a share with slots for five minutes after the share is gone, and starts no container
+  of a share by claims that has the same name meanwhile ([what is told](troubleshooting.md)). No end is needed for that.
 """
 
 

@@ -82,9 +82,11 @@ class Record:
             it["passages"].pop(scene, None)
         for point, count in passed.items():
             entry = self._points.setdefault(point.text, {"partly": point.partly, "passages": {}})
+            entry["partly"] = point.partly
             entry["passages"][scene] = count
         self._points = {text: it for text, it in sorted(self._points.items()) if it["passages"]}
-        self._ends = {key: it for key, it in self._ends.items() if key[0] in self._points}
+        moments = {text: Point(text, it["partly"]).moments() for text, it in self._points.items()}
+        self._ends = {(text, when): it for (text, when), it in self._ends.items() if when in moments.get(text, ())}
         self._save()
 
     def add(self, results: Iterable[Result]) -> None:

@@ -24,7 +24,7 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

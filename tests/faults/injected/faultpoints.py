@@ -194,7 +194,7 @@ def audit(points: Points) -> Callable[[str, tuple[Any, ...]], None]:
         elif event in CHANGES:
             kind, middle = CHANGES[event], None
             target = _target(event, arguments)
-            if event == "os.rename":
+            if event == "os.rename" and Path(os.fsdecode(arguments[0])).is_file():
                 middle = _half(os.fsdecode(arguments[0]))
         else:
             return

@@ -33,6 +33,11 @@ OURS = """
 from gpushare.mps.files import write_text
 write_text(Path({work!r}, "daemon.json"), "{{}}")
 """
+SOCKET = """
+import socket
+socket.socket(socket.AF_UNIX).bind({work!r} + "/new.sock")
+Path({work!r}, "new.sock").replace(Path({work!r}, "old.sock"))
+"""
 SAY = """
 import socket
 client = socket.socket(socket.AF_UNIX)
@@ -98,6 +103,11 @@ def test_the_other_side_of_a_socket_hears_what_the_moment_says(tmp_path: Path, w
         connection, _ = server.accept()
         with connection:
             assert connection.recv(100) == heard
+
+
+def test_what_is_no_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    told, _ = run(tmp_path, SOCKET + REPLACE)
+    assert [it["partly"] for it in told if str(it["point"]).startswith("agent: replace ")] == [False, True]
 
 
 def test_how_our_parts_write_a_file_passes_the_same_points_each_time(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_a_scene_is_played_again_once_the_code_has_changed_and_forgets_the_point
     assert record.settled() == {(REPLACE.text, "before")}
 
 
+def test_a_moment_that_a_point_has_no_more_is_forgotten(tmp_path: Path) -> None:
+    record = played(tmp_path / "points.json")
+    record.add([result(REPLACE, NOT_REACHED, "middle"), result(REPLACE)])
+    record.add_scene(SCENE, Counter({Point(REPLACE.text): 1}), 40.0, "newer")
+    assert record.settled() == {(REPLACE.text, "before")}
+    assert not record.points(SCENE, "newer")[0].partly
+
+
 def test_points_that_few_scenes_pass_come_first(tmp_path: Path) -> None:
     record = played(tmp_path / "points.json")
     record.add_scene(OTHER, Counter({OPEN: 1}), 40.0, CODE)

@@ -21,7 +21,7 @@ from gpushare.agent.kubelet.sockets import OWN_CONNECTION, Identity, Listener, i
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.api import names
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
