@@ -137,13 +137,16 @@ scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the o
 	@$(BIN)/python -m tests.scale.decisions.plot
 
 .PHONY: faults
-faults: venv cluster-build ## ends each part at each of its writes, for hours; goes on where it stopped (MINUTES=600)
-	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),600)
-	@$(BIN)/python -m tests.faults.publish
+faults: venv cluster-build ## ends each part at each of its writes, for hours; goes on where it stopped (MINUTES=600, AFRESH=1)
+	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),600) $(if $(AFRESH),--afresh)
 
 .PHONY: cert-manager-test
 cert-manager-test: venv cluster-build ## the chart with cert-manager's certificates (builds its controllers once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_cert_manager.py -v --cert-manager
+
+.PHONY: kueue-test
+kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
+	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
 .PHONY: busytime
 busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so

@@ -18,6 +18,7 @@ from localcluster.programs.oci import write_static_image
 from localcluster.progress import run_long
 
 PAUSE_IMAGE = "localhost/gpushare-pause:1"
+KUEUE_IMAGE = "localhost/kueue:1"
 KUBE_PROGRAMS = (
     "etcd",
     "kube-apiserver",
@@ -30,6 +31,7 @@ KUBE_PROGRAMS = (
 
 _KUBE_VERSION = "1.37.0"
 _HELM_VERSION = "4.3.0"
+_KUEUE_VERSION = "0.19.2"
 _STAMP = {"gitVersion": f"v{_KUBE_VERSION}", "gitMajor": "1", "gitMinor": "37", "gitTreeState": "clean"}
 _KUBE_STAMP = " ".join(
     f"-X {package}.{name}={value}"
@@ -132,6 +134,16 @@ CERT_MANAGER = Component(
     "cert-manager's controllers (for one test)",
     (GoBuild(("-ldflags", "-s -w"), (".",)),),
 )
+KUEUE = Component(
+    "kueue",
+    f"Kueue {_KUEUE_VERSION} (for its tests; 2.5 min)",
+    (
+        GoBuild(
+            ("-ldflags", f"-s -w -X sigs.k8s.io/kueue/pkg/version.GitVersion=v{_KUEUE_VERSION}"),
+            ("sigs.k8s.io/kueue/cmd/kueue",),
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -176,19 +188,34 @@ def build_cert_manager(cache: Path) -> Path:
     return build_once(CERT_MANAGER.entry(cache), lambda directory: _build_cert_manager(directory, cache))
 
 
+def build_kueue(cache: Path) -> Path:
+    """A directory with Kueue's own Helm chart in `chart`, and its image as the OCI archive `kueue.tar`.
+
+    Only its tests need it (`make kueue-test`); no cluster does.
+    """
+    return build_once(KUEUE.entry(cache), lambda directory: _build_kueue(directory, cache))
+
+
 def _build_cert_manager(directory: Path, cache: Path) -> None:
     _build_go(CERT_MANAGER, directory, cache)
-    question: list[str | Path] = [
-        find_go(cache),
-        "list",
-        "-m",
-        "-f",
-        "{{.Dir}}",
-        "github.com/cert-manager/cert-manager",
-    ]
-    source = SOURCES / CERT_MANAGER.name
+    source = _sources_of("github.com/cert-manager/cert-manager", CERT_MANAGER, cache)
+    shutil.copytree(source / "deploy" / "crds", directory / "crds")
+
+
+def _build_kueue(directory: Path, cache: Path) -> None:
+    _build_go(KUEUE, directory, cache)
+    manager = (directory / "kueue").rename(directory / "manager")  # as the chart calls it
+    write_static_image(directory / "kueue.tar", KUEUE_IMAGE, manager)
+    manager.unlink()
+    shutil.copytree(_sources_of("sigs.k8s.io/kueue", KUEUE, cache) / "charts" / "kueue", directory / "chart")
+
+
+def _sources_of(module: str, component: Component, cache: Path) -> Path:
+    """Where Go has unpacked a module that the component is built from."""
+    question: list[str | Path] = [find_go(cache), "list", "-m", "-f", "{{.Dir}}", module]
+    source = SOURCES / component.name
     answer = subprocess.run(question, check=True, capture_output=True, text=True, cwd=source, timeout=60)
-    shutil.copytree(Path(answer.stdout.strip()) / "deploy" / "crds", directory / "crds")
+    return Path(answer.stdout.strip())
 
 
 def _build_go(component: Component, directory: Path, cache: Path) -> None:

@@ -1,7 +1,7 @@
 """`make faults`: ends each part at each of its writes on a real cluster, and prints what is different afterwards.
 
-A campaign goes on where it stopped: what its file of results has is not done again. `--list` shows the points of it,
-`--point TEXT` runs those that contain the text, again.
+A campaign goes on where the published one stopped: what its record has is not done again, but for what was different.
+`--point TEXT` runs the points that contain the text, again.
 """
 
 import argparse
@@ -15,24 +15,25 @@ from pathlib import Path
 
 from localcluster.cluster import cluster
 from localcluster.images.buildah import Image, build_images
-from localcluster.paths import REPOSITORY, cache_root
-from localcluster.stack import embedded, install
+from localcluster.kubectl import CommandError
+from localcluster.paths import cache_root
+from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
-from tests.faults.campaign import LAWFUL, Campaign
-from tests.faults.groups import groups
+from tests.faults import publish
+from tests.faults.campaign import Campaign
+from tests.faults.groups import groups, in_turn
 from tests.faults.image import with_faultpoints
+from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
 from tests.faults.points import OF_WATCHES, OF_WRITES, Order, Point, Recorder
+from tests.faults.record import LAWFUL, STORED, Record
 from tests.faults.scenes import SCENES
-
-RESULTS = REPOSITORY / "build" / "faults.jsonl"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.faults", description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help=f"lines of JSON (default: {RESULTS})")
-    parser.add_argument(
-        "--minutes", type=float, default=600, help="begin no further point after so many (default: 600)"
-    )
+    parser.add_argument("--record", type=Path, default=STORED, help=f"(default: {STORED}, which has a page)")
+    parser.add_argument("--afresh", action="store_true", help="forget what the record has")
+    parser.add_argument("--minutes", type=float, default=600, help="begin no further run after so many (default: 600)")
     parser.add_argument("--scene", action="append", choices=SCENES, help="this one alone; may be repeated")
     parser.add_argument("--point", default="", help="points whose text contains this alone, done or not")
     parser.add_argument("--when", choices=(*OF_WRITES, *OF_WATCHES), help="this moment alone")
@@ -40,43 +41,51 @@ def main() -> int:
     parser.add_argument("--keep-cluster", action="store_true", help="leave it up; the next campaign uses it again")
     options = parser.parse_args()
     end = time.monotonic() + options.minutes * 60
-    with _harness(options.cluster, options.keep_cluster) as (harness, recorder):
-        campaign = Campaign(harness, recorder, options.results)
-        return _run(campaign, options, end)
+    record = Record(options.record, afresh=options.afresh)
+    try:
+        with _harness(options.cluster, options.keep_cluster) as (harness, recorder):
+            return _run(Campaign(harness, recorder, record), options, end)
+    finally:
+        if options.record == STORED:
+            publish.main()
 
 
 def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
     outcomes: Counter[bool] = Counter()
+    orders: dict[str, list[Order]] = {}
+    seen = set() if options.point else campaign.record.settled()
     for scene in options.scene or SCENES:
-        orders = _left(campaign.points(scene), campaign, options)
-        runs = deque([[it] for it in orders] if options.point else groups(orders))
-        print(f"{scene}: {len(orders)} orders left, in {len(runs)} runs", flush=True)
-        while runs:
-            if time.monotonic() > end:
-                print("the time is up: the next campaign goes on here", flush=True)
-                return int(bool(outcomes[False]))
-            run = runs.popleft()
-            results = campaign.run(scene, run)
-            for result in results:
-                outcomes[result.outcome in LAWFUL] += 1
-                print(f"  {result.when} {result.point}: {result.outcome} ({result.seconds:.0f} s)", flush=True)
-            told = {(it.point, it.when) for it in results}
-            alone = [[it] for it in run if (it.point.text, it.when) not in told]
-            if alone:
-                print(f"  {len(alone)} of a run of {len(run)}: each alone", flush=True)
-                runs.extendleft(alone)
-    print(f"{outcomes[True]} as they should be, {outcomes[False]} not; all of them in {options.results}")
+        if time.monotonic() > end:
+            break
+        try:
+            orders[scene] = _left(campaign.points(scene), options, seen)
+        except (AssertionError, CommandError) as error:
+            print(f"{scene}: fails though nobody is ended: {error}", flush=True)
+            outcomes[False] += 1
+            continue
+        seen |= {(it.point.text, it.when) for it in orders[scene]}
+        print(f"{scene}: {len(orders[scene])} orders left", flush=True)
+    runs = deque(in_turn({scene: groups(it, alone=bool(options.point)) for scene, it in orders.items()}))
+    while runs and time.monotonic() < end:
+        scene, run = runs.popleft()
+        results, left = campaign.run(scene, run)
+        runs.extendleft((scene, it) for it in reversed(left))
+        for it in results:
+            outcomes[it.outcome in LAWFUL] += 1
+            print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
+        if left:
+            print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
+    print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {len(runs)} runs left; see {options.record}")
     return int(bool(outcomes[False]))
 
 
-def _left(points: list[Point], campaign: Campaign, options: argparse.Namespace) -> list[Order]:
+def _left(points: list[Point], options: argparse.Namespace, seen: set[tuple[str, str]]) -> list[Order]:
     """A point that several scenes pass belongs to the first."""
-    done = set() if options.point else campaign.done()
     return [
         Order(point, when)
         for point in points
         for when in point.moments()
-        if options.point in point.text and options.when in (None, when) and (point.text, when) not in done
+        if options.point in point.text and options.when in (None, when) and (point.text, when) not in seen
     ]
 
 
@@ -88,8 +97,10 @@ def _harness(name: str, keep: bool) -> Iterator[tuple[Harness, Recorder]]:
         image: Image = with_faultpoints(cache_root(), operator)
         cluster.load_images(cluster.running(name), [Path(image.archive)])
         harness = Harness(replace(stack, operator_image=image.image))
-        recorder = Recorder(harness)
-        recorder.begin()
+        prepare_namespace(harness.kubectl, NAMESPACE, "privileged")
+        mount_everywhere(harness)
+        recorder = Recorder(harness.in_node(NODE_DIRECTORY))
+        recorder.clear()
         install(harness.stack)
         harness.begin()
         yield harness, recorder

@@ -1,21 +1,24 @@
-"""Which orders are carried out in one run of a scene. Pure.
+"""Which orders are carried out in one run of a scene, and which of them again. Pure.
 
-One at a time would take days. A run with several ends is the harder one; if anything is different after it, each of its
-orders is carried out alone.
+One at a time would take days. A run with several ends is the harder one; if anything is different after it, its halves
+are run, and so on down to single orders.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from tests.faults.points import Order
 
-AT_ONCE = {"agent": 3, "mps-supervisor": 3}
-"""Orders of one part in a run; of the others one each. The kubelet puts off each restart longer than the last."""
+AT_ONCE = {"agent": 6, "mps-supervisor": 6, "mps-broker": 2, "webhook": 2}
+"""Orders of one part in a run; of the others one each. Each restart takes its container some seconds."""
 HARMFUL = "mps-supervisor"
 """Its end may end clients, which would hide what the end of another part does: its orders are by themselves."""
 
 
-def groups(orders: Iterable[Order]) -> list[list[Order]]:
-    """Every order once, in as few groups as `AT_ONCE` allows; no group has a point twice."""
+def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]:
+    """Every order once, in as few groups as `AT_ONCE` allows; no group has a point twice. `alone`: each by itself."""
+    if alone:
+        return [[order] for order in orders]
     made: list[list[Order]] = []
     for order in orders:
         group = next((it for it in made if _joins(order, it)), None)
@@ -31,3 +34,22 @@ def _joins(order: Order, group: list[Order]) -> bool:
     roles = [it.point.role for it in group]
     together = (role == HARMFUL) == (HARMFUL in roles)
     return together and roles.count(role) < AT_ONCE.get(role, 1) and all(it.point != order.point for it in group)
+
+
+def in_turn(runs: Mapping[str, Sequence[list[Order]]]) -> Iterator[tuple[str, list[Order]]]:
+    """(scene, run): the first run of each scene, then the second ones. A short campaign has something of each scene."""
+    for turn in zip_longest(*runs.values()):
+        yield from ((scene, run) for scene, run in zip(runs, turn, strict=True) if run)
+
+
+def again(group: Sequence[Order], done: Collection[Order], *, different: bool) -> list[list[Order]]:
+    """The runs that a run of `group` leaves to do. `done`: those of its orders that were carried out.
+
+    After a difference its halves, since nobody knows whose it is. Otherwise those that others kept from being reached:
+    they went first. Where nobody went at all, the scene does not pass there.
+    """
+    if different:
+        half = len(group) // 2
+        return [list(it) for it in (group[:half], group[half:]) if it] if half else []
+    left = [it for it in group if it not in done]
+    return [left] if left and done else []

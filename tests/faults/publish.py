@@ -1,39 +1,26 @@
-"""docs/faults.md and docs/results/faults/points.json, from the lines that campaigns wrote.
+"""docs/faults.md, from docs/results/faults/points.json.
 
-python3 -m tests.faults.publish [build/faults.jsonl]
+python3 -m tests.faults.publish
 """
 
 import json
-import platform
 import sys
-import time
-from collections import Counter
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from localcluster.paths import REPOSITORY
-from tests.faults.__main__ import RESULTS
-from tests.faults.campaign import ENDED, LAWFUL, NOT_REACHED, SAME
+from tests.faults.record import ENDED, LAWFUL, NOT_REACHED, SAME, STORED
 
-STORED = REPOSITORY / "docs" / "results" / "faults" / "points.json"
 PAGE = REPOSITORY / "docs" / "faults.md"
-HEAD = (
-    "part",
-    "what it does",
-    "points",
-    "ends",
-    "same as undisturbed",
-    "clients of the GPU ended",
-    "not reached",
-    "different",
-)
+COUNTS = ("ends", "same as undisturbed", "clients of the GPU ended", "not reached", "different")
 INTRODUCTION = """\
 # Ended at every write
 
 `make faults` ends each part at each of its writes, on a real cluster with simulated GPUs, while shares come and go,
-limits change, clients start, depart in mid-kernel and fail. Afterwards everything must be as if nothing had ended:
-every client goes on and its results are right, every share says what it should, a fresh client computes, and once all
-is deleted nothing is left. Nobody helps.
+limits change, clients start, depart in mid-kernel and fail, claims of different sizes are made, clients above their
+grant are ended, MPS pods are replaced, the node is drained, and gpushare is uninstalled. Afterwards everything must be
+as if nothing had ended: every client goes on and its results are right, every share says what it should, a fresh
+client computes, and once all is deleted nothing is left. Nobody helps.
 
 No list of writes is kept by hand. The campaign's image has [a module](../tests/faults/injected/faultpoints.py) that
 hears from Python and the libraries of each file that is opened to be written, replaced or removed, each directory,
@@ -42,57 +29,39 @@ kubelet. A *point* is such a write with its callers. A process ends (as by a pow
 *after* it, and in the *middle*: half a file, half a message. What a watch of the API reports comes *late* (5 s),
 *twice*, or is *missed* until the watch breaks.
 
-Several ends share a run, each of another part or point; where anything is different, each is repeated alone.
+Several ends share a run, each of another part or point; where anything is different, its halves are repeated, down to
+the single end. A scene whose code has changed since it was played is played undisturbed first. `make faults` goes on
+from what is published here, and tries again what was different; `make faults AFRESH=1` begins anew.
 
 | outcome | |
 | --- | --- |
 | same | nobody was harmed, nothing is left, nothing waits for a person |
-| clients of the GPU ended | the MPS supervisor ended, and the MPS daemon with its container ([why](mps.md)) |
+| clients of the GPU ended | the MPS supervisor did, and the MPS daemon with it ([why](mps.md)); all else is as above |
 | not reached | the scene passed another way this time |
 | different | a defect |
+
+## What it has found
+
+- `helm uninstall` with `uninstall.shares: Delete` failed for good where the pod of its Job was ended as it
+  deleted a share. Another pod goes on now.
+- A kubelet keeps the resource of a share with slots for five minutes after the share is gone, and starts no container
+  of a share by claims that has the same name meanwhile ([what is told](troubleshooting.md)). No end is needed for that.
 """
 
 
-def stored(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is published. A later result of the same end takes the place of an earlier one."""
-    latest = {(it["point"], it["when"]): it for it in lines if "outcome" in it}
-    return {
-        "environment": {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-        },
-        "scenes": {it["undisturbed"]: len(it["points"]) for it in lines if "undisturbed" in it},
-        "passages": _passages(lines),
-        "ends": [latest[key] for key in sorted(latest)],
-    }
-
-
-def _passages(lines: list[dict[str, Any]]) -> dict[str, int]:
-    """How often all scenes together pass each point."""
-    found: Counter[str] = Counter()
-    for line in lines:
-        for point in line.get("points", []):
-            found[point["text"]] += point["passages"]
-    return dict(sorted(found.items()))
-
-
 def page(campaign: dict[str, Any]) -> str:
-    """docs/faults.md of a stored campaign."""
-    ends = campaign["ends"]
+    """docs/faults.md of a campaign, as `record` stores it."""
+    points, ends = campaign["points"], campaign["ends"]
     ended = {it["point"] for it in ends}
+    dates = sorted(it["date"] for it in ends) or [campaign["environment"]["date"]]
     lines = [INTRODUCTION, "## The last campaign", ""]
     lines.append(
-        f"{campaign['environment']['date']}: {len(campaign['passages'])} points in {len(campaign['scenes'])} scenes, "
-        f"{len(ended)} of them ended at, {len(ends)} ends ([each one](results/faults/points.json))."
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {len(points)} points, {len(ended)} of them ended at, "
+        f"{len(ends)} ends ([each one](results/faults/points.json))."
     )
-    lines += ["", "| " + " | ".join(HEAD) + " |", "| " + " | ".join(["---"] * len(HEAD)) + " |"]
-    kinds = sorted({_kind(point) for point in campaign["passages"]})
-    for role, kind in kinds:
-        points = [point for point in campaign["passages"] if _kind(point) == (role, kind)]
-        mine = [it["outcome"] for it in ends if _kind(it["point"]) == (role, kind)]
-        counts = [mine.count(SAME), mine.count(ENDED), mine.count(NOT_REACHED), sum(it not in LAWFUL for it in mine)]
-        lines.append("| " + " | ".join(map(str, (role, kind, len(points), len(mine), *counts))) + " |")
+    lines += ["", *_table(("scene", "undisturbed", "points", *COUNTS), _scenes(campaign))]
+    lines += ["", "A point of several scenes is ended at in the first of them.", ""]
+    lines += _table(("part", "what it does", "points", *COUNTS), _kinds(points, ends))
     different = [it for it in ends if it["outcome"] not in LAWFUL]
     if different:
         lines += ["", "Different:", ""]
@@ -102,17 +71,36 @@ def page(campaign: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _scenes(campaign: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    for scene, played in campaign["scenes"].items():
+        passed = sum(scene in it["passages"] for it in campaign["points"].values())
+        took = f"{played['seconds']:.0f} s" if played["seconds"] else "not measured"
+        yield scene, took, passed, *_counts(it for it in campaign["ends"] if it["scene"] == scene)
+
+
+def _kinds(points: Iterable[str], ends: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
+    for kind in sorted({_kind(point) for point in points}):
+        mine = sum(_kind(point) == kind for point in points)
+        yield *kind, mine, *_counts(it for it in ends if _kind(it["point"]) == kind)
+
+
 def _kind(point: str) -> tuple[str, str]:
     role, _, rest = point.partition(": ")
     return role, rest.partition(" ")[0]
 
 
+def _counts(ends: Iterable[dict[str, Any]]) -> tuple[int, ...]:
+    """In the order of COUNTS."""
+    found = [it["outcome"] for it in ends]
+    return len(found), *(found.count(it) for it in (SAME, ENDED, NOT_REACHED)), sum(it not in LAWFUL for it in found)
+
+
+def _table(head: Iterable[str], rows: Iterable[tuple[object, ...]]) -> list[str]:
+    return [f"| {' | '.join(map(str, row))} |" for row in (tuple(head), ["---"] * len(tuple(head)), *rows)]
+
+
 def main() -> int:
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    campaign = stored([json.loads(line) for line in source.read_text().splitlines()])
-    STORED.parent.mkdir(parents=True, exist_ok=True)
-    STORED.write_text(json.dumps(campaign, indent=1) + "\n")
-    PAGE.write_text(page(campaign))
+    PAGE.write_text(page(json.loads(STORED.read_text())))
     return 0
 
 

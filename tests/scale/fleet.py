@@ -329,14 +329,14 @@ def _said(task: "asyncio.Task[None]") -> None:
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
+    trees = {"after": base.ROOT}
+    if args.before:
+        trees["before"] = base.before_tree(args.before, scratch / "before")
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await base.connected(original)
         await fill(kube, args.nodes)
         await kube.close()
-    trees = {"after": base.ROOT}
-    if args.before:
-        trees["before"] = base.before_tree(args.before, scratch / "before")
     found: Object = {
         "what": "python -m tests.scale.fleet; see its documentation",
         "environment": {
@@ -349,7 +349,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
     try:
         for name, tree in trees.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                found[name] = await measured(plane, tree, args.nodes, (args.logs or scratch) / f"{name}.log")
+                found[name] = await measured(plane, tree, args.nodes, args.logs / f"{name}.log")
             print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
                 results.write(found, args.out)
@@ -367,6 +367,8 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpushare-scale-") as scratch:
+        args.logs = args.logs or Path(scratch)
+        args.logs.mkdir(parents=True, exist_ok=True)
         found = asyncio.run(run(args, Path(scratch)))
     if args.out is None:
         results.write(found, None)

@@ -17,7 +17,7 @@ from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
 
@@ -47,6 +47,10 @@ class SlotHooks:
         """A new container has the slot, which has not started, even if an earlier one had."""
         uuid, slot = self._slot(device_ids)
         self._unstarted.setdefault(uuid, set()).add(slot)
+
+    def placement(self) -> Placement:
+        share = self._state.shares.get(self._share)
+        return (share.spec.clients.placement if share else None) or Placement.SPREAD
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         """A container that may start counts as started from now on: the next one finds its place taken."""
@@ -114,6 +118,9 @@ class MpsHooks:
     def allocated(self, device_ids: Sequence[str]) -> None:
         pass
 
+    def placement(self) -> Placement:
+        return Placement.SPREAD
+
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None
 
@@ -143,6 +150,9 @@ class MeteredHooks:
     def allocated(self, device_ids: Sequence[str]) -> None:
         self._hooks.allocated(device_ids)
         self._allocated_at.update(dict.fromkeys(device_ids, self._clock()))
+
+    def placement(self) -> Placement:
+        return self._hooks.placement()
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         try:

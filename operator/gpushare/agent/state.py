@@ -242,6 +242,7 @@ class AgentState:
             closed_since=self._closed_since,
             undeliverable=self.devices.problem(),
             modes=self.settings.compute_mode_policy,
+            full="" if daemon_files.has_room(self.settings.root) else str(self.settings.root),
         )
 
     def _server_since(self, now: float) -> dict[Uuid, float]:

@@ -24,7 +24,7 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 
@@ -110,6 +110,13 @@ class Tick:
         changed = await state.plugins.apply(
             {share: offered_devices(items) for share, items in offers.items()}, self.hooks, mps=deliverable
         )
+        for share, items in offers.items():
+            problem = state.plugins.problem(share)
+            if problem:
+                for offer in items:
+                    self._lifecycle.notes.setdefault(
+                        offer.uuid, f"its slots cannot be offered to the kubelet: {problem}"
+                    )
         closed = {offer.uuid for items in offers.values() for offer in items if not offer.accepting}
         if state.withdrew(closed) or changed:
             state.kubelet_due.set()

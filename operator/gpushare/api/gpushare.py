@@ -60,6 +60,11 @@ class Priority(StrEnum):
     BELOW_NORMAL = "BelowNormal"
 
 
+class Placement(StrEnum):
+    SPREAD = "Spread"
+    PACK = "Pack"
+
+
 class GpuSelection(ApiModel):
     products: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
         default_factory=list,
@@ -164,6 +169,13 @@ class Clients(ApiModel):
     threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
     memory: MemoryGrant = Field(description="GPU memory of each client.")
     priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
+    placement: Placement | None = Field(
+        default=None,
+        description="Which of a node's GPUs a new client gets: Spread, the one with most free slots, so that few "
+        "share a GPU while others are free; Pack, the one with fewest, so that GPUs without any client stay free. "
+        "Default: Spread with delivery DevicePlugin. With ResourceClaim the scheduler takes the first GPU that fits, "
+        "which is Pack.",
+    )
 
 
 class Size(ApiModel):
@@ -207,6 +219,11 @@ class GpuShareSpec(ApiModel):
                 "threads.overcommit needs delivery ResourceClaim: with DevicePlugin the number of slots alone bounds "
                 "the clients of a GPU",
                 field=".clients.threads.overcommit",
+            ),
+            rule(
+                "self.delivery == 'DevicePlugin' || !has(self.clients.placement) || self.clients.placement == 'Pack'",
+                "placement Spread needs delivery DevicePlugin: the scheduler places claims, on the first GPU that fits",
+                field=".clients.placement",
             ),
             rule(
                 "!has(self.sizes) || self.sizes.all(s, s.threads <= self.clients.threads.max)",

@@ -39,7 +39,7 @@ from gpushare.broker.daemon import BrokeredDaemon
 from gpushare.broker.packets import Peer, has_ended, has_hung_up, peer_of
 from gpushare.broker.record import BrokerRecord
 from gpushare.broker.turns import NoTurnError, turn
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs

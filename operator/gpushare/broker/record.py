@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from gpushare.broker.admission import AttachDenied
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpushare.kube.client import CONNECTION_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
+from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
 from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +38,10 @@ async def delete_shares(
     clock: Callable[[], float] = time.monotonic,
     poll_seconds: float = POLL_SECONDS,
 ) -> str | None:
-    """None: no share and no daemon is left; else what it still waits for after `seconds`. KubeError."""
+    """None: no share and no daemon is left; else what it still waits for after `seconds`.
+
+    What the API server refuses is asked again too: a busy one refuses anybody (429, 503).
+    """
     end = clock() + seconds
     deleted: set[str] = set()
     while True:
@@ -52,8 +55,8 @@ async def delete_shares(
                 await kube.delete(GPU_SHARES, name)
                 deleted.add(name)
             why = _waits(left)
-        except CONNECTION_ERRORS as error:
-            why = f"the API server cannot be asked: {error}"
+        except API_ERRORS as error:
+            why = f"the API server did not do what it was asked for: {error}"
         if clock() + poll_seconds > end:
             return f"not uninstalled, since after {seconds:.0f} s there is still something to wait for. {why}"
         LOG.info("waiting: %s", why)

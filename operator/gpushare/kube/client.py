@@ -7,6 +7,7 @@ out, since what we write is server-side apply and what we read goes into our own
 import json
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from copy import copy
 from http import HTTPStatus
 from typing import Any
@@ -177,7 +178,7 @@ class Kube:
                     raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
                 limit = max(1, limit // 8) if limit else PAGE_ITEMS
                 continue
-            page: Object = json.loads(body)
+            page = _object(body, "metadata")
             items, size = page.get("items") or [], len(body)
             del body
             token = page["metadata"].get("continue") or ""
@@ -276,7 +277,7 @@ class Kube:
         )
         try:
             async for line in _lines(raw):
-                event: Object = json.loads(line)
+                event = _object(line, "type", "object")
                 if event["type"] == "ERROR":
                     status = event["object"]
                     raise KubeError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
@@ -294,8 +295,7 @@ class Kube:
         content: str | None = None,
     ) -> Object:
         raw = await self._request(method, path, query or {}, body, content, REQUEST_SECONDS)
-        result: Object = json.loads(await raw.read())
-        return result
+        return _object(await raw.read())
 
     async def _request(
         self,
@@ -367,6 +367,16 @@ def _anything() -> None:
 
 def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
+
+
+def _object(body: bytes, *fields: str) -> Object:
+    """The JSON object with at least `fields`; KubeError: something between us and the API server sent another thing."""
+    with suppress(ValueError):
+        answer = json.loads(body)
+        if isinstance(answer, dict) and all(field in answer for field in fields):
+            return answer
+    text = body[:200].decode(errors="replace")
+    raise KubeError(HTTPStatus.BAD_GATEWAY, "", f"the answer is none of an API server: {text!r}")
 
 
 def _error(status: int, body: bytes) -> KubeError:

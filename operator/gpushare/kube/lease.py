@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Literal
 
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")

@@ -63,6 +63,8 @@ CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 CLAIMS_SINCE = (1, 36)
 """The first Kubernetes in which claims consume parts of a device's capacity by default (DRAConsumableCapacity)."""
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses")
+WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads")
+"""Kueue's, from 0.15 on in this version."""
 MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")

@@ -7,6 +7,7 @@ floored to whole GiB (`shown_mib`), so read a limit back after setting it.
 Standard library only; synchronous, and safe to call from several threads.
 """
 
+import math
 import os
 import re
 import signal
@@ -21,9 +22,12 @@ DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
 """Of an unexpected answer in an error message; the daemon's own sentences are shorter."""
 
+MAX_DIGITS = 18
+"""Of a number in an answer: more are garbage, and thousands of them make int() raise."""
+
 _CONTEXT = re.compile(r"^\d+\.\d+$")
 """PID and number of a client's context."""
-_MEMORY = re.compile(r"^(\d+)([KMG])$")
+_MEMORY = re.compile(rf"^(\d{{1,{MAX_DIGITS}}})([KMG])$")
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
 
 
@@ -272,7 +276,7 @@ def _lines(commands: Sequence[str], answer: str) -> list[str]:
 
 def _pids(command: str, answer: str) -> list[int]:
     lines = answer.split()
-    if not all(line.isdecimal() for line in lines):
+    if not all(line.isdecimal() and len(line) <= MAX_DIGITS for line in lines):
         raise RefusedError(command, answer)
     return [int(line) for line in lines]
 
@@ -285,9 +289,12 @@ def _word(command: str, answer: str) -> str:
 
 def _number(command: str, answer: str) -> float:
     try:
-        return float(answer)
+        found = float(answer)
     except ValueError:
         raise RefusedError(command, answer) from None
+    if not math.isfinite(found):  # "nan" and "inf" are numbers for Python, and none in a state.json
+        raise RefusedError(command, answer)
+    return found
 
 
 def _memory(command: str, answer: str) -> int | None:

@@ -1,7 +1,8 @@
 """NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real implementation of `types.Nvml`.
 
 Guarantees: neither types nor errors of the library come out. A lost GPU is missing from lists, and raises GpuLostError
-elsewhere. A value that an old driver or the GPU does not support reads as absent. Handles are looked up by UUID for
+elsewhere. A value that an old driver or the GPU does not support reads as absent. An answer that cannot be read, such
+as bytes that are no text or an unknown compute mode, is an NvmlError like any other. Handles are looked up by UUID for
 each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
@@ -65,7 +66,10 @@ class PynvmlNvml:
         return found
 
     def compute_mode(self, uuid: str) -> ComputeMode:
-        return self._modes[self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))]
+        number = self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))
+        if number not in self._modes:
+            raise NvmlError(f"the compute mode {number!r} is not known")
+        return self._modes[number]
 
     def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
         self._ask(self._lib.nvmlDeviceSetComputeMode, self._handle(uuid), self._numbers[mode])
@@ -169,17 +173,25 @@ class PynvmlNvml:
             if error.value in self._absent_codes:
                 return default
             raise self._translated(error) from error
+        except UnicodeDecodeError as error:
+            raise _no_text(error) from error
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except self._lib.NVMLError as error:
             raise self._translated(error) from error
+        except UnicodeDecodeError as error:  # the binding decodes names and UUIDs
+            raise _no_text(error) from error
 
     def _translated(self, error: Any) -> NvmlError:
         """NVML no longer finds the UUID of a GPU that fell off the bus."""
         lost = error.value in self._lost_codes or error.value == self._lib.NVML_ERROR_NOT_FOUND
         return GpuLostError(str(error)) if lost else NvmlError(str(error))
+
+
+def _no_text(error: UnicodeDecodeError) -> NvmlError:
+    return NvmlError(f"the driver's answer is no text: {error}")
 
 
 def _processes(found: Iterable[Any]) -> tuple[GpuProcess, ...]:

@@ -132,7 +132,7 @@ def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
         return (*name, *("–" for _ in range(7)), memory)
     return (
         *name,
-        " + ".join("–" if rate is None else f"{rate.median:,.4g}" for rate in row.rates),
+        " + ".join("–" if rate is None else _figure(rate.median) for rate in row.rates),
         "–" if row.gain is None else row.gain.text(),
         "–" if row.of_slices is None else row.of_slices.text(),
         "–" if row.speed is None else f"{row.speed.median:.0%}",
@@ -141,6 +141,11 @@ def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
         "–" if row.busy_percent is None else f"{row.busy_percent.median:.0f} %",
         memory,
     )
+
+
+def _figure(value: float) -> str:
+    """Four digits at least, and never an exponent."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _latencies(found: Sequence[Spread | None]) -> str:

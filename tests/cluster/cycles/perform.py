@@ -60,7 +60,7 @@ class Performer:
     def __init__(self, harness: Harness, tenant: Tenant, world: World) -> None:
         self.harness, self.tenant, self.world = harness, tenant, world
         self._disturbed_at = -AWAY_SECONDS
-        self._steps: dict[str, Callable[[Step], None]] = {
+        self.steps: dict[str, Callable[[Step], None]] = {
             "create": self._apply,
             "resize": self._apply,
             "delete": self._delete,
@@ -74,7 +74,7 @@ class Performer:
         }
 
     def do(self, step: Step) -> None:
-        self._steps[step.verb](step)
+        self.steps[step.verb](step)
         time.sleep(step.pause)
 
     def _apply(self, step: Step) -> None:
@@ -100,17 +100,19 @@ class Performer:
         assert kind is not None
         names = [self.world.new_name(kind) for _ in range(step.count)]
         began, poisoned = time.monotonic(), self.world.shares[step.share].poisoned
-        self.tenant.start(*(self._pod(name, step.share, kind) for name in names))
+        self.tenant.start(*(self.pod(name, step) for name in names))
         for name in names:
             self._await_start(Client(name, step.share, kind), began, poisoned)
 
-    def _pod(self, name: str, share: str, kind: Kind) -> Object:
-        match kind:
+    def pod(self, name: str, step: Step) -> Object:
+        """A client of the step's kind."""
+        match step.kind:
             case Kind.WORKER:
-                return self.tenant.pod(name, share, "depart", "--report-every", "0.3")
+                return self.tenant.pod(name, step.share, "depart", "--report-every", "0.3")
             case Kind.VICTIM:
-                return self.tenant.pod(name, share, "depart", "--role", "victim", "--kernel-ms", "200")
-        return self.tenant.pod(name, share, command=["python", "-c", program(kind)], grace=1)
+                return self.tenant.pod(name, step.share, "depart", "--role", "victim", "--kernel-ms", "200")
+        assert step.kind is not None
+        return self.tenant.pod(name, step.share, command=["python", "-c", program(step.kind)], grace=1)
 
     def _await_start(self, client: Client, began: float, poisoned: bool) -> None:
         """`poisoned`: the share's server was when the clients of this step began; any one of them may come first."""

@@ -32,6 +32,8 @@ class Step:
     kind: Kind | None = None
     count: int = 0
     clients: tuple[str, ...] = ()
+    size: str = ""
+    """Of the claim by which its clients get their part, of those in tests.cluster.claims; empty: they ask for slots."""
     pause: float = 0.0
     """Seconds after it."""
 

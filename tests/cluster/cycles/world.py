@@ -41,6 +41,8 @@ class Share:
     poisoned: bool = False
     bound: int = 0
     """Containers allowed on its GPU: perGpu, or those that were there when it shrank, until they have ended."""
+    claimed: bool = False
+    """Delivered by ResourceClaim: the kubelet offers no slot of it."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,6 @@ class World:
     def capacity(self, share: Share) -> int:
         """Slots that the node offers once all is settled: held ones stay offered, and none is free while it leaves."""
         held = len(self.of(share.name))
-        if not share.has_gpu:
+        if not share.has_gpu or share.claimed:
             return 0
         return held if share.deleting else max(held, share.per_gpu)

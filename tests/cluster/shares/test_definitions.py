@@ -47,6 +47,11 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (share(perGpu="8"), ["spec.clients.perGpu in body must be of type integer"]),
         (share(memory={"default": 16}), ["spec.clients.memory.default in body must be of type string"]),
         (share(threads={"overcommit": 2}), ["clients.threads.overcommit", "needs delivery ResourceClaim"]),
+        (share(placement="Random"), ["spec.clients.placement", "supported values", "Pack"]),
+        (
+            gpu_share("a", share(placement="Spread")["spec"] | {"delivery": "ResourceClaim"}),
+            ["clients.placement", "placement Spread needs delivery DevicePlugin"],
+        ),
         (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
         (sized(memory="17Gi"), ["spec.sizes", "a size's memory must not exceed clients.memory.max"]),

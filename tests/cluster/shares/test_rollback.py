@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.plugin import DevicePlugin, OfferedDevice
+from gpushare.api.gpushare import Placement
 from gpushare.mps.clock import boot_clock
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
@@ -24,6 +25,9 @@ class WholeGpus:
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         pass
+
+    def placement(self) -> Placement:
+        return Placement.SPREAD
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None

@@ -38,6 +38,14 @@ def test_eight_pods_start_on_one_gpu_and_the_ninth_waits_for_a_slot(harness: Har
         tenant.wait_event("ninth", "started", seconds=20)
 
 
+@pytest.mark.parametrize(("placement", "on_one_gpu"), [("Spread", 1), ("Pack", 2)])
+def test_two_clients_get_two_gpus_or_one_as_their_share_says(harness: Harness, placement: str, on_one_gpu: int) -> None:
+    clients = {"perGpu": 8, "threads": {"default": 25, "max": 50}, "memory": {"default": "8Gi"}}
+    with harness.share("placed", clients=clients | {"placement": placement}) as share, harness.namespace() as tenant:
+        share.wait_capacity(8 * GPUS)
+        assert busiest_gpu(tenant, tenant.neighbours("placed", 2)) == on_one_gpu
+
+
 @pytest.mark.takes(46)
 def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_one_gpu(harness: Harness) -> None:
     with harness.share("burst", per_gpu=8) as share, harness.namespace() as tenant:

@@ -30,8 +30,8 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-DIRECTORIES = ("/run/gpushare/.faults", "/dev/shm")
-"""The first that this process may write to: the node's, in pods that mount it; else the pod's own."""
+DIRECTORY = "/run/gpushare/.faults"
+"""The node's, in every pod of ours but the simulated driver's."""
 CALLERS = 3
 """So many callers of ours, each of another module, tell where a write comes from."""
 ANSWER_SECONDS = 0.05
@@ -41,7 +41,9 @@ LATE_SECONDS = 5.0
 BOOKMARK = b'"BOOKMARK"'
 GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 """With it the API server tells who watches to list again."""
-PARTICULAR = re.compile(r"GPU-[0-9a-f-]{8,}|[0-9a-f]{8}-[0-9a-f-]{27}|(?<=\.)[a-z0-9_]{8}$|[0-9a-f]{8,}|\d+")
+RANDOM = r"(?<=\.)[a-z0-9_]{8}(\.gpushare-new)?$"
+"""The end of a temporary file's name."""
+PARTICULAR = re.compile(rf"GPU-[0-9a-f-]{{8,}}|[0-9a-f]{{8}}-[0-9a-f-]{{27}}|{RANDOM}|[0-9a-f]{{8,}}|\d+")
 CHANGES = {
     "os.rename": "replace",
     "os.remove": "remove",
@@ -192,7 +194,7 @@ def audit(points: Points) -> Callable[[str, tuple[Any, ...]], None]:
         elif event in CHANGES:
             kind, middle = CHANGES[event], None
             target = _target(event, arguments)
-            if event == "os.rename":
+            if event == "os.rename" and Path(os.fsdecode(arguments[0])).is_file():
                 middle = _half(os.fsdecode(arguments[0]))
         else:
             return
@@ -394,22 +396,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-def directory() -> Path | None:
-    """Where points are told and orders come from; None: nowhere, so there is no campaign."""
-    for path in DIRECTORIES:
-        try:
-            if Path(path).is_dir() and os.access(path, os.W_OK):
-                return Path(path)
-        except OSError:
-            continue
-    return None
-
-
 def begin() -> None:
-    role, found = role_of(sys.orig_argv), directory()
-    if not (role and found):
+    """Does nothing where there is no campaign."""
+    role, directory = role_of(sys.orig_argv), Path(DIRECTORY)
+    if not (role and os.access(directory, os.W_OK)):
         return
-    points = Points(found, role)
+    points = Points(directory, role)
     wanted = {"aiohttp": instrument_http, "grpc.aio": instrument_grpc}
     sys.meta_path.insert(
         0, AfterImport({name: lambda module, change=change: change(module, points) for name, change in wanted.items()})

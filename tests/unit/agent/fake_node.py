@@ -80,6 +80,7 @@ class FakeKubelet:
     down: bool = False
     later: float = 0.0
     """Seconds by which the readings that plugins get are later than they were taken."""
+    plugin_problem: str = ""
 
     async def held(self) -> list[HeldDevice]:
         if self.down:
@@ -119,6 +120,10 @@ class FakePlugin:
         self._kubelet, self._resource = kubelet, resource
         self._service = kubelet.services[resource]
         self.pending, self.offer = self._service.pending, self._service.offer
+
+    @property
+    def problem(self) -> str:
+        return self._kubelet.plugin_problem
 
     def settle(self, listed: Any, allocatable: Any, started: float) -> None:
         self._service.settle(listed, allocatable, started + self._kubelet.later)

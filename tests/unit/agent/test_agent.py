@@ -3,6 +3,9 @@
 import asyncio
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,6 +17,7 @@ from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import GpuDir, gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
+from tests.unit.small_disk import no_room, read_only, small_disk
 
 
 async def test_a_gpunode_is_made_for_the_node_and_lists_its_gpus(node: FakeNode) -> None:
@@ -267,6 +271,30 @@ async def test_a_gpu_directory_that_cannot_be_written_holds_up_no_other_gpu(node
     node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "a"})
     await node.until(lambda: "GPU-1::0" in node.kubelet.ids())
     await node.until(lambda: "its files cannot be written" in node.daemon().get("message", ""))
+
+
+@pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
+async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_itself_once_it_does(
+    node: FakeNode, starved: Callable[[Path], AbstractContextManager[None]], error: str
+) -> None:
+    with small_disk(node.root):
+        await node.until(lambda: node.status().get("gpus"))
+        with starved(node.root):
+            node.kube.assign({"uuid": "GPU-0", "share": "a"})
+            await node.until(lambda: error in node.daemon().get("message", ""))
+            await node.ticks(2)
+            assert node.state.unhealthy() is None
+        await node.until(lambda: len(node.kubelet.ids()) == 4, seconds=20.0)
+        await node.stop()
+
+
+async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.plugin_problem = "No space left on device"
+    expected = "its slots cannot be offered to the kubelet: No space left on device"
+    await node.until(lambda: node.daemon().get("message") == expected)
+    node.kubelet.plugin_problem = ""
+    await node.until(lambda: node.daemon().get("message") != expected)
 
 
 async def test_before_the_kubelet_was_read_nothing_is_offered(node: FakeNode) -> None:

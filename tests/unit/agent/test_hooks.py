@@ -16,7 +16,7 @@ from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, Placement
 from tests.unit.agent.fake_node import SHARE
 
 CLIENTS = SHARE["spec"]["clients"]
@@ -27,6 +27,7 @@ class Gpu:
     """A GPU whose containers get, start with and leave slots in any order, while its share's perGpu changes."""
 
     per_gpu: int = 4
+    placement: Placement | None = None
     started: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     readiness: Readiness = field(default_factory=lambda: Readiness(DaemonReason.READY))
@@ -47,7 +48,8 @@ class Gpu:
 
     @property
     def shares(self) -> dict[str, GpuShare]:
-        return {"a": GpuShare.model_validate({**SHARE, "spec": {"clients": {**CLIENTS, "perGpu": self.per_gpu}}})}
+        clients = {**CLIENTS, "perGpu": self.per_gpu, "placement": self.placement}
+        return {"a": GpuShare.model_validate({**SHARE, "spec": {"clients": clients}})}
 
     def held(self, share: str, uuid: str) -> frozenset[int]:
         assert (share, uuid) == ("a", "GPU-1")
@@ -154,6 +156,9 @@ class Hooks:
     def allocated(self, device_ids: Any) -> None:
         pass
 
+    def placement(self) -> Placement:
+        return Placement.PACK
+
     async def not_ready(self, device_ids: Any) -> str | None:
         return self.why
 
@@ -182,3 +187,12 @@ def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
     with pytest.raises(LookupError, match="it is gone"):
         MeteredHooks(hooks, NodeMeters(registry)).edits(["x::0"])
     assert registry.get_sample_value("gpushare_allocate_refused_total") == 1
+
+
+def test_a_share_says_which_gpu_its_next_container_is_to_have_and_one_that_is_gone_spreads() -> None:
+    gpu = Gpu()
+    assert gpu.hooks.placement() is Placement.SPREAD
+    gpu.placement = Placement.PACK
+    assert gpu.hooks.placement() is Placement.PACK
+    assert MeteredHooks(gpu.hooks, NodeMeters(CollectorRegistry())).placement() is Placement.PACK
+    assert SlotHooks("gone", gpu).placement() is Placement.SPREAD  # type: ignore[arg-type]

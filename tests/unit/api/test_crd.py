@@ -116,6 +116,7 @@ def _without_empty(value: Any) -> Any:
         (".spec.delivery", "immutable"),
         (".spec", "sizes need delivery ResourceClaim"),
         (".spec", "threads.overcommit needs delivery ResourceClaim"),
+        (".spec", "placement Spread needs delivery DevicePlugin"),
         (".spec", "threads must not exceed clients.threads.max"),
         (".spec", "memory must not exceed clients.memory.max"),
         (".spec", "memory must be at least 512Mi"),

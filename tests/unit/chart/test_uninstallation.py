@@ -25,6 +25,15 @@ def test_before_an_uninstallation_a_job_deletes_shares_only_where_that_was_chose
     assert "gpushare-uninstall" not in {item["metadata"]["name"] for item in of_kind("everything", "ConfigMap")}
 
 
+def test_that_job_is_tried_again_where_its_pod_was_ended_and_not_where_it_refused() -> None:
+    job = named("everything", "Job", "gpushare-uninstall")["spec"]
+    (rule,) = job["podFailurePolicy"]["rules"]
+    (container,) = job["template"]["spec"]["containers"]
+    refused = {"containerName": container["name"], "operator": "In", "values": [1]}
+    assert (job["backoffLimit"], rule) == (3, {"action": "FailJob", "onExitCodes": refused})
+    assert job["template"]["spec"]["restartPolicy"] == "Never", "podFailurePolicy takes no other"
+
+
 @pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "everything"])
 def test_else_an_uninstallation_needs_no_pod_and_is_refused_by_policies(variant: str) -> None:
     """An image that cannot be pulled must not keep anybody from uninstalling."""

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from gpushare.api.names import FINALIZER
 from gpushare.controller import uninstall
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, KubeError, Object
@@ -76,9 +78,10 @@ async def test_daemons_without_a_share_are_told_with_their_node() -> None:
     assert "MPS daemons still run on n1" in why
 
 
-async def test_an_api_server_that_is_away_for_a_moment_is_asked_again() -> None:
+@pytest.mark.parametrize("error", [TimeoutError(), KubeError(429, "TooManyRequests", "try again later")], ids=repr)
+async def test_an_api_server_that_is_away_or_busy_for_a_moment_is_asked_again(error: Exception) -> None:
     kube = cluster()
-    kube.fail("list", TimeoutError())
+    kube.fail("list", error)
 
     async def come_back() -> None:
         await kube.until(lambda: len(kube.requests) > 1)

@@ -8,7 +8,7 @@ import yaml
 from gpushare.admission.claims import admit_claim
 from gpushare.admission.review import AdmissionData, Admitted
 from gpushare.admission.shares import validate_share
-from gpushare.api import crd, reference
+from gpushare.api import crd, names, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.objects import device_classes, share_templates
@@ -41,6 +41,9 @@ def test_the_page_of_metrics_has_a_line_for_each_metric_as_it_is_exported_and_no
     [
         ("README.md", "examples/inference.yaml"),
         ("README.md", "examples/pod.yaml"),
+        ("docs/kueue.md", "examples/kueue/values.yaml"),
+        ("docs/kueue.md", "examples/kueue/queues.yaml"),
+        ("docs/kueue.md", "examples/kueue/claim-job.yaml"),
     ],
 )
 def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file: str) -> None:
@@ -48,7 +51,27 @@ def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file:
     block = re.search(rf"<!-- {re.escape(file)} -->\n```yaml\n(.*?)```", text, re.DOTALL)
     assert block is not None
     assert block[1] == (REPOSITORY / file).read_text()
-    assert yaml.safe_load(block[1])["kind"] in ("GpuShare", "Pod")
+    assert list(yaml.safe_load_all(block[1])), "the block is not empty"
+
+
+def test_the_shares_and_classes_of_the_page_of_kueue_are_ours() -> None:
+    """What no cluster of every run shows: the test with Kueue itself is opt-in."""
+    folder = REPOSITORY / "examples" / "kueue"
+    shares = {}
+    for name in ("batch", "mixed", "elastic"):
+        body = yaml.safe_load((folder / f"{name}.yaml").read_text())
+        assert validate_share(body, None) == Admitted()
+        shares[name] = GpuShare.model_validate(body)
+    values = yaml.safe_load((folder / "values.yaml").read_text())
+    kueue = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    mappings = kueue["resources"]["deviceClassMappings"]
+    classes = {body["metadata"]["name"] for share in shares.values() for body in device_classes(share)}
+    assert {it for mapping in mappings for it in mapping["deviceClassNames"]} == classes - {"mixed.gpushare.dev"}
+    queues = [it for it in yaml.safe_load_all((folder / "queues.yaml").read_text()) if it["kind"] == "ClusterQueue"]
+    for queue in queues:
+        (group,) = queue["spec"]["resourceGroups"]
+        slots = {names.slot_resource("batch"), names.slot_resource("mixed")}
+        assert set(group["coveredResources"]) == slots | {mapping["name"] for mapping in mappings}
 
 
 def test_what_the_page_of_claims_shows_is_admitted() -> None:

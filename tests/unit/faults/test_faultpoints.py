@@ -29,6 +29,15 @@ REPLACE = """
 Path({work!r}, "new").write_text("0123456789")
 Path({work!r}, "new").replace(Path({work!r}, "old"))
 """
+OURS = """
+from gpushare.mps.files import write_text
+write_text(Path({work!r}, "daemon.json"), "{{}}")
+"""
+SOCKET = """
+import socket
+socket.socket(socket.AF_UNIX).bind({work!r} + "/new.sock")
+Path({work!r}, "new.sock").replace(Path({work!r}, "old.sock"))
+"""
 SAY = """
 import socket
 client = socket.socket(socket.AF_UNIX)
@@ -94,6 +103,19 @@ def test_the_other_side_of_a_socket_hears_what_the_moment_says(tmp_path: Path, w
         connection, _ = server.accept()
         with connection:
             assert connection.recv(100) == heard
+
+
+def test_what_is_no_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    told, _ = run(tmp_path, SOCKET + REPLACE)
+    assert [it["partly"] for it in told if str(it["point"]).startswith("agent: replace ")] == [False, True]
+
+
+def test_how_our_parts_write_a_file_passes_the_same_points_each_time(tmp_path: Path) -> None:
+    """Its temporary name differs: were that a part of the point, no order would ever be carried out."""
+    told, _ = run(tmp_path, OURS + OURS)
+    points = [str(it["point"]) for it in told if "work/" in str(it["point"])]
+    assert points[: len(points) // 2] == points[len(points) // 2 :]
+    assert len(points) >= 4
 
 
 def test_an_order_is_carried_out_once_and_at_the_passage_that_it_names(tmp_path: Path) -> None:

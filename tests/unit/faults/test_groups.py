@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.groups import AT_ONCE, HARMFUL, groups
+from tests.faults.groups import AT_ONCE, HARMFUL, again, groups, in_turn
 from tests.faults.points import Order, Point
 
 ROLES = ("agent", "operator", "webhook", "mps-broker", "mps-supervisor")
@@ -29,3 +29,29 @@ def test_groups_hold_each_order_once_and_keep_their_bounds(orders: list[Order]) 
 def test_parts_that_harm_nobody_end_in_one_run() -> None:
     orders = [Order(Point(f"{role}: replace it"), "before") for role in ROLES]
     assert [len(group) for group in groups(orders)] == [4, 1]
+    assert groups(orders, alone=True) == [[order] for order in orders]
+
+
+def test_scenes_take_turns() -> None:
+    first, second, third = ([Order(Point(f"agent: replace {it}"), "before")] for it in range(3))
+    assert list(in_turn({"a": [first, second], "b": [third]})) == [("a", first), ("b", third), ("a", second)]
+    assert list(in_turn({})) == []
+
+
+@given(st.lists(ORDERS, unique=True, min_size=1), st.data())
+def test_a_difference_is_halved_down_to_the_order_that_makes_it(orders: list[Order], data: st.DataObject) -> None:
+    culprit = data.draw(st.sampled_from(orders))
+    runs, found = [orders], []
+    while runs:
+        run = runs.pop()
+        left = again(run, set(run), different=culprit in run)
+        found += [it for it in run if not left and culprit in run]
+        runs += left
+    assert found == [culprit]
+
+
+def test_orders_that_others_kept_from_being_reached_are_run_again_and_those_that_nobody_kept_are_not() -> None:
+    orders = [Order(Point(f"{role}: replace it"), "before") for role in ROLES]
+    assert again(orders, orders[:1], different=False) == [orders[1:]]
+    assert again(orders, orders, different=False) == []
+    assert again(orders, [], different=False) == []

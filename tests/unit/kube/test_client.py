@@ -11,7 +11,7 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from gpushare.kube import client
-from gpushare.kube.client import NODES, PODS, Kube, TooLargeError
+from gpushare.kube.client import NODES, PODS, Kube, KubeError, TooLargeError
 
 
 def pod(number: int, size: int = 0) -> Any:
@@ -24,6 +24,8 @@ class Server:
     def __init__(self, pods: list[Any], lines: list[bytes]) -> None:
         self.pods, self.lines = pods, lines
         self.limits: list[int] = []
+        self.lie: bytes | None = None
+        """What every request but a watch is answered with, as a success."""
         self.watches = 0
         self.closing = asyncio.Event()
         self.asking, self.hundred, self.more = 0, asyncio.Event(), asyncio.Event()
@@ -31,8 +33,10 @@ class Server:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch"):
             return await self._watch(request)
-        if request.path.endswith("/nodes/n"):
+        if self.lie is None and request.path.endswith("/nodes/n"):
             return web.json_response({"metadata": {"name": "n"}})
+        if self.lie is not None:
+            return web.Response(body=self.lie)
         if request.path.endswith("/nodes/slow"):
             return await self._slow()
         limit, first = int(request.query.get("limit") or 0), int(request.query.get("continue") or 0)
@@ -148,6 +152,25 @@ async def test_a_watch_event_without_an_end_is_refused() -> None:
         with pytest.raises(TooLargeError, match="a watch event has more than"):
             async with asyncio.timeout(20):
                 await anext(aiter(kube.watch(PODS, None, "1", {})))
+
+
+@pytest.mark.parametrize("lie", [b"<html>Sign in</html>", b"", b"null", b"[]", b"\xff\xfe", b'{"kind": '])
+async def test_what_is_no_answer_of_an_api_server_is_an_error_like_one_of_a_gateway(lie: bytes) -> None:
+    """Any other error would end the operator or the agent that asked."""
+    async with serving(lines=[lie + b"\n"]) as (server, kube):
+        server.lie = lie
+        for question in (kube.get(NODES, "n"), listed(kube), anext(aiter(kube.watch(PODS, None, "1", {})))):
+            with pytest.raises(KubeError, match="none of an API server") as raised:
+                await question
+            assert raised.value.status == 502
+
+
+async def test_a_list_or_event_that_lacks_what_each_has_is_an_error_too() -> None:
+    async with serving(lines=[b"{}\n"]) as (server, kube):
+        server.lie = b"{}"
+        for question in (listed(kube), anext(aiter(kube.watch(PODS, None, "1", {})))):
+            with pytest.raises(KubeError, match="none of an API server"):
+                await question
 
 
 async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:

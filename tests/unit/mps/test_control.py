@@ -95,6 +95,14 @@ def test_a_call_sends_one_command_and_reads_the_measured_answer(
         (lambda c: c.terminate_client(9, 1), "Insufficient privileges for UID 0. …"),
         (lambda c: c.default_limits(), "100.0"),
         (lambda c: c.server_limits(9), "Server 9 not found\nServer 9 not found"),
+        (lambda c: c.server_threads(9), "nan"),
+        (lambda c: c.default_threads(), "inf"),
+        (lambda c: c.server_list(), "9" * 5000),
+        (lambda c: c.clients(9), "590\n" + "9" * 5000),
+        (lambda c: c.default_memory_mib(), "9" * 5000 + "M"),
+        (lambda c: c.default_threads(), "100,0 %"),
+        (lambda c: c.server_status(9), "le serveur 9 est introuvable"),
+        (lambda c: c.terminate_client(9, 1), "processus 1 non valable"),
     ],
 )
 def test_an_answer_that_no_success_gives_is_a_refusal_that_quotes_it(

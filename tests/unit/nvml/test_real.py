@@ -137,6 +137,28 @@ def test_errors_are_ours_and_a_lost_gpu_raises_its_own(code: int, error: type[Nv
         assert type(raised.value) is error
 
 
+def no_text(*_: object) -> str:
+    return b"NVIDIA \xff".decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "call", "sentence"),
+    [
+        ({"nvmlDeviceGetComputeMode": lambda _: 77}, lambda nvml: nvml.compute_mode(UUID), "compute mode 77"),
+        ({"nvmlDeviceGetName": no_text}, lambda nvml: nvml.gpus(), "no text"),
+        ({"nvmlDeviceGetUUID": no_text}, lambda nvml: nvml.gpus(), "no text"),
+        ({"nvmlSystemGetDriverVersion": no_text}, lambda nvml: nvml.driver_version(), "no text"),
+        ({"nvmlDeviceGetMigMode": no_text}, lambda nvml: nvml.gpus(), "no text"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
+    changes: dict[str, object], call: Callable[[PynvmlNvml], object], sentence: str
+) -> None:
+    """Any other error would end the agent, which ends departing clients without harm to their neighbours."""
+    with pytest.raises(NvmlError, match=sentence):
+        call(PynvmlNvml(library(**changes)))
+
+
 def test_a_lost_gpu_is_missing_from_the_list_of_gpus() -> None:
     def handle(index: int) -> str:
         if index == 0:

@@ -13,7 +13,7 @@ from gpushare.agent.kubelet.holdings import ShareGpu
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.wire import GpuGrants, GrantedPod
 from gpushare.wording import first_names

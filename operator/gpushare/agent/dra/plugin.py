@@ -13,7 +13,7 @@ import grpc
 from gpushare.agent.dra.service import ClaimHooks, Health, Registration, serve
 from gpushare.agent.kubelet.sockets import Listener
 from gpushare.api import names
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 1.0

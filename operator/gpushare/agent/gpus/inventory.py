@@ -16,7 +16,7 @@ from pathlib import Path
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import read_words
 from gpushare.api.gpunode import ComputeMode, Uuid
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)

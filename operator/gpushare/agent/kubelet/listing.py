@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gpushare.api import names
+from gpushare.api.gpushare import Placement
 
 PENDING_SECONDS = 60.0
 """An allocation that is not listed after so long came to nothing: the pod's admission failed."""
@@ -107,8 +108,10 @@ def settled(allocated_at: float, listed: bool, started: float) -> bool:
     return started > allocated_at + (0.0 if listed else PENDING_SECONDS)
 
 
-def preferred_slots(available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
-    """`size` device ids, each from the GPU with most free ids left, so that clients spread over a share's GPUs.
+def preferred_slots(
+    available: Collection[str], must_include: Collection[str], size: int, placement: Placement = Placement.SPREAD
+) -> list[str]:
+    """`size` device ids, each from the GPU with most free ids left, or with fewest where the share packs.
 
     The kubelet takes the answer as a wish. Ids of `must_include` come first, even beyond `size`. Fewer than `size` when
     there are no more. Never an error, which would fail the pod: an id of another form counts as a GPU of its own.
@@ -120,8 +123,9 @@ def preferred_slots(available: Collection[str], must_include: Collection[str], s
         free.setdefault(gpu, []).append((slot, device_id))
     for slots in free.values():
         slots.sort(reverse=True)
+    sign = 1 if placement is Placement.PACK else -1
     while len(chosen) < size and free:
-        gpu = min(free, key=lambda name: (-len(free[name]), name))
+        gpu = min(free, key=lambda name: (sign * len(free[name]), name))
         chosen.append(free[gpu].pop()[1])
         if not free[gpu]:
             del free[gpu]

@@ -21,7 +21,7 @@ from gpushare.agent.kubelet.sockets import OWN_CONNECTION, Identity, Listener, i
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
 from gpushare.api import names
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
@@ -50,6 +50,8 @@ class RegistrationError(Exception):
 
 
 class DevicePlugin:
+    """`problem`: why its socket cannot be made, so that no kubelet gets the offer; empty when it could."""
+
     def __init__(
         self,
         resource: str,
@@ -63,6 +65,7 @@ class DevicePlugin:
 
         `clock`: seconds; the one that times the readings of the kubelet that `settle` gets.
         """
+        self.problem = ""
         self._resource = resource
         directory = kubelet_dir / "device-plugins"
         self._kubelet = directory / "kubelet.sock"
@@ -130,7 +133,7 @@ class DevicePlugin:
         """Opens the socket and registers it, where either is missing."""
         if not self._listener.in_place:
             self._registered = None
-            await self._listener.open(self._add_service)
+            await self._open()
         # Read before registering: a kubelet that restarts meanwhile has another identity.
         kubelet = identity(self._kubelet)
         if kubelet is None:
@@ -139,6 +142,14 @@ class DevicePlugin:
             await register(self._kubelet, self._socket.name, self._resource)
             self._registered, self._registered_at = kubelet, self._clock()
             LOG.info("device plugin %s is registered with the kubelet", self._resource)
+
+    async def _open(self) -> None:
+        try:
+            await self._listener.open(self._add_service)
+        except OSError as error:
+            self.problem = str(error)
+            raise
+        self.problem = ""
 
     def _add_service(self, server: grpc.aio.Server) -> None:
         services.add_DevicePluginServicer_to_server(self._service, server)

@@ -52,6 +52,11 @@ class DevicePlugins:
             [(resource, device_id) for resource, plugin in self._plugins.items() for device_id in plugin.pending()]
         )
 
+    def problem(self, share: ShareName) -> str:
+        """Why the kubelet cannot be offered the share's slots; empty when it can."""
+        plugin = self._plugins.get(names.slot_resource(share))
+        return plugin.problem if plugin is not None else ""
+
     def settle(self, view: KubeletView) -> None:
         """Ends the pending allocations and withdrawals that this reading settles."""
         listed, allocatable = by_resource(view.held), by_resource(view.allocatable)

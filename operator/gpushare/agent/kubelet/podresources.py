@@ -25,7 +25,7 @@ CHANNEL_OPTIONS = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), *OWN_C
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer. The text names the socket, the question and gRPC's reason."""
+    """The kubelet gave no answer that can be read. The text names the socket, the question and the reason."""
 
 
 class PodResources:
@@ -60,7 +60,10 @@ class PodResources:
     async def _ask(self, question: str, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
         async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS) as channel:
             try:
-                return await call(services.PodResourcesListerStub(channel), self._seconds)
+                answer = await call(services.PodResourcesListerStub(channel), self._seconds)
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
                 raise PodResourcesError(f"{question} at {self._socket} failed: {reason}") from error
+        if answer is None:  # what gRPC makes of bytes that are no such message
+            raise PodResourcesError(f"{question} at {self._socket} failed: the answer cannot be read")
+        return answer

@@ -14,9 +14,9 @@ from gpushare.agent.kubelet.holdings import HeldDevice, KubeletView, view
 from gpushare.agent.kubelet.podresources import PodResourcesError
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, has_ended, is_running, limits
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

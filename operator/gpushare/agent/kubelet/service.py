@@ -16,6 +16,7 @@ from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations, preferred_slots
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
+from gpushare.api.gpushare import Placement
 
 READY_SECONDS = 20.0
 """How long PreStartContainer waits for the container's GPU; the kubelet gives up after 30 s, and tries again."""
@@ -31,6 +32,10 @@ class Hooks(Protocol):
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         """Called for each container before Allocate answers with these ids."""
+        ...
+
+    def placement(self) -> Placement:
+        """Which GPU the next container is to have."""
         ...
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
@@ -123,7 +128,9 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         await self._lock.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
-            ids = preferred_slots(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
+            ids = preferred_slots(
+                one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size, self._hooks.placement()
+            )
             answer.container_responses.add(deviceIDs=ids)
         return answer
 

@@ -85,6 +85,19 @@ def is_prepared(directory: GpuDir) -> bool:
     return directory.broker.exists()
 
 
+def has_room(root: Path) -> bool:
+    """Whether a file can be made there, once it exists. False also for a file system that does not answer."""
+    try:
+        found = os.statvfs(root)
+    except FileNotFoundError:
+        return True
+    except OSError:  # such as EIO: a tick has to decide on the GPUs all the same
+        return False
+    if found.f_flag & os.ST_RDONLY:  # as the kernel makes one with errors
+        return False
+    return found.f_bavail > 0 and (found.f_favail > 0 or found.f_files == 0)
+
+
 def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:
     write_model(directory.wanted, wanted)
 

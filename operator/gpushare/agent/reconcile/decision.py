@@ -57,6 +57,8 @@ class DecisionInput:
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
+    full: str = ""
+    """The node's directory on which no file can be made any more; empty where one can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _readiness(given: DecisionInput, planned: GpuPlan) -> Readiness:
             server_since=given.server_since.get(planned.uuid, given.now),
             now=given.now,
             modes=given.modes,
+            full=given.full,
         )
     )
 

@@ -25,7 +25,7 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, ForeignHolder, Uuid
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError

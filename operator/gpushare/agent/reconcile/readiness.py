@@ -28,6 +28,13 @@ class ReadinessInput:
     """When this agent first read the current server_pid."""
     now: float
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
+    full: str = ""
+    """The node's directory on which no file can be made any more; empty where one can."""
+
+    @property
+    def unwritten(self) -> str:
+        """Why an old heartbeat does not mean that its writer is gone; empty where it does."""
+        return f", since nothing can be written below {self.full}: it is full, read-only or fails" if self.full else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,8 @@ def _supervised(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Rea
     age = evidence.now - state.heartbeat
     if not -1.0 <= age <= FRESH_SECONDS:
         return Readiness(
-            DaemonReason.SUPERVISOR_SILENT, f"the MPS pod of GpuShare {state.share} writes no state any more"
+            DaemonReason.SUPERVISOR_SILENT,
+            f"the MPS pod of GpuShare {state.share} writes no state any more{evidence.unwritten}",
         )
     if state.stopped:
         return Readiness(
@@ -135,7 +143,8 @@ def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readin
     if broker is None:
         return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")
     if evidence.now - broker.heartbeat > FRESH_SECONDS:
-        return Readiness(DaemonReason.BROKER_NOT_READY, "the attach broker writes no state any more")
+        message = f"the attach broker writes no state any more{evidence.unwritten}"
+        return Readiness(DaemonReason.BROKER_NOT_READY, message)
     if broker.listening:
         return None
     return Readiness(DaemonReason.BROKER_NOT_READY, broker.problem or "the attach broker does not listen yet")

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
 from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
 from gpushare.kube.lease import LEASES
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 MANAGER = "gpushare-agent"

@@ -27,10 +27,10 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import grace_period_seconds
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import FRESH_SECONDS, DaemonState
 from gpushare.procfs import PROC

@@ -33,10 +33,10 @@ from gpushare.agent.termination.kubelet_kills import KubeletKill
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
+from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.procfs import PROC, Owner, owner_among
 

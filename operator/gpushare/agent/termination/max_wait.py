@@ -18,9 +18,9 @@ from gpushare.agent.termination.owners import pod_of
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, EventType, reference
+from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.procfs import PROC
 

@@ -25,9 +25,9 @@ from gpushare.agent.usage.violations import ConfirmedViolation, Judgement, descr
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.events import Event, Reason
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.control import ControlError, NoDaemonError
 from gpushare.procfs import PROC
 

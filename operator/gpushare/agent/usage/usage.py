@@ -28,7 +28,6 @@ from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import Object
 from gpushare.kube.pods import (
     Container,
@@ -38,6 +37,7 @@ from gpushare.kube.pods import (
     limits,
     pods_by_cgroup_uid,
 )
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.wire import FRESH_SECONDS
 from gpushare.nvml.types import GpuProcess
 from gpushare.procfs import PROC, Owner

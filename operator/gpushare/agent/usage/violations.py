@@ -22,7 +22,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
-from gpushare.kube.changes import LogOnChange
+from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import TOLERANCE_MIB
 from gpushare.wording import count_of
 

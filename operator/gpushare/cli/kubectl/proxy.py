@@ -44,7 +44,10 @@ class ProxyAnswer:
 
 class Proxy:
     def __init__(self, program: str, flags: Sequence[str]) -> None:
-        """Starts it and does not wait for it. Raises UnreachableError where there is no room for its socket."""
+        """Starts it and does not wait for it. `flags`: its own, and which cluster, such as --context=…
+
+        Raises UnreachableError where there is no room for its socket.
+        """
         self._program = program
         try:
             above = tempfile.gettempdir()
@@ -77,9 +80,13 @@ class Proxy:
             raise UnreachableError(f"no cluster: the program {self._program} is not on the PATH")
         raise of_kubectl((self._folder / "stderr").read_text(errors="replace"))
 
+    def connection(self, seconds: float) -> http.client.HTTPConnection:
+        """`seconds`: the longest silence."""
+        return _Connection(self._socket, seconds)
+
     def ask(self, method: str, path: str, body: bytes | None = None, content: str = "application/json") -> ProxyAnswer:
         """`path`: with its query. `content`: the type of the body. Raises UnreachableError."""
-        connection = _Connection(self._socket)
+        connection = self.connection(ANSWER_SECONDS)
         try:
             # Without Accept-Encoding kubectl asks for compressed answers, and unpacks them.
             connection.putrequest(method, path, skip_accept_encoding=True)
@@ -108,8 +115,8 @@ class Proxy:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_SECONDS)  # the only name that kubectl proxy takes
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)  # the only name that kubectl proxy takes
         self._path = path
 
     def connect(self) -> None:

@@ -20,13 +20,13 @@ from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.heartbeats.ages import POLL_SECONDS, HeartbeatAges
 from gpushare.controller.heartbeats.conditions import conditions, is_announced, is_contradicted, is_due, silence
 from gpushare.controller.writes import MANAGER
-from gpushare.kube.changes import LogOnChange
 from gpushare.kube.client import API_ERRORS, GPU_NODES, Kube, KubeError, Object
 from gpushare.kube.event_recorder import EventRecorder
 from gpushare.kube.events import Event, reference
 from gpushare.kube.heartbeat import LEASE_SECONDS, SELECTOR, renewals
 from gpushare.kube.lease import LEASES
 from gpushare.kube.store import Store
+from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 8

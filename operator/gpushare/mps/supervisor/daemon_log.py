@@ -5,11 +5,13 @@ The log is bounded by copy and truncate, which works because all writers append 
 the copy and the truncation are lost.
 """
 
+import logging
 import re
 import shutil
 from pathlib import Path
 from typing import BinaryIO
 
+LOG = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024
 """Of each log; one older file of the same size is kept. 4 MiB hold some 2,000 clients."""
 
@@ -42,13 +44,17 @@ class DaemonLog:
         self._mark = self.size() if size is None else size
 
     def rotate(self) -> None:
-        """Keep each log in the directory below its bound. Raises OSError."""
+        """Keep each log in the directory below its bound. Raises OSError where it cannot be truncated."""
         for path in self._directory.glob("*.log"):
             if path.stat().st_size <= self._max_bytes:
                 continue
             partial = path.with_suffix(".log.new")
-            shutil.copyfile(path, partial)
-            partial.replace(path.with_suffix(".log.1"))
+            try:
+                shutil.copyfile(path, partial)
+                partial.replace(path.with_suffix(".log.1"))
+            except OSError as error:  # no room for a second one: the bound counts for more than old lines
+                LOG.warning("%s is not kept: %s", path, error)
+                partial.unlink(missing_ok=True)
             with path.open("r+b") as log:
                 log.truncate(0)
             self._mark = 0

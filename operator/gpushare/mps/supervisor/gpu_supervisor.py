@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Limits
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.control_socket import ControlSocket
@@ -78,6 +79,7 @@ class GpuSupervisor:
         self._state = SupervisorState()
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
+        self._unwritten = LogOnChange(LOG)
 
     def wake(self) -> None:
         """Observe now, not at the end of the pause."""
@@ -167,6 +169,11 @@ class GpuSupervisor:
             # The agent removes the directory once it has read that the daemon has ended. Nobody reads state.json then.
             if not decision.stopped:
                 raise
+        except OSError as error:
+            # Such as a full disk. The agent sees an old heartbeat; the daemon is to be looked after all the same.
+            self._unwritten.log("GPU %s: its state is not written: %s", self._gpu.uuid, error)
+            return
+        self._unwritten.clear()
         self._reported = report
 
     def _act(self, action: Action | None, observed: DaemonObservation) -> None:

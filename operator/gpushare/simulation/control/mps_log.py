@@ -4,6 +4,7 @@ In the background both append to control.log and server.log, so that copy-and-tr
 write to standard error and to no file (measured).
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -22,4 +23,6 @@ class MpsLog:
     def write(self, text: str) -> None:
         seconds = time.time()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}"
-        os.write(self._file, f"[{stamp} {self.role} {os.getpid():>5}] {text}\n".encode())
+        # On a full disk MPS is assumed to go on, as a C program does that ignores what fprintf returns: not measured.
+        with contextlib.suppress(OSError):
+            os.write(self._file, f"[{stamp} {self.role} {os.getpid():>5}] {text}\n".encode())

@@ -16,6 +16,7 @@ from gpushare.agent.kubelet.listing import (
     settled,
 )
 from gpushare.api import names
+from gpushare.api.gpushare import Placement
 
 A, B = OfferedDevice("GPU-1::0", True, 1), OfferedDevice("GPU-1::1", True, None)
 UNHEALTHY_B = replace(B, healthy=False)
@@ -145,11 +146,24 @@ def test_the_gpu_with_most_free_ids_is_preferred(available: set[str]) -> None:
         assert all(free(other) <= 1 for other in available if "::" in other)
 
 
-def test_a_share_s_gpus_fill_evenly() -> None:
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        (Placement.SPREAD, ["GPU-a::0", "GPU-b::0", "GPU-a::1", "GPU-b::1", "GPU-a::2", "GPU-b::2"]),
+        (Placement.PACK, ["GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-b::0", "GPU-b::1", "GPU-b::2"]),
+    ],
+)
+def test_a_shares_gpus_fill_evenly_or_one_after_the_other(placement: Placement, expected: list[str]) -> None:
     free = [names.slot_id(gpu, slot) for gpu in ("GPU-a", "GPU-b") for slot in range(3)]
     taken = []
     for _ in range(6):
-        chosen = preferred_slots(free, [], 1)[0]
+        chosen = preferred_slots(free, [], 1, placement)[0]
         free.remove(chosen)
         taken.append(chosen)
-    assert taken == ["GPU-a::0", "GPU-b::0", "GPU-a::1", "GPU-b::1", "GPU-a::2", "GPU-b::2"]
+    assert taken == expected
+
+
+def test_a_share_that_packs_fills_the_gpu_on_which_somebody_is_before_it_takes_a_free_one() -> None:
+    free = ["GPU-a::0", "GPU-a::1", "GPU-b::1"]
+    assert preferred_slots(free, [], 1, Placement.PACK) == ["GPU-b::1"]
+    assert preferred_slots(free, [], 1, Placement.SPREAD) == ["GPU-a::0"]

@@ -16,8 +16,10 @@ from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice
 from gpushare.agent.kubelet.plugin import DevicePlugin, PluginTimes
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.api import names
+from gpushare.api.gpushare import Placement
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.clock import Clock
+from tests.unit.small_disk import read_only, small_disk
 
 RESOURCE = "gpushare.dev/inference"
 SLOT = OfferedDevice("GPU-1::0", True, 1)
@@ -39,6 +41,7 @@ class FakeHooks:
         self.unready: list[str | None] = []
         self.asked: list[list[str]] = []
         self.given: list[list[str]] = []
+        self.wanted = Placement.SPREAD
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         self.asked.append(list(device_ids))
@@ -48,6 +51,9 @@ class FakeHooks:
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         self.given.append(list(device_ids))
+
+    def placement(self) -> Placement:
+        return self.wanted
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         if self.refusal:
@@ -145,6 +151,24 @@ async def test_a_wiped_socket_is_made_again(kubelet: FakeKubelet, served: Device
     await kubelet.until(lambda: kubelet.lists)
     (kubelet.plugins / names.plugin_socket(RESOURCE)).unlink()
     await kubelet.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.lists) == 2)
+
+
+async def test_a_socket_that_cannot_be_made_is_told_and_made_as_soon_as_it_can_be(
+    kubelet: FakeKubelet, served: DevicePlugin
+) -> None:
+    with small_disk(kubelet.plugins):
+        await kubelet.start()
+        served.offer([SLOT])
+        with read_only(kubelet.plugins):
+            await served.start()
+            async with asyncio.timeout(8):
+                while "Read-only file system" not in served.problem:  # noqa: ASYNC110 - a property has no event
+                    await asyncio.sleep(0.01)
+            assert not kubelet.registrations
+        await kubelet.until(lambda: kubelet.lists == [{"GPU-1::0": "Healthy"}])
+        assert served.problem == ""
+        await served.stop()
+        await kubelet.stop()
 
 
 async def test_a_kubelet_that_comes_late_is_found(
@@ -338,7 +362,9 @@ async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
     assert asyncio.get_running_loop().time() - began >= 0.2
 
 
-async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+async def test_preferred_ids_are_answered_for_each_container_by_the_shares_placement(
+    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+) -> None:
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
@@ -346,6 +372,9 @@ async def test_preferred_ids_are_answered_for_each_container(kubelet: FakeKubele
     request = messages.PreferredAllocationRequest(container_requests=[one, one])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
+    hooks.wanted = Placement.PACK
+    answer = await kubelet.plugin().GetPreferredAllocation(request)
+    assert [list(response.deviceIDs) for response in answer.container_responses] == [["A::1"], ["A::1"]]
 
 
 async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(

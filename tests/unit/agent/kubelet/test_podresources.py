@@ -3,7 +3,9 @@
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from gpushare.agent.kubelet.holdings import HeldDevice
@@ -53,6 +55,44 @@ async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeK
     kubelet.answer_after = 5.0
     with pytest.raises(PodResourcesError, match="DEADLINE_EXCEEDED"):
         await PodResources(kubelet.pod_resources, seconds=0.2).held()
+
+
+class Garbage(grpc.GenericRpcHandler):
+    """A kubelet that answers every question with `answer`, or with an error where that is None."""
+
+    def __init__(self, answer: bytes | None) -> None:
+        self._answer = answer
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        async def answered(request: bytes, context: Any) -> bytes:
+            if self._answer is None:
+                await context.abort(grpc.StatusCode.INTERNAL, "checkpoint is corrupted")
+            return self._answer or b""
+
+        return grpc.unary_unary_rpc_method_handler(answered)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "INTERNAL: checkpoint is corrupted"),
+        (b"\xff\xff\xff garbage", "cannot be read"),
+        (b"\x0a\x7f", "cannot be read"),
+    ],
+)
+async def test_what_is_no_answer_to_either_question_is_an_error(answer: bytes | None, sentence: str) -> None:
+    """Any other error would end the agent."""
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        socket = Path(folder) / "kubelet.sock"
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([Garbage(answer)])
+        server.add_insecure_port(f"unix://{socket}")
+        await server.start()
+        source = PodResources(socket)
+        for question in (source.held, source.allocatable):
+            with pytest.raises(PodResourcesError, match=sentence):
+                await question()
+        await server.stop(None)
 
 
 async def test_the_pods_of_a_node_may_have_as_many_containers_as_the_api_server_takes(kubelet: FakeKubelet) -> None:

@@ -118,3 +118,15 @@ def test_limits_not_in_force_name_both_values() -> None:
     assert "50 %" in message
     assert "16384 MiB" in message
     assert "100 %, 1 MiB" in message
+
+
+@pytest.mark.parametrize(
+    ("evidence", "writer"),
+    [(state(heartbeat=89.0), "the MPS pod of GpuShare a"), (broker(heartbeat=89.0), "the attach broker")],
+)
+def test_an_old_heartbeat_on_a_full_disk_has_that_as_its_cause(evidence: ReadinessInput, writer: str) -> None:
+    assert readiness_of(evidence).message == f"{writer} writes no state any more"
+    cause = "since nothing can be written below /run/gpushare: it is full, read-only or fails"
+    expected = f"{writer} writes no state any more, {cause}"
+    assert readiness_of(replace(evidence, full="/run/gpushare")).message == expected
+    assert readiness_of(replace(GOOD, full="/run/gpushare")).ready, "it serves as long as its parts are heard of"

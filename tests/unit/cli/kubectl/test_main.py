@@ -72,6 +72,33 @@ def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
+QUEUED = {
+    "metadata": {"name": "job-train-1a2b3", "ownerReferences": [{"name": "train", "uid": "u"}]},
+    "spec": {"queueName": "gpus"},
+    "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "1 more needed"}]},
+}
+MISSING = {"kind": "Status", "reason": "NotFound", "message": "there is no such kind"}
+
+
+@pytest.mark.parametrize("command", [["why", "job/train"], ["describe", "pod", "train"]])
+@pytest.mark.parametrize(
+    ("workloads", "code", "says"),
+    [
+        ((200, {"items": [QUEUED]}), 1, 'Kueue holds it in LocalQueue "gpus": 1 more needed'),
+        ((404, MISSING), 2, 'in namespace ml: pod "train" not found'),
+        ((403, MISSING | {"reason": "Forbidden"}), 2, 'in namespace ml: pod "train" not found'),
+    ],
+    ids=["held", "no-kueue", "no-right"],
+)
+def test_a_job_without_a_pod_is_looked_for_in_kueues_queues_where_there_are_any_that_one_may_read(
+    tmp_path: Path, command: list[str], workloads: tuple[int, object], code: int, says: str
+) -> None:
+    path = "GET /apis/kueue.x-k8s.io/v1beta2/namespaces/ml/workloads"
+    done = plugin(*command, **stand_in.on_path(stand_in.make(tmp_path, {path: workloads})))
+    assert done.returncode == code
+    assert says in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("known", "says"),
     [

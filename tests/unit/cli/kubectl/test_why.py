@@ -8,7 +8,7 @@ import pytest
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.views.pod import PodFacts
-from gpushare.cli.kubectl.views.why import Stage, is_made_by, refused, report, why, worst_first
+from gpushare.cli.kubectl.views.why import Stage, is_made_by, refused, report, unmade, why, worst_first
 from tests.unit.cli.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
 
 FULL = {"slots": {"total": 16, "used": 16}, "gpus": {"ready": 2}}
@@ -142,6 +142,91 @@ def test_a_pod_without_any_part_of_a_gpu_is_said_to_have_none() -> None:
     assert (
         "asks for no slot and no claim" in why(replace(facts, pod={**running(), "spec": {"nodeName": "n1"}})).sentence
     )
+
+
+NO_QUOTA = "insufficient unused quota for gpushare.dev/inference in flavor shared, 1 more needed"
+
+
+def condition(kind: str, status: str = "True", message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "message": message}
+
+
+RESERVED, UNRESERVED = condition("QuotaReserved"), condition("QuotaReserved", "False", NO_QUOTA)
+EVICTED = condition("Evicted", message="Preempted to accommodate a workload")
+
+
+def workload(*conditions: dict[str, str], owner: str = "train", created: str = "2026-01-01", **parts: Any) -> Any:
+    """Kueue's, of the Job or pod `owner`."""
+    reference = {"name": owner, "uid": f"uid-{owner}", "controller": True}
+    return {
+        "metadata": {"name": f"{owner}-1a2b3", "ownerReferences": [reference], "creationTimestamp": created},
+        "spec": {"queueName": "team-a"} | parts.get("spec", {}),
+        "status": {"conditions": list(conditions)} | parts.get("status", {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        pytest.param(workload(UNRESERVED), NO_QUOTA, id="quota"),
+        pytest.param(workload(), "Kueue has not looked at it yet", id="new"),
+        pytest.param(
+            workload(RESERVED, status={"admissionChecks": [
+                {"name": "budget", "state": "Pending", "message": "no budget left"},
+                {"name": "nodes", "state": "Ready", "message": "there"}]}),
+            "not every admission check has passed: budget is Pending: no budget left", id="check",
+        ),
+        pytest.param(
+            workload(EVICTED, UNRESERVED, spec={"active": False}),
+            "deactivated (spec.active: false): Preempted to accommodate a workload", id="inactive",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_that_kueue_has_suspended_is_explained_by_its_queue_and_kueues_own_words(found: Any, words: str) -> None:
+    answer = unmade("train", "ml", [], [found])
+    assert answer is not None
+    assert (answer.stage, answer.source) == (Stage.QUEUE, "workload/train-1a2b3")
+    assert answer.sentence.startswith('Kueue holds it in LocalQueue "team-a": ')
+    assert answer.sentence.endswith(words)
+    assert report(answer).code == 1
+
+
+def test_a_pod_that_kueue_gates_is_explained_by_its_own_workload_and_not_by_its_neighbours() -> None:
+    gated = pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    other = workload(condition("QuotaReserved", "False", "another"), owner="other", created="2026-02-01")
+    answer = why(PodFacts(gated, workloads=[other, workload(UNRESERVED, owner="app"), other]))
+    assert (answer.stage, answer.sentence) == (Stage.QUEUE, f'Kueue holds it in LocalQueue "team-a": {NO_QUOTA}')
+    admitted = workload(RESERVED, condition("Admitted"), owner="app")
+    assert "scheduling gate" in why(PodFacts(gated, workloads=[admitted])).sentence, "Kueue holds it no longer"
+
+
+def test_of_a_cron_jobs_runs_the_newest_that_waits_is_explained() -> None:
+    first = workload(condition("QuotaReserved", "False", "the first"), owner="train-100", created="2026-01-01")
+    second = workload(condition("QuotaReserved", "False", "the second"), owner="train-200", created="2026-01-02")
+    answer = unmade("train", "ml", [], [second, first])
+    assert answer is not None
+    assert answer.sentence.endswith("the second")
+
+
+@pytest.mark.parametrize("ended", [condition("Finished"), condition("Admitted")])
+def test_what_kueue_lets_run_is_explained_by_who_refuses_its_pods(ended: dict[str, str]) -> None:
+    failures = [event("FailedCreate", DENIED, "Job/train")]
+    answer = unmade("train", "ml", failures, [workload(RESERVED, ended)])
+    assert answer is not None
+    assert answer.stage is Stage.ADMISSION
+    held = unmade("train", "ml", failures, [workload(UNRESERVED)])
+    assert held is not None
+    assert held.stage is Stage.QUEUE, "a refusal from before it was suspended says nothing of now"
+
+
+def test_a_pod_that_leaves_because_kueue_evicted_it_says_so() -> None:
+    leaves = running(metadata={
+        "deletionTimestamp": "2026-01-01T03:00:00Z", "ownerReferences": [{"name": "train", "uid": "uid-train"}]
+    })  # fmt: skip
+    evicted = why(PodFacts(leaves, workloads=[workload(EVICTED, UNRESERVED)]))
+    assert evicted.sentence.endswith("; Kueue evicted it: Preempted to accommodate a workload")
+    again = workload(condition("Evicted", "False", "before"), RESERVED, condition("Admitted"))
+    assert "Kueue" not in why(PodFacts(leaves, workloads=[again])).sentence
 
 
 DENIED = 'Error creating: admission webhook "pods.gpushare.dev" denied the request: spec.x: "70" is above 50'

@@ -12,6 +12,7 @@ path = next(word.partition("=")[2] for word in sys.argv if word.startswith("--un
 server = socket.socket(socket.AF_UNIX)
 server.bind(path)
 server.listen(50)
+print("Starting to serve on", path, flush=True)
 kept = []
 while True:
     one, _ = server.accept()

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -76,6 +77,17 @@ def test_the_browser_is_started_without_the_secret(tmp_path: Path) -> None:
         opened = (tmp_path / "opened").read_text().strip()
         assert urlsplit(address).path not in opened
         assert [get(opened), get(opened)] == [303, 404]
+
+
+def test_a_page_that_is_killed_leaves_no_proxy_behind(tmp_path: Path) -> None:
+    with program(tmp_path, "--no-browser") as running:
+        first_line(running)
+        asked = (tmp_path / "asked").read_text().split()
+    (socket_path,) = (Path(it.partition("=")[2]) for it in asked if it.startswith("--unix-socket="))
+    end = time.monotonic() + 20
+    while socket_path.parent.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

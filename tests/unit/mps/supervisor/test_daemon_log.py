@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.mps.supervisor.daemon_log import DaemonLog
+from tests.unit.small_disk import no_room, small_disk
 
 FAILED = "[2026-11-21 08:23:24.044 Server   611] Failed to start : CUDA-capable device(s) is/are busy or unavailable"
 NOISE = "[2026-11-21 08:23:24.540 Control   413] Cmd:get_server_list"
@@ -53,3 +54,17 @@ def test_a_log_is_bounded_while_its_writer_goes_on(tmp_path: Path) -> None:
     kept = (tmp_path / "log" / "control.log.1").read_text() + (tmp_path / "log" / "control.log").read_text()
     assert "\0" not in kept
     assert kept.endswith(f"line 99 {'x' * 50}\n")
+
+
+def test_a_log_is_bounded_also_where_there_is_no_room_for_a_second_one(tmp_path: Path) -> None:
+    with small_disk(tmp_path):
+        log = DaemonLog(tmp_path / "log", max_bytes=1000)
+        with log.open() as writer:
+            writer.write(b"x" * 5000)
+            writer.flush()
+            with no_room(tmp_path):
+                log.rotate()
+                assert [(it.name, it.stat().st_size) for it in (tmp_path / "log").iterdir()] == [("control.log", 0)]
+                writer.write(b"later\n")
+                writer.flush()
+                assert log.last_relevant_line() == "later"

@@ -22,6 +22,7 @@ from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
 from gpushare.simulation.nvml import SimulatedNvml
+from tests.unit.small_disk import no_room, small_disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
 LIMITS = Limits(threads=50, memory_mib=16385)
@@ -134,6 +135,15 @@ def node(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
             state = read_model(gpu.state, DaemonState).value
             if state is not None and not state.stopped:
                 _kill(state.control_pid)
+
+
+@pytest.fixture
+def small(node: Node) -> Iterator[None]:
+    """The node's directory has little room. Asked for before `supervisor`, so that it ends later."""
+    with small_disk(node.root):
+        for gpu in node.dirs:
+            gpu.client.mkdir(parents=True)
+        yield
 
 
 @pytest.fixture
@@ -374,3 +384,37 @@ def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: No
     thread.join(SECONDS)
     assert state.reason is DaemonReason.DAEMON_FAILED
     assert "nvidia-cuda-mps-control cannot be started: No such file or directory" in state.message
+
+
+def test_a_full_disk_ends_nobody_and_what_it_hid_is_reported_as_soon_as_there_is_room(
+    node: Node, small: None, supervisor: Supervisor
+) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    before = node.ready(gpu)
+    client, _ = node.client(gpu)
+    with no_room(node.root):
+        heartbeat = node.state(gpu).heartbeat
+        time.sleep(1.0)
+        assert node.state(gpu).heartbeat == heartbeat, "nothing can be written"
+        assert node.client(gpu)[1][2] == "True", "clients start and go on"
+        assert client.poll() is None
+    after = node.until(gpu, lambda state: state.heartbeat > heartbeat)
+    assert (after.ready, after.control_pid, after.server_pid) == (True, before.control_pid, before.server_pid)
+
+
+def test_a_server_that_ends_on_a_full_disk_is_replaced_all_the_same(
+    node: Node, small: None, supervisor: Supervisor
+) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    before = node.ready(gpu)
+    with no_room(node.root):
+        _kill(before.server_pid)
+        control = node.control(gpu)
+
+        def replaced() -> bool:
+            return bool(set(control.server_list()) - {before.server_pid})
+
+        until(replaced, control.server_list)
+    node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)

@@ -77,12 +77,7 @@ def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), name)
     from gpushare.cli.kubectl.views.describe import describe_pod  # while kubectl asks
     from gpushare.cli.kubectl.views.moments import now
-    from gpushare.cli.kubectl.views.why import refused, report
+    from gpushare.cli.kubectl.views.why import report
 
     facts = asked.facts()
-    if facts is not None:
-        return describe_pod(facts, now())
-    answer = refused(asked.name, asked.namespace, asked.failures())
-    if answer is None:
-        raise unknown(f"in namespace {asked.namespace}: pod", asked.name, asked.known())
-    return report(answer)
+    return report(asked.unmade()) if facts is None else describe_pod(facts, now())

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, Object
+from gpushare.cli.kubectl.wrong import unknown
+from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
 
 if TYPE_CHECKING:
     from gpushare.cli.kubectl.views.pod import PodFacts
+    from gpushare.cli.kubectl.views.why import WhyAnswer
 
 
 class AboutPod:
@@ -21,6 +23,7 @@ class AboutPod:
         self.namespace = namespace() or "default"
         self._pods = cluster.items(PODS, self.namespace)
         self._claims = cluster.items(RESOURCE_CLAIMS, self.namespace)
+        self._workloads = cluster.items(WORKLOADS, self.namespace)
         self._failures = cluster.items(CORE_EVENTS, self.namespace, fieldSelector="reason=FailedCreate")
 
     def facts(self) -> "PodFacts | None":
@@ -43,10 +46,18 @@ class AboutPod:
         )
         shares = {share.name: share for share in read(GpuShare, optional(self._shares) or ())}
         nodes = read(GpuNode, optional(self._nodes) or ())
-        return PodFacts(pod, optional(events) or (), shares, nodes, optional(self._claims) or ())
+        claims, workloads = optional(self._claims) or (), optional(self._workloads) or ()
+        return PodFacts(pod, optional(events) or (), shares, nodes, claims, workloads)
 
-    def failures(self) -> list[Object]:
-        return optional(self._failures) or []
+    def unmade(self) -> "WhyAnswer":
+        """Why there is no such pod. Raises WrongInputError where nothing says so."""
+        from gpushare.cli.kubectl.views.why import unmade
+
+        failures, workloads = optional(self._failures) or (), optional(self._workloads) or ()
+        answer = unmade(self.name, self.namespace, failures, workloads)
+        if answer is None:
+            raise unknown(f"in namespace {self.namespace}: pod", self.name, self.known())
+        return answer
 
     def known(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self._pods.result()]

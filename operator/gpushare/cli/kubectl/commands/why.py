@@ -7,7 +7,6 @@ from gpushare.cli.kubectl.cluster import Cluster
 from gpushare.cli.kubectl.commands.pods import AboutPod
 from gpushare.cli.kubectl.commands.scope import chosen_namespace
 from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import unknown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,12 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), args.pod)
-    from gpushare.cli.kubectl.views.why import refused, report, why  # while kubectl asks
+    from gpushare.cli.kubectl.views.why import report, why  # while kubectl asks
 
     facts = asked.facts()
-    if facts is not None:
-        return report(why(facts))
-    answer = refused(asked.name, asked.namespace, asked.failures())
-    if answer is None:
-        raise unknown(f"in namespace {asked.namespace}: pod", asked.name, asked.known())
-    return report(answer)
+    return report(asked.unmade() if facts is None else why(facts))

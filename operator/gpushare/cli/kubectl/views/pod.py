@@ -17,13 +17,15 @@ from gpushare.wording import count_of
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """`events`: of the pod; `claims`: the ResourceClaims of its namespace; `nodes`: empty where they cannot be read."""
+    """`events`: of the pod; `claims`, `workloads`: the ResourceClaims and Kueue's Workloads of its namespace; `nodes`
+    and `workloads`: empty where they cannot be read."""
 
     pod: Pod
     events: Sequence[Object] = ()
     shares: Mapping[str, GpuShare] = field(default_factory=dict)
     nodes: Sequence[GpuNode] = ()
     claims: Sequence[Object] = ()
+    workloads: Sequence[Object] = ()
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """`kubectl gpushare why POD`: one answer to why a pod does not run, or on what it runs. Pure.
 
-A pod passes admission, the scheduler, the kubelet's admission, the gate of its GPU and its start, in this order. The
-first that holds it back is the answer, with the object on which the sentence stands.
+A pod passes Kueue's queue, if it is in one, admission, the scheduler, the kubelet's admission, the gate of its GPU and
+its start, in this order. The first that holds it back is the answer, with the object on which the sentence stands.
 """
 
 import re
@@ -13,6 +13,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.events import last_seen, object_of
+from gpushare.cli.kubectl.views.kueue import QueueHold, eviction, hold, workload_named, workload_of
 from gpushare.cli.kubectl.views.objects import ready_condition
 from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, findings, gpus, grants, own_claims, slot_shares
 from gpushare.cli.kubectl.views.trouble import Trouble, trouble
@@ -34,6 +35,7 @@ WITHDRAWN = (
 class Stage(StrEnum):
     """Where the pod is, or is held back."""
 
+    QUEUE = "queue"
     ADMISSION = "admission"
     SCHEDULER = "scheduler"
     KUBELET = "kubelet"
@@ -60,6 +62,21 @@ def report(answer: WhyAnswer) -> Report:
     if answer.hint:
         lines.append(("  hint:  ", answer.hint))
     return Report(asdict(answer), [Sentences(lines)], code=1 if answer.held else 0)
+
+
+def unmade(name: str, namespace: str, failures: Iterable[Object], workloads: Iterable[Object]) -> WhyAnswer | None:
+    """Why there is no pod `name`, or none of the owner `name`; None where nothing says so. `failures`: as of `refused`;
+    `workloads`: Kueue's, of the namespace. What Kueue holds is not made, so an older refusal says nothing of now.
+    """
+    workload = workload_named(workloads, lambda owner: _is_of(owner, name))
+    held = hold(workload) if workload else None
+    return _queued(f"{namespace}/{name}", held) if held else refused(name, namespace, failures)
+
+
+def _queued(name: str, held: QueueHold) -> WhyAnswer:
+    sentence = f'Kueue holds it in LocalQueue "{held.queue}": {held.message}'
+    hint = "it starts by itself once Kueue admits it; kubectl describe clusterqueue shows what holds the quota"
+    return WhyAnswer(name, Stage.QUEUE, sentence, f"workload/{held.workload}", hint)
 
 
 def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer | None:
@@ -106,7 +123,10 @@ def why(facts: PodFacts) -> WhyAnswer:
     if phase(pod) in ("Succeeded", "Failed"):
         return _ended(facts, source)
     if since := pod["metadata"].get("deletionTimestamp"):
-        return WhyAnswer(facts.name, Stage.ENDED, f"it is being deleted, since {since} at the latest", source)
+        workload = workload_of(pod, facts.workloads)
+        evicted = eviction(workload) if workload else ""
+        cause = f"; Kueue evicted it: {evicted}" if evicted else ""
+        return WhyAnswer(facts.name, Stage.ENDED, f"it is being deleted, since {since} at the latest{cause}", source)
     if not (pod.get("spec") or {}).get("nodeName"):
         return _unscheduled(facts, asked, claims, source)
     if not asked:
@@ -141,6 +161,9 @@ def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object]
     pod, name = facts.pod, facts.name
     gates = [str(it.get("name")) for it in (pod.get("spec") or {}).get("schedulingGates") or ()]
     if gates:
+        workload = workload_of(pod, facts.workloads)
+        if workload and (held := hold(workload)):
+            return _queued(name, held)
         sentence = f"the scheduler does not look at it before its scheduling gate {', '.join(gates)} is removed"
         return WhyAnswer(name, Stage.SCHEDULER, sentence, source, "whoever set the gate removes it, such as a queue")
     for share in asked:

@@ -5,24 +5,19 @@ the user reaches; the proxy refuses everything but GET. In a pod they go with it
 """
 
 import json
-import socket
 import ssl
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlencode
 
-from gpushare.cli.kubectl.failures import UnreachableError, of_kubectl
+from gpushare.cli.kubectl.failures import UnreachableError
+from gpushare.cli.kubectl.proxy import Proxy
 from gpushare.kube.resources import PODS, KubeError, Object
 
 REQUEST_SECONDS = 15.0
-PROXY_START_SECONDS = 15.0
 MOST_BYTES = 32 * 1024 * 1024
 MOST_METRICS_BYTES = 4 * 1024 * 1024
 _CHANGING = "^(POST|PUT|PATCH|DELETE|OPTIONS|HEAD|CONNECT|TRACE)$"
@@ -103,58 +98,15 @@ def _refused(status: int, body: bytes) -> KubeError | UnreachableError:
         return KubeError(status, "", text)
 
 
-class _UnixConnection(HTTPConnection):
-    def __init__(self, path: Path, seconds: float) -> None:
-        super().__init__("localhost", timeout=seconds)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
 @contextmanager
 def through_kubectl(flags: Sequence[str], program: str = "kubectl") -> Iterator[ApiReader]:
     """`flags`: such as --context=…. Raises UnreachableError where kubectl has no cluster; ends its proxy at the end."""
-    with tempfile.TemporaryDirectory(prefix="kubectl-gpushare-") as folder:  # for this user alone: 0700
-        path, said = Path(folder) / "api", Path(folder) / "said"
-        command = [program, "proxy", f"--unix-socket={path}", f"--reject-methods={_CHANGING}", *flags]
-        with said.open("wb") as errors:
-            proxy = _started(command, errors)
-        try:
-            _wait_for(path, proxy, said)
-            yield ApiReader(lambda seconds: _UnixConnection(path, seconds), dict)
-        finally:
-            proxy.terminate()
-            try:
-                proxy.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                proxy.kill()
-
-
-def _started(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    proxy = Proxy(program, [f"--reject-methods={_CHANGING}", *flags])
     try:
-        # A session of its own: Ctrl-C ends us, and we end the proxy.
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
-        )
-    except FileNotFoundError:
-        raise UnreachableError(f"no cluster: the program {command[0]} is not on the PATH") from None
-
-
-def _wait_for(path: Path, proxy: subprocess.Popen[bytes], said: Path) -> None:
-    deadline = time.monotonic() + PROXY_START_SECONDS
-    while not path.exists():
-        try:
-            proxy.wait(timeout=0.02)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > deadline:
-                raise UnreachableError(
-                    f"no cluster: kubectl proxy has not begun in {PROXY_START_SECONDS:.0f} s"
-                ) from None
-            continue
-        raise of_kubectl(said.read_text(errors="replace"))
+        proxy.wait_ready()
+        yield ApiReader(proxy.connection, dict)
+    finally:
+        proxy.close()
 
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
