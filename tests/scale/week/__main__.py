@@ -3,7 +3,7 @@
     python -m tests.scale.week --trace DIR --out docs/results/scale/week.json
 
 DIR has the two CSV files that `trace` names. Each of `--loads`, each arrangement, the scheduler as it is by default
-("spread") and packed, and each seed is a week of its own; weeks of one load and seed have the same pods and nodes. A
+("spread") and packed (as docs/placement.md has it), and each seed is a week of its own; weeks of one load and seed have the same pods and nodes. A
 figure is [mean, least, most] over the seeds. Nothing but memory is used, and the same seeds give the same figures.
 """
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpushare.api.gpushare import Placement
 from tests.scale.week.demand import Job
 from tests.scale.week.gpus import ClaimGpus, NodeGpus, SlotGpus, WholeGpus, claimed_percent
 from tests.scale.week.scheduler import Request
@@ -26,14 +27,14 @@ SLOTS = {"eighths": 8, "quarters": 4, "halves": 2}
 class Pool:
     """`units`: what a pod asks of it. `per_gpu`: units of a GPU. `extended`: whether pods ask for an extended resource, rather than by a claim."""
 
-    gpus: Callable[[int], NodeGpus]
+    gpus: Callable[[int, Placement], NodeGpus]
     units: Callable[[Ask], int]
     per_gpu: int
     extended: bool
 
 
-WHOLE = Pool(WholeGpus, lambda ask: ask.gpus, 1, extended=True)
-CLAIMS = Pool(ClaimGpus, lambda ask: claimed_percent(ask.milli), 100, extended=False)
+WHOLE = Pool(lambda gpus, _: WholeGpus(gpus), lambda ask: ask.gpus, 1, extended=True)
+CLAIMS = Pool(lambda gpus, _: ClaimGpus(gpus), lambda ask: claimed_percent(ask.milli), 100, extended=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Arrangement:
 
 def slots(per_gpu: int) -> Pool:
     """A share of so many slots a GPU."""
-    return Pool(lambda gpus: SlotGpus(gpus, per_gpu), lambda ask: 1, per_gpu, extended=True)
+    return Pool(lambda gpus, placement: SlotGpus(gpus, per_gpu, placement), lambda ask: 1, per_gpu, extended=True)
 
 
 def _smallest_slot(ask: Ask) -> str:

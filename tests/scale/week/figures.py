@@ -19,7 +19,8 @@ def kind_of(ask: Ask) -> str:
 
 def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
     """Percent of the cluster's GPUs as means of hourly samples, except `gpusInUseAtMost`; percent of pods that came in
-    the week. `unusable` is a part of `free`. A kind of which no pod came has no figures.
+    the week. `unusable` is a part of `free`, and `elsewhere`, `scattered` and `withoutCpu` are its parts. A kind of
+    which no pod came has no figures.
     """
 
     def mean(samples: Sequence[Sample], name: str) -> float:
@@ -33,6 +34,9 @@ def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
         "gpusInUseAtMost": max(100 * sample.in_use / gpus for sample in samples),
         "free": mean(samples, "free"),
         "unusable": mean(samples, "unusable"),
+        "elsewhere": mean(samples, "elsewhere"),
+        "scattered": mean(samples, "scattered"),
+        "withoutCpu": mean(samples, "without_cpu"),
         "mostPodsOnANode": float(outcome.most_pods),
     }
     by_kind: dict[str, list[Wait]] = {"all": list(outcome.waits)}

@@ -1,7 +1,7 @@
 """What a node's GPUs do with a pod that the scheduler has sent there. Pure.
 
 Slots: the kubelet asks our device plugin which of the free ids it prefers, and takes those: `preferred_slots` is the
-agent's own function. Claims: the scheduler's allocator takes the first device of the node's ResourceSlice with room;
+agent's own function, with the share's placement. Claims: the scheduler's allocator takes the first device of the node's ResourceSlice with room;
 the slice is made by the agent's own functions, and amounts are rounded up by the policy in it. Whole GPUs are alike.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from gpushare.agent.dra.slices import device, resource_slice
 from gpushare.agent.kubelet.listing import preferred_slots
 from gpushare.api import names
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.views import devices as read_devices
 from gpushare.fleet.pending import Capacity
 from gpushare.nvml.types import GpuInfo
@@ -56,14 +56,14 @@ class WholeGpus:
 
 
 class SlotGpus:
-    def __init__(self, gpus: int, per_gpu: int) -> None:
-        self._per_gpu = per_gpu
+    def __init__(self, gpus: int, per_gpu: int, placement: Placement) -> None:
+        self._placement = placement
         self._available = {names.slot_id(f"GPU-{gpu}", slot) for gpu in range(gpus) for slot in range(per_gpu)}
         self._held = [0] * gpus
         self.in_use = 0
 
     def take(self, units: int) -> object:
-        ids = preferred_slots(self._available, (), units)
+        ids = preferred_slots(self._available, (), units, self._placement)
         self._available.difference_update(ids)
         for device_id in ids:
             self._count(device_id, 1)

@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from gpushare.api import names
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.objects import device_classes
 from gpushare.controller.claims.views import claim as read_claim
 from gpushare.kube.client import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kube, Object, connect
@@ -69,7 +69,7 @@ class Fleet:
             self.names[pool].append(f"fake-{number}")
         self.gpus = {
             name: [
-                POOLS[name].gpus(shape.gpus)
+                POOLS[name].gpus(shape.gpus, Placement.SPREAD)
                 for shape, pool in zip(self.shapes, self.pool_of, strict=True)
                 if pool == name
             ]

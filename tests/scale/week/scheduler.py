@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 MAX_SCORE = 100
 LEAST_NODES, LEAST_PERCENT = 100, 5
-GPU_WEIGHT = 5
-"""Of the pod's extended resource in the packed configuration, beside 1 for CPU and 1 for memory."""
+GPU_WEIGHT = 100
+"""Of the pod's extended resource in the packed configuration, beside 1 for CPU and 1 for memory: docs/placement.md."""
 
 Ints = NDArray[np.int64]
 

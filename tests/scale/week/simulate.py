@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpushare.api.gpushare import Placement
 from tests.scale.week.arrangements import Arrangement, Pool
 from tests.scale.week.demand import DAY, WEEK, Job
 from tests.scale.week.gpus import NodeGpus
@@ -36,16 +37,23 @@ class Wait:
 class Sample:
     """At one time, in GPUs. `rounded`: what pods have beyond what they asked for. `free`: what no pod has.
 
-    `unusable`: of `free`, what the average arriving pod cannot use: it is on nodes where the pod does not fit, or which
-    offer something else than it asks for.
+    Of `free`, what the average arriving pod cannot use, by why: `elsewhere` is on nodes that offer something else than
+    it asks for, `scattered` on nodes that have too little of it at one place, `without_cpu` on nodes that have enough of
+    it and too little CPU or memory.
     """
 
     granted: float
     rounded: float
     in_use: int
     free: float
-    unusable: float
+    elsewhere: float
+    scattered: float
+    without_cpu: float
     waiting: int
+
+    @property
+    def unusable(self) -> float:
+        return self.elsewhere + self.scattered + self.without_cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +65,9 @@ class Outcome:
 
 
 class _PoolState:
-    def __init__(self, pool: Pool, position: Sequence[int], shapes: Sequence[Shape]) -> None:
+    def __init__(self, pool: Pool, position: Sequence[int], shapes: Sequence[Shape], placement: Placement) -> None:
         self.pool = pool
-        self.gpus: list[NodeGpus] = [pool.gpus(shape.gpus) for shape in shapes]
+        self.gpus: list[NodeGpus] = [pool.gpus(shape.gpus, placement) for shape in shapes]
         self.nodes = PoolNodes(
             np.array(position, dtype=np.int64),
             np.array([[shape.cpu_milli for shape in shapes], [shape.memory_mib for shape in shapes]], dtype=np.int64),
@@ -114,7 +122,7 @@ class Simulation:
         *,
         packed: bool,
     ) -> None:
-        """`pools`: of each node its pool. `jobs`: by arrival."""
+        """`pools`: of each node its pool. `jobs`: by arrival. `packed`: by the scheduler, and by shares of slots."""
         self._arrangement = arrangement
         self._jobs = jobs
         self._requests: dict[Ask, Request] = {ask: arrangement.request(ask) for ask in {job.ask for job in jobs}}
@@ -124,6 +132,7 @@ class Simulation:
                 pool,
                 [number for number, mine in enumerate(pools) if mine == name],
                 [shape for shape, mine in zip(shapes, pools, strict=True) if mine == name],
+                Placement.PACK if packed else Placement.SPREAD,
             )
             for name, pool in arrangement.pools.items()
         }
@@ -198,19 +207,23 @@ class Simulation:
 
     def _sample(self) -> None:
         free = self._gpus - self._taken
-        usable = 0.0
+        elsewhere = scattered = without_cpu = 0.0
         for request, part in self._popular.items():
             pool = self._pools[request.pool]
-            fitting = pool.nodes.feasible(request)
-            left = pool.nodes.units[fitting] - pool.nodes.units_used[fitting]
-            usable += part * float(left.sum()) / pool.pool.per_gpu
+            left = (pool.nodes.units - pool.nodes.units_used) / pool.pool.per_gpu
+            here, together = float(left.sum()), float(left[pool.nodes.room >= request.units].sum())
+            elsewhere += part * (free - here)
+            scattered += part * (here - together)
+            without_cpu += part * (together - float(left[pool.nodes.feasible(request)].sum()))
         self._samples.append(
             Sample(
                 granted=self._granted,
                 rounded=self._taken - self._granted,
                 in_use=sum(pool.in_use for pool in self._pools.values()),
                 free=free,
-                unusable=free - usable,
+                elsewhere=elsewhere,
+                scattered=scattered,
+                without_cpu=without_cpu,
                 waiting=sum(len(queue) for pool in self._pools.values() for queue in pool.waiting.values()),
             )
         )

@@ -31,9 +31,9 @@ def test_by_default_the_score_is_what_is_left_of_cpu_and_memory_and_how_balanced
     assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=False).tolist() == [75 + 72]
 
 
-def test_packed_the_extended_resource_counts_five_times() -> None:
-    # (30 + 20 + 5 * 12) // 7 = 15, beside the balance as above.
-    assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=True).tolist() == [15 + 72]
+def test_packed_the_extended_resource_counts_a_hundred_times() -> None:
+    # (30 + 20 + 100 * 12) // 102 = 12, beside the balance as above.
+    assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=True).tolist() == [12 + 72]
 
 
 def test_packed_a_claim_is_not_seen() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from gpushare.api import names
+from gpushare.api.gpushare import Placement
 from tests.scale.week.arrangements import ARRANGEMENTS, divide, most_needed, nodes_of
 from tests.scale.week.demand import DAY, WEEK, Job
 from tests.scale.week.figures import figures, over_seeds
@@ -73,7 +74,15 @@ def test_a_week_is_counted_by_what_was_asked_what_was_rounded_and_what_is_free()
 def test_free_gpus_on_nodes_where_the_average_pod_does_not_fit_are_unusable() -> None:
     jobs = [*pods(2, 4, 1000, arrival=-10.0, seconds=2 * WEEK), *pods(1, 8, 1000), *pods(1, 1, 1000, arrival=DAY)]
     outcome = run("whole", jobs, {"whole": 2})  # four are free on each, which eight GPUs cannot use, and one can
-    assert (outcome.samples[0].free, outcome.samples[0].unusable) == (8.0, 4.0)
+    sample = outcome.samples[0]
+    assert (sample.free, sample.unusable, sample.scattered) == (8.0, 4.0, 4.0)
+
+
+def test_free_gpus_beside_too_little_cpu_are_unusable_and_so_are_those_that_offer_something_else() -> None:
+    greedy = Job(Ask(95_000, 16_384, 1, 1000), -10.0, 2 * WEEK)
+    outcome = run("claims", [greedy, *pods(1, 1, 1000)], {"whole": 1, "parts": 2})
+    sample = outcome.samples[0]  # the pod to come wants 4 CPUs beside its GPU, and 1 is left
+    assert (sample.free, sample.without_cpu, sample.elsewhere, sample.scattered) == (23.0, 7.0, 16.0, 0.0)
 
 
 def test_figures_are_percent_of_the_gpus_and_of_the_pods() -> None:
@@ -85,11 +94,24 @@ def test_figures_are_percent_of_the_gpus_and_of_the_pods() -> None:
 
 
 def test_slots_spread_over_the_gpus_of_a_node_as_the_agent_prefers() -> None:
-    gpus = SlotGpus(4, 2)
+    gpus = SlotGpus(4, 2, Placement.SPREAD)
     taken = [gpus.take(1) for _ in range(4)]
     assert gpus.held() == [1, 1, 1, 1]
     gpus.give_back(taken[2])
     assert (gpus.held(), gpus.in_use, gpus.room()) == ([1, 1, 0, 1], 3, 5)
+
+
+def test_packed_slots_fill_a_gpu_first() -> None:
+    gpus = SlotGpus(4, 2, Placement.PACK)
+    for _ in range(3):
+        gpus.take(1)
+    assert gpus.held() == [2, 1, 0, 0]
+
+
+def test_the_week_packs_slots_where_the_scheduler_does() -> None:
+    for packed, in_use in ((False, 4), (True, 2)):
+        outcome = run("slots", pods(4, 1, 500, -10.0, 2 * WEEK), {"halves": 1}, packed=packed)
+        assert outcome.samples[0].in_use == in_use
 
 
 def test_claims_take_the_first_gpu_with_room() -> None:
