@@ -3,8 +3,9 @@
     python -m tests.scale.week --trace DIR --out docs/results/scale/week.json
 
 DIR has the two CSV files that `trace` names. Each of `--loads`, each arrangement, the scheduler as it is by default
-("spread") and packed (as docs/placement.md has it), and each seed is a week of its own; weeks of one load and seed have the same pods and nodes. A
-figure is [mean, least, most] over the seeds. Nothing but memory is used, and the same seeds give the same figures.
+("spread") and packed (as docs/placement.md has it), and each seed is a week of its own; weeks of one load and seed have
+the same pods and nodes. A figure is [mean, least, most] over the seeds. Nothing but memory is used, and the same seeds
+give the same figures.
 """
 
 import argparse
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--loads", type=int, nargs="+", default=list(LOADS), help="percent of all GPU time")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--page", action="store_true", help="write the page's tables and the picture too")
+    parser.add_argument("--page", action="store_true", help="write the page's tables and pictures too")
     results.add_out(parser)
     args = parser.parse_args()
     try:

@@ -25,7 +25,10 @@ SLOTS = {"eighths": 8, "quarters": 4, "halves": 2}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`units`: what a pod asks of it. `per_gpu`: units of a GPU. `extended`: whether pods ask for an extended resource, rather than by a claim."""
+    """`units`: what a pod asks of it. `per_gpu`: units of a GPU.
+
+    `extended`: whether pods ask for an extended resource, rather than by a claim.
+    """
 
     gpus: Callable[[int, Placement], NodeGpus]
     units: Callable[[Ask], int]

@@ -1,8 +1,9 @@
 """What a node's GPUs do with a pod that the scheduler has sent there. Pure.
 
 Slots: the kubelet asks our device plugin which of the free ids it prefers, and takes those: `preferred_slots` is the
-agent's own function, with the share's placement. Claims: the scheduler's allocator takes the first device of the node's ResourceSlice with room;
-the slice is made by the agent's own functions, and amounts are rounded up by the policy in it. Whole GPUs are alike.
+agent's own function, with the share's placement. Claims: the scheduler's allocator takes the first device of the node's
+ResourceSlice with room; the slice is made by the agent's own functions, and amounts are rounded up by the policy in it.
+Whole GPUs are alike.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/planning.md and its picture from the stored result.
+"""Writes the tables of docs/planning.md and its pictures from the stored result.
 
 python -m tests.scale.week.page
 """
@@ -18,6 +18,7 @@ from gpushare.kube.client import Object  # noqa: E402
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs/results/scale/week.json"
 PICTURE = ROOT / "docs/results/scale/week.svg"
+SHARES_PICTURE = ROOT / "docs/results/scale/week-gpus.svg"
 PAGE = ROOT / "docs/planning.md"
 SHOWN = {
     "whole": "whole GPUs alone",
@@ -26,18 +27,25 @@ SHOWN = {
     "allClaims": "claims for parts and single GPUs",
 }
 WAYS = ("spread", "packed")
+UNUSABLE = {
+    "elsewhere": "free, of another kind than asked",
+    "scattered": "free, too little at one place",
+    "withoutCpu": "free, too little CPU or memory beside",
+}
+COLORS = ("#2a6f97", "#e07a5f", "#d9ead3", "#8d8d8d", "#b7b7b7", "#5a5a5a")
+PARTS = {"asked": "work that ran", "rounded": "lost by rounding", "usable": "free and usable", **UNUSABLE}
 
 
 def tables(found: Object) -> dict[str, str]:
     """By name, as the page has them: `use` and `waits`."""
     use = [
         "| asked | arrangement | scheduler | work that ran | lost by rounding | GPUs in use, mean and most | free "
-        "| of that unusable |",
-        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| of that elsewhere | scattered | without CPU |",
+        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     waits = [
-        "| asked | arrangement | scheduler | waited: parts | single GPUs | several GPUs | an hour or more: parts | single "
-        "| several |",
+        "| asked | arrangement | scheduler | waited: parts | single GPUs | several GPUs | an hour or more: parts "
+        "| single | several |",
         "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for load, cases in found["weeks"].items():
@@ -46,9 +54,10 @@ def tables(found: Object) -> dict[str, str]:
                 case = cases[f"{name}.{way}"]
                 start = f"| {load} % | {label} | {way} |"
                 most = case["gpusInUseAtMost"][0]
+                free = [f"{case[name][0]:.1f} %" for name in ("free", *UNUSABLE)]
                 use.append(
                     f"{start} {_percent(case['asked'])} | {case['rounded'][0]:.1f} % | {case['gpusInUse'][0]:.1f}, "
-                    f"{most:.1f} % | {case['free'][0]:.1f} % | {case['unusable'][0]:.1f} % |"
+                    f"{most:.1f} % | {' | '.join(free)} |"
                 )
                 cells = [
                     _percent(case[f"{what}.{kind}"])
@@ -102,9 +111,37 @@ def draw(found: Object) -> None:
     plt.close(figure)
 
 
+def draw_shares(found: Object) -> None:
+    """Where the GPUs are, for each load, arrangement and scheduler."""
+    figure, axes = plt.subplots(1, len(found["weeks"]), figsize=(12, 4.6), sharey=True)
+    cases = [(name, way) for name in SHOWN for way in WAYS]
+    for axis, (load, weeks) in zip(axes, found["weeks"].items(), strict=True):
+        left = [0.0] * len(cases)
+        for number, (part, label) in enumerate(PARTS.items()):
+            widths = [_part(weeks[f"{name}.{way}"], part) for name, way in cases]
+            axis.barh([f"{name}, {way}" for name, way in cases], widths, left=left, color=COLORS[number], label=label)
+            left = [before + width for before, width in zip(left, widths, strict=True)]
+        axis.axvline(int(load), color="black", linewidth=0.6)
+        axis.set_title(f"{load} % asked", fontsize="medium")
+        axis.set_xlabel("percent of all GPUs")
+    axes[0].invert_yaxis()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize="small")
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    figure.savefig(SHARES_PICTURE, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _part(case: dict[str, list[float]], name: str) -> float:
+    if name == "usable":
+        return max(0.0, case["free"][0] - case["unusable"][0])
+    return case[name][0]
+
+
 def write(found: Object) -> None:
     PAGE.write_text(filled(PAGE.read_text(), found))
     draw(found)
+    draw_shares(found)
 
 
 def main() -> None:

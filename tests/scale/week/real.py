@@ -5,12 +5,12 @@
 etcd, kube-apiserver and kube-scheduler of the local cluster's Kubernetes; 20 nodes without a kubelet, of four shapes,
 which offer whole GPUs, slots of two a GPU, or claims. Random pods come one by one, and go in between; the scheduler
 runs as it is by default, and then packed. After each decision the model follows the real one, so each is a test of its
-own. Of claims the device is compared too. Ended pods are removed with their claims here, since no controller runs.
+own. `asTheOtherModel` counts those that are also best by the other way, packed or not: a control, which must be fewer.
+Of claims the device is compared too. Ended pods are removed with their claims here, since no controller runs.
 """
 
 import argparse
 import asyncio
-import os
 import random
 import subprocess
 import tempfile
@@ -22,12 +22,22 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from kubernetes.aio import client, config
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.objects import device_classes
 from gpushare.controller.claims.views import claim as read_claim
-from gpushare.kube.client import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kube, Object, connect
+from gpushare.kube.client import (
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Kube,
+    Object,
+    with_configuration,
+)
 from tests.scale import claims as burst
 from tests.scale import results
 from tests.scale.control_plane import STOP_SECONDS, ControlPlane, programs
@@ -113,7 +123,7 @@ def random_request(chance: random.Random) -> Request:
     return Request(chance.randrange(1, 13) * 1000, chance.randrange(2, 60) * 1024, pool, units)
 
 
-def configuration(kubeconfig: Path, *, packed: bool) -> Object:
+def scheduler_configuration(kubeconfig: Path, *, packed: bool) -> Object:
     resources = [
         {"name": "cpu", "weight": 1},
         {"name": "memory", "weight": 1},
@@ -135,7 +145,7 @@ def configuration(kubeconfig: Path, *, packed: bool) -> Object:
 @contextmanager
 def scheduler(plane: ControlPlane, *, packed: bool) -> Iterator[None]:
     config = plane.directory / "scheduler.yaml"
-    config.write_text(yaml.safe_dump(configuration(plane.kubeconfig, packed=packed)))
+    config.write_text(yaml.safe_dump(scheduler_configuration(plane.kubeconfig, packed=packed)))
     with (plane.directory / "kube-scheduler.log").open("ab") as log:
         process = subprocess.Popen(
             [str(programs() / "kube-scheduler"), f"--config={config}", "--secure-port=0"], stdout=log, stderr=log
@@ -214,18 +224,21 @@ async def remove(kube: Kube, number: int, request: Request) -> None:
             await kube.patch(RESOURCE_CLAIMS, claim, body, manager="week", namespace=NAMESPACE)
 
 
-async def compare(nodes: int, pods: int, seed: int, *, packed: bool) -> Object:
+async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed: bool) -> Object:
     """How many of the real scheduler's decisions are among those that the model calls the best."""
     chance = random.Random(seed)
     fleet = Fleet(nodes, chance)
-    kube = await connect("gpushare-week")
-    found = {"decisions": 0, "placed": 0, "asTheModel": 0, "oneBestNode": 0, "devices": 0, "firstFits": 0}
+    configuration = client.Configuration()
+    await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+    kube = with_configuration(configuration, "gpushare-week")
+    counted = ("decisions", "placed", "asTheModel", "oneBestNode", "asTheOtherModel", "devices", "firstFits")
+    found = dict.fromkeys(counted, 0)
     differing: list[Object] = []
     running: dict[int, Placed] = {}
     try:
         await offer(kube, fleet)
         await asyncio.sleep(SEEN_SECONDS)
-        model = Scheduler(nodes, random.Random(seed), packed=packed)
+        model, other = (Scheduler(nodes, random.Random(seed), packed=way) for way in (packed, not packed))
         for number in range(pods):
             if running and chance.random() < ENDING:
                 for gone in chance.sample(sorted(running), min(len(running), 3)):
@@ -235,10 +248,12 @@ async def compare(nodes: int, pods: int, seed: int, *, packed: bool) -> Object:
             request = random_request(chance)
             names_of = fleet.names[request.pool]
             best = {names_of[node] for node in model.best(fleet.pools[request.pool], request)}
+            others = {names_of[node] for node in other.best(fleet.pools[request.pool], request)}
             await create(kube, number, request)
             chosen = await decision(kube, number)
             found["decisions"] += 1
             found["oneBestNode"] += len(best) == 1
+            found["asTheOtherModel"] += chosen in others or (chosen is None and not others)
             if chosen in best or (chosen is None and not best):
                 found["asTheModel"] += 1
             else:
@@ -269,8 +284,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             plane = ControlPlane(Path(scratch) / "cluster").create()
             with plane.running(), scheduler(plane, packed=way == "packed"):
-                os.environ["KUBECONFIG"] = str(plane.kubeconfig)
-                found[way] = asyncio.run(compare(args.nodes, args.pods, args.seed, packed=way == "packed"))
+                packed = way == "packed"
+                found[way] = asyncio.run(compare(plane.kubeconfig, args.nodes, args.pods, args.seed, packed=packed))
     results.write({**found, "nodes": args.nodes, "seed": args.seed}, args.out)
 
 

@@ -38,8 +38,8 @@ class Sample:
     """At one time, in GPUs. `rounded`: what pods have beyond what they asked for. `free`: what no pod has.
 
     Of `free`, what the average arriving pod cannot use, by why: `elsewhere` is on nodes that offer something else than
-    it asks for, `scattered` on nodes that have too little of it at one place, `without_cpu` on nodes that have enough of
-    it and too little CPU or memory.
+    it asks for, `scattered` on nodes that have too little of it in one place, `without_cpu` on nodes that have enough
+    of it and too little CPU or memory.
     """
 
     granted: float
