@@ -21,7 +21,7 @@ from tests.scale import results
 from tests.scale.week import page
 from tests.scale.week.arrangements import ARRANGEMENTS, divide, most_needed, nodes_of
 from tests.scale.week.demand import MOVED, WINDOW_DAYS, week
-from tests.scale.week.figures import figures, over_seeds
+from tests.scale.week.figures import figures, mix, over_seeds
 from tests.scale.week.scheduler import GPU_WEIGHT, nodes_to_find
 from tests.scale.week.simulate import Simulation
 from tests.scale.week.trace import COMMIT, SHA256, read
@@ -54,6 +54,7 @@ def one_week(directory: Path, gpus: int, load: int, seed: int) -> tuple[Object, 
         "podsAtTheStart": sum(1 for job in wanted.jobs if job.arrival < 0),
         "copies": wanted.copies,
         "gpus": round(wanted.asked),
+        "mix": mix(wanted.jobs),
         "mostNeeded": needs,
         "nodes": len(nodes),
     }

@@ -32,6 +32,11 @@ class Job:
         """Seconds of the week, where it does not wait."""
         return max(0.0, self.arrival)
 
+    @property
+    def gpu_seconds(self) -> float:
+        """In the week, where it does not wait."""
+        return self.ask.gpu * min(self.seconds, WEEK - self.begins)
+
 
 @dataclass(frozen=True, slots=True)
 class Week:
@@ -57,7 +62,7 @@ def week(trace: Trace, gpus: int, load: float, seed: int) -> Week:
         if not copy and copies > WINDOW_DAYS:
             raise ValueError("the trace's last weeks are empty")
         jobs.extend(copy)
-        asked += sum(job.ask.gpu * min(job.seconds, WEEK - job.begins) for job in copy) / WEEK
+        asked += sum(job.gpu_seconds for job in copy) / WEEK
         copies += 1
     return Week(tuple(sorted(jobs, key=lambda job: job.arrival)), copies, asked)
 

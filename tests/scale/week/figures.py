@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from tests.scale.week.demand import Job
 from tests.scale.week.simulate import Outcome, Sample, Wait
 from tests.scale.week.trace import Ask
 
@@ -50,6 +51,19 @@ def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
             found[f"neverPlaced.{kind}"] = 100 * fmean(not wait.placed for wait in waits)
             found[f"meanWaitMinutes.{kind}"] = fmean(wait.seconds for wait in waits) / 60
     return found
+
+
+def mix(jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
+    """By kind: percent of the pods that come in the week, and of the GPU time that all ask for."""
+    came = [job for job in jobs if job.arrival >= 0]
+    whole = sum(job.gpu_seconds for job in jobs)
+    return {
+        kind: {
+            "percentOfPods": _short(100 * fmean(kind_of(job.ask) == kind for job in came)),
+            "percentOfGpuTime": _short(100 * sum(job.gpu_seconds for job in jobs if kind_of(job.ask) == kind) / whole),
+        }
+        for kind in KINDS
+    }
 
 
 def over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -6,7 +6,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import Placement
 from tests.scale.week.arrangements import ARRANGEMENTS, divide, most_needed, nodes_of
 from tests.scale.week.demand import DAY, WEEK, Job
-from tests.scale.week.figures import figures, over_seeds
+from tests.scale.week.figures import figures, mix, over_seeds
 from tests.scale.week.gpus import ClaimGpus, SlotGpus, claim_capacity, claimed_percent
 from tests.scale.week.simulate import Outcome, Simulation
 from tests.scale.week.trace import Ask, Shape
@@ -91,6 +91,16 @@ def test_figures_are_percent_of_the_gpus_and_of_the_pods() -> None:
     assert found["gpusInUseAtMost"] == 100
     assert "waited.single" not in found
     assert over_seeds([{"a": 1.0, "b": 2.0}, {"a": 2.0}]) == {"a": [1.5, 1.0, 2.0]}
+
+
+def test_a_mix_counts_pods_that_come_and_all_gpu_time_of_the_week() -> None:
+    before, late = pods(1, 8, 1000, -DAY, 8 * WEEK), pods(1, 1, 500, WEEK - DAY, 2 * DAY)
+    found = mix([*before, *late, *pods(3, 1, 1000, seconds=DAY / 3)])
+    assert {kind: it["percentOfPods"] for kind, it in found.items()} == {"parts": 25, "single": 75, "several": 0}
+    # GPU days: eight for a week; half a GPU for the week's last day; three for a third of a day.
+    assert [it["percentOfGpuTime"] for it in found.values()] == [
+        pytest.approx(100 * days / 57.5, abs=0.006) for days in (0.5, 1, 56)
+    ]
 
 
 def test_slots_spread_over_the_gpus_of_a_node_as_the_agent_prefers() -> None:
