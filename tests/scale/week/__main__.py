@@ -3,9 +3,9 @@
     python -m tests.scale.week --trace DIR --out docs/results/scale/week.json
 
 DIR has the two CSV files that `trace` names. Each of `--loads`, each arrangement, the scheduler as it is by default
-("spread") and packed (as docs/placement.md has it), and each seed is a week of its own; weeks of one load and seed have
-the same pods and nodes. A figure is [mean, least, most] over the seeds. Nothing but memory is used, and the same seeds
-give the same figures.
+("spread") and packed, and each seed is a week of its own; weeks of one load and seed have the same pods and nodes. At
+the lowest load, slots are packed with other weights too. A figure is [mean, least, most] over the seeds. Nothing but
+memory is used, and the same seeds give the same figures.
 """
 
 import argparse
@@ -29,11 +29,16 @@ from tests.scale.week.trace import COMMIT, SHA256, read
 GPUS = 10_000
 LOADS = (60, 80, 95)
 SEEDS = (1, 2, 3)
+WEIGHED = "slots"
+WEIGHTS = (1, 20, 100)
+"""Of a slot, beside those of `GPU_WEIGHT`."""
 Figures = dict[str, float]
 
 
-def one_week(directory: Path, gpus: int, load: int, seed: int) -> tuple[Object, dict[str, Figures]]:
-    """(what was asked, figures by arrangement and scheduler) of one load and seed."""
+def one_week(
+    directory: Path, gpus: int, load: int, seed: int, weights: Sequence[int]
+) -> tuple[Object, dict[str, Figures]]:
+    """(what was asked, figures by arrangement and scheduler) of one load and seed; of `WEIGHED` also by weight."""
     trace = read(directory)
     wanted = week(trace, gpus, load / 100, seed)
     nodes = nodes_of(trace.shapes, gpus, seed)
@@ -43,12 +48,15 @@ def one_week(directory: Path, gpus: int, load: int, seed: int) -> tuple[Object, 
         need = most_needed(arrangement, wanted.jobs)
         pools = divide(nodes, need, arrangement.large)
         needs[name] = {pool: round(value) for pool, value in need.items()}
-        for packed in (False, True):
+        ways = {"spread": (False, GPU_WEIGHT), "packed": (True, GPU_WEIGHT)}
+        if name == WEIGHED:
+            ways |= {str(weight): (True, weight) for weight in weights}
+        for way, (packed, weight) in ways.items():
             began = time.process_time()
-            outcome = Simulation(arrangement, nodes, pools, wanted.jobs, seed, packed=packed).run()
-            found[f"{name}.{'packed' if packed else 'spread'}"] = figures(outcome, whole)
+            outcome = Simulation(arrangement, nodes, pools, wanted.jobs, seed, packed=packed, gpu_weight=weight).run()
+            found[f"{name}.{way}"] = figures(outcome, whole)
             seconds = round(time.process_time() - began, 1)
-            print(load, seed, name, "packed" if packed else "spread", f"{seconds} s", file=sys.stderr, flush=True)
+            print(f"{load} % seed {seed}: {name}, {way}: {seconds} s of CPU", file=sys.stderr, flush=True)
     asked = {
         "pods": sum(1 for job in wanted.jobs if job.arrival >= 0),
         "podsAtTheStart": sum(1 for job in wanted.jobs if job.arrival < 0),
@@ -65,9 +73,16 @@ def simulate(directory: Path, gpus: int, loads: Sequence[int], seeds: Sequence[i
     trace = read(directory)
     with ProcessPoolExecutor(processes) as workers:
         begun = {
-            (load, seed): workers.submit(one_week, directory, gpus, load, seed) for load in loads for seed in seeds
+            (load, seed): workers.submit(one_week, directory, gpus, load, seed, WEIGHTS if load == min(loads) else ())
+            for load in sorted(loads, reverse=True)
+            for seed in seeds
         }
         done = {case: future.result() for case, future in begun.items()}
+
+    def over(load: int, case: str) -> dict[str, list[float]]:
+        return over_seeds([done[load, seed][1][case] for seed in seeds])
+
+    weighed = {f"{WEIGHED}.{weight}": str(weight) for weight in WEIGHTS}
     nodes = max(asked["nodes"] for asked, _ in done.values())
     return {
         "what": "python -m tests.scale.week; see its documentation",
@@ -90,10 +105,13 @@ def simulate(directory: Path, gpus: int, loads: Sequence[int], seeds: Sequence[i
         "seeds": list(seeds),
         "asked": {str(load): {str(seed): done[load, seed][0] for seed in seeds} for load in loads},
         "weeks": {
-            str(load): {
-                case: over_seeds([done[load, seed][1][case] for seed in seeds]) for case in done[load, seeds[0]][1]
-            }
+            str(load): {case: over(load, case) for case in done[load, seeds[0]][1] if case not in weighed}
             for load in loads
+        },
+        "weights": {
+            "arrangement": WEIGHED,
+            "load": min(loads),
+            **{way: over(min(loads), case) for case, way in weighed.items()},
         },
     }
 

@@ -71,6 +71,12 @@ ARRANGEMENTS = {
         {"whole": WHOLE},
         lambda ask: "whole",
     ),
+    "wholeApart": Arrangement(
+        "whole GPUs alone, with nodes of their own for pods of several",
+        {"single": WHOLE, "several": WHOLE},
+        lambda ask: "single" if ask.gpus == 1 else "several",
+        frozenset({"several"}),
+    ),
     "slots": Arrangement(
         "shares of 8, 4 and 2 slots a GPU: who asks for a part gets the smallest slot that has it; whole GPUs beside",
         {**{name: slots(per_gpu) for name, per_gpu in SLOTS.items()}, "whole": WHOLE},

@@ -22,9 +22,10 @@ SHARES_PICTURE = ROOT / "docs/results/scale/week-gpus.svg"
 PAGE = ROOT / "docs/planning.md"
 SHOWN = {
     "whole": "whole GPUs alone",
+    "wholeApart": "whole GPUs; pods of several apart",
     "slots": "slots of 1/8, 1/4, 1/2; whole GPUs beside",
     "claims": "claims for parts; whole GPUs beside",
-    "allClaims": "claims for parts and single GPUs",
+    "allClaims": "claims for parts and single GPUs; pods of several apart",
 }
 WAYS = ("spread", "packed")
 UNUSABLE = {
@@ -37,7 +38,7 @@ PARTS = {"asked": "work that ran", "rounded": "lost by rounding", "usable": "fre
 
 
 def tables(found: Object) -> dict[str, str]:
-    """By name, as the page has them: `use` and `waits`."""
+    """By name, as the page has them: `use`, `waits` and `weights`."""
     use = [
         "| asked | arrangement | scheduler | work that ran | lost by rounding | GPUs in use, mean and most | free "
         "| of that elsewhere | scattered | without CPU |",
@@ -65,7 +66,27 @@ def tables(found: Object) -> dict[str, str]:
                     for kind in ("parts", "single", "several")
                 ]
                 waits.append(f"{start} {' | '.join(cells)} |")
-    return {"use": "\n".join(use), "waits": "\n".join(waits)}
+    return {"use": "\n".join(use), "waits": "\n".join(waits), "weights": "\n".join(_weights(found))}
+
+
+def _weights(found: Object) -> list[str]:
+    """Packed slots: what their weight in the scheduler's score does."""
+    weights, load = found["weights"], str(found["weights"]["load"])
+    name, usual = weights["arrangement"], str(found["model"]["packedWeights"]["extended resource"])
+    cases = {
+        "not packed": found["weeks"][load][f"{name}.spread"],
+        usual: found["weeks"][load][f"{name}.packed"],
+        **{weight: case for weight, case in weights.items() if weight.isdigit()},
+    }
+    lines = [
+        "| weight of the slot | waited: several GPUs | without CPU | GPUs in use |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    for weight in sorted(cases, key=lambda weight: int(weight) if weight.isdigit() else 0):
+        case = cases[weight]
+        cells = (_percent(case["waited.several"]), f"{case['withoutCpu'][0]:.1f} %", _percent(case["gpusInUse"]))
+        lines.append(f"| {weight} | {' | '.join(cells)} |")
+    return lines
 
 
 def _percent(figure: list[float]) -> str:

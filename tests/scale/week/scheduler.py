@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 MAX_SCORE = 100
 LEAST_NODES, LEAST_PERCENT = 100, 5
-GPU_WEIGHT = 100
-"""Of the pod's extended resource in the packed configuration, beside 1 for CPU and 1 for memory: docs/placement.md."""
+GPU_WEIGHT = 5
+"""Of the pod's extended resource in the packed configuration, beside 1 for CPU and for memory, unless said otherwise."""
 
 Ints = NDArray[np.int64]
 
@@ -81,8 +81,11 @@ class PoolNodes:
         cpu, memory = self.used[0, node] / self.capacity[0, node], self.used[1, node] / self.capacity[1, node]
         self._balance[node] = int((1 - abs((cpu - memory) / 2)) * MAX_SCORE)
 
-    def scores(self, nodes: Ints, request: Request, *, packed: bool) -> Ints:
-        """NodeResourcesFit's and NodeResourcesBalancedAllocation's together, of feasible nodes."""
+    def scores(self, nodes: Ints, request: Request, *, packed: bool, gpu_weight: int = GPU_WEIGHT) -> Ints:
+        """NodeResourcesFit's and NodeResourcesBalancedAllocation's together, of feasible nodes.
+
+        `gpu_weight`: of the extended resource, where `packed`.
+        """
         capacity = self.capacity.take(nodes, axis=1)
         used = self.used.take(nodes, axis=1)
         used[0] += request.cpu_milli
@@ -97,17 +100,18 @@ class PoolNodes:
         if not self.scored:
             return (each[0] + each[1]) // 2 + balanced
         units = (self.units_used.take(nodes) + request.units) * MAX_SCORE // self.units.take(nodes)
-        return (each[0] + each[1] + GPU_WEIGHT * units) // (2 + GPU_WEIGHT) + balanced
+        return (each[0] + each[1] + gpu_weight * units) // (2 + gpu_weight) + balanced
 
 
 class Scheduler:
     """Chooses nodes of pools; keeps the place in the list of all `nodes` from which the next pod's search goes on."""
 
-    def __init__(self, nodes: int, chance: random.Random, *, packed: bool) -> None:
+    def __init__(self, nodes: int, chance: random.Random, *, packed: bool, gpu_weight: int = GPU_WEIGHT) -> None:
         self._nodes = nodes
         self._enough = nodes_to_find(nodes)
         self._chance = chance
         self._packed = packed
+        self._gpu_weight = gpu_weight
         self._next = 0
 
     def choose(self, pool: PoolNodes, request: Request) -> int | None:
@@ -131,5 +135,5 @@ class Scheduler:
             self._next = (int(pool.position[feasible[-1]]) + 1) % self._nodes
         if len(feasible) < 2:
             return feasible
-        scores = pool.scores(feasible, request, packed=self._packed)
+        scores = pool.scores(feasible, request, packed=self._packed, gpu_weight=self._gpu_weight)
         return feasible[scores == scores.max()]

@@ -18,7 +18,7 @@ from gpushare.api.gpushare import Placement
 from tests.scale.week.arrangements import Arrangement, Pool
 from tests.scale.week.demand import DAY, WEEK, Job
 from tests.scale.week.gpus import NodeGpus
-from tests.scale.week.scheduler import PoolNodes, Request, Scheduler
+from tests.scale.week.scheduler import GPU_WEIGHT, PoolNodes, Request, Scheduler
 from tests.scale.week.trace import Ask, Shape
 
 SAMPLE_SECONDS = DAY / 24
@@ -121,12 +121,13 @@ class Simulation:
         seed: int,
         *,
         packed: bool,
+        gpu_weight: int = GPU_WEIGHT,
     ) -> None:
         """`pools`: of each node its pool. `jobs`: by arrival. `packed`: by the scheduler, and by shares of slots."""
         self._arrangement = arrangement
         self._jobs = jobs
         self._requests: dict[Ask, Request] = {ask: arrangement.request(ask) for ask in {job.ask for job in jobs}}
-        self._scheduler = Scheduler(len(shapes), random.Random(seed), packed=packed)
+        self._scheduler = Scheduler(len(shapes), random.Random(seed), packed=packed, gpu_weight=gpu_weight)
         self._pools: Mapping[str, _PoolState] = {
             name: _PoolState(
                 pool,

@@ -31,9 +31,24 @@ def test_by_default_the_score_is_what_is_left_of_cpu_and_memory_and_how_balanced
     assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=False).tolist() == [75 + 72]
 
 
-def test_packed_the_extended_resource_counts_a_hundred_times() -> None:
-    # (30 + 20 + 100 * 12) // 102 = 12, beside the balance as above.
-    assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=True).tolist() == [12 + 72]
+def test_packed_the_extended_resource_counts_five_times() -> None:
+    # (30 + 20 + 5 * 12) // 7 = 15, beside the balance as above.
+    assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=True).tolist() == [15 + 72]
+
+
+def test_packed_the_weight_may_be_another_one() -> None:
+    # (30 + 20 + 100 * 12) // 102 = 12.
+    scores = pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=True, gpu_weight=100)
+    assert scores.tolist() == [12 + 72]
+
+
+def test_a_small_weight_lets_cpu_decide_and_a_large_one_the_extended_resource() -> None:
+    for weight, taken in ((1, 0), (100, 1)):
+        nodes = pool([100, 100], [8, 8])
+        nodes.change(0, asked(60, 60, 1), 1)
+        nodes.change(1, asked(10, 10, 4), 1)
+        scheduler = Scheduler(2, random.Random(1), packed=True, gpu_weight=weight)
+        assert scheduler.choose(nodes, asked(10, 10)) == taken
 
 
 def test_packed_a_claim_is_not_seen() -> None:
