@@ -136,6 +136,11 @@ scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the o
 	@$(BIN)/python -m tests.scale.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
 	@$(BIN)/python -m tests.scale.decisions.plot
 
+.PHONY: week
+week: venv ## a simulated week of 10,000 GPUs, into docs/planning.md; TRACE= has the CSV files that tests/scale/week/trace.py names
+	@test -n "$(TRACE)" || { echo "TRACE= is missing: the directory of openb_pod_list_default.csv and openb_node_list_gpu_node.csv" >&2; exit 1; }
+	@$(BIN)/python -m tests.scale.week --trace $(TRACE) --out docs/results/scale/week.json --page
+
 .PHONY: faults
 faults: venv cluster-build ## ends each part at each of its writes, for hours; goes on where it stopped (MINUTES=600, AFRESH=1)
 	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),600) $(if $(AFRESH),--afresh)

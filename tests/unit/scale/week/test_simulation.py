@@ -59,6 +59,33 @@ def test_a_small_pod_overtakes_a_large_one_and_the_first_of_those_that_fit_begin
     assert waits == {8: 7200.0 - 10.0, 2: 3600.0 - 20.0}
 
 
+def test_of_two_kinds_that_fit_the_one_that_waited_longer_begins() -> None:
+    jobs = [
+        *pods(1, 8, 1000, arrival=-5.0, seconds=3600.0),
+        *pods(1, 5, 1000, arrival=10.0, seconds=3600.0),
+        *pods(1, 4, 1000, arrival=20.0, seconds=3600.0),
+    ]
+    waits = {wait.ask.gpus: wait.seconds for wait in run("whole", jobs, {"whole": 1}).waits}
+    assert waits == {5: 3600.0 - 10.0, 4: 7200.0 - 20.0}
+
+
+@pytest.mark.parametrize(("weight", "waits"), [(1, True), (100, False)])
+def test_the_weight_of_gpus_decides_which_node_is_filled(weight: int, waits: bool) -> None:
+    # The first pod takes half of the CPU and memory of the one node, or half of the GPUs of the other.
+    nodes = [Shape(8_000, 32_768, 8), Shape(96_000, 393_216, 2)]
+    jobs = [*pods(1, 1, 1000, arrival=-5.0, seconds=WEEK), *pods(1, 8, 1000)]
+    simulation = Simulation(ARRANGEMENTS["whole"], nodes, ["whole"] * 2, jobs, 1, packed=True, gpu_weight=weight)
+    assert [wait.seconds > 0 for wait in simulation.run().waits] == [waits]
+
+
+def test_pods_of_several_gpus_may_have_nodes_of_their_own() -> None:
+    arrangement = ARRANGEMENTS["wholeApart"]
+    asked = {gpus: arrangement.request(Ask(1, 1, gpus, 1000)).pool for gpus in (1, 2, 8)}
+    assert asked == {1: "single", 2: "several", 8: "several"}
+    need = most_needed(arrangement, [*pods(1, 2, 1000), *pods(2, 1, 500)])
+    assert divide([Shape(1, 1, 2), NODE], need, arrangement.large) == ["single", "several"]
+
+
 def test_pods_of_one_kind_begin_in_the_order_in_which_they_came() -> None:
     jobs = [*pods(1, 8, 1000, arrival=-1.0, seconds=3600.0), *pods(2, 8, 1000, arrival=100.0, seconds=3600.0)]
     assert [wait.seconds for wait in run("whole", jobs, {"whole": 1}).waits] == [3500.0, 7200.0 - 101.0]
@@ -83,6 +110,16 @@ def test_free_gpus_beside_too_little_cpu_are_unusable_and_so_are_those_that_offe
     outcome = run("claims", [greedy, *pods(1, 1, 1000)], {"whole": 1, "parts": 2})
     sample = outcome.samples[0]  # the pod to come wants 4 CPUs beside its GPU, and 1 is left
     assert (sample.free, sample.without_cpu, sample.elsewhere, sample.scattered) == (23.0, 7.0, 16.0, 0.0)
+    found = figures(outcome, 24)
+    assert found["unusable"] == pytest.approx(found["withoutCpu"] + found["elsewhere"] + found["scattered"])
+    assert found["withoutCpu"] < found["elsewhere"]
+
+
+def test_a_wait_of_half_an_hour_is_no_wait_of_an_hour() -> None:
+    jobs = [*pods(1, 8, 1000, arrival=-1.0, seconds=3600.0), *pods(1, 8, 1000, arrival=1800.0)]
+    found = figures(run("whole", jobs, {"whole": 1}), 8)
+    assert (found["waited.several"], found["waitedAnHour.several"]) == (100, 0)
+    assert found["meanWaitMinutes.several"] == 30
 
 
 def test_figures_are_percent_of_the_gpus_and_of_the_pods() -> None:

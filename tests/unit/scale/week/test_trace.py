@@ -58,6 +58,7 @@ def test_a_pod_that_ran_before_the_week_has_only_the_rest_of_its_run_left() -> N
     found = week(trace_of(steady, early), gpus=1000, load=0.8, seed=1)
     rests = [job for job in found.jobs if job.seconds < 2 * DAY and job.arrival < 0]
     assert rests
+    assert all(job.seconds > 0 for job in found.jobs)
     assert all(job.arrival + 2 * DAY == pytest.approx(job.seconds) for job in rests)
 
 
