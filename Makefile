@@ -148,11 +148,6 @@ cert-manager-test: venv cluster-build ## the chart with cert-manager's certifica
 kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
-.PHONY: busytime
-busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so
-	@mkdir -p build
-	@$(CC) -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -o build/libgpushare-busytime.so workload/busytime/busytime.c
-
 .PHONY: alerts-test
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
