@@ -102,7 +102,7 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator workload localcluster release
+	@$(BIN)/mypy operator workload localcluster release tests/cluster
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
