@@ -102,7 +102,7 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator workload localcluster release
+	@$(BIN)/mypy operator workload localcluster release tests/cluster
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
@@ -152,11 +152,6 @@ cert-manager-test: venv cluster-build ## the chart with cert-manager's certifica
 .PHONY: kueue-test
 kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
-
-.PHONY: busytime
-busytime: ## the library by which a client says how busy it keeps its GPU, build/libgpushare-busytime.so
-	@mkdir -p build
-	@$(CC) -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -o build/libgpushare-busytime.so workload/busytime/busytime.c
 
 .PHONY: alerts-test
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)

@@ -357,7 +357,7 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
 
 def is_rejected(pod: Object) -> bool:
     """Whether the kubelet failed it before anything of it started, because its slot had been withdrawn."""
-    return pod["status"].get("reason", "").startswith(("UnexpectedAdmissionError", "OutOfgpushare.dev/"))
+    return str(pod["status"].get("reason", "")).startswith(("UnexpectedAdmissionError", "OutOfgpushare.dev/"))
 
 
 def has_container(pod: Object) -> bool:
@@ -368,7 +368,9 @@ def is_ready(pod: Object) -> bool:
     return condition(pod, "Ready").get("status") == "True"
 
 
-def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, explain: Callable[[], object] = lambda: "") -> T:
+def wait_until(
+    what: str, probe: Callable[[], T | None], seconds: float = 30, explain: Callable[[], object] = lambda: ""
+) -> T:
     """The first truthy answer of `probe`. A refused request counts as not yet; fails with `explain()`.
 
     `seconds`: generous for a machine that has little else to do; a busy one has PATIENCE times as many

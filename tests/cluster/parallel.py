@@ -60,7 +60,7 @@ def _seconds(item: pytest.Item) -> float:
     return float(marker.args[0]) if marker else 0.0
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+class Scheduling(LoadScopeScheduling):
     """Hands out tests in the order of `longest_first`, and the files of TOGETHER whole."""
 
     def _split_scope(self, nodeid: str) -> str:

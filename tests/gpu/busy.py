@@ -5,7 +5,7 @@
 
 Needs gcc, CuPy, libcupti (of a CUDA toolkit or a Python package) and nvidia-cuda-mps-control on PATH; without gcc, in
 build/busy, libgpushare-busytime.so and client, built elsewhere by the same commands. Runs clients of known work in
-turns: without the library of workload/busytime, and with it, silent, always listening, and in windows as it does by
+turns: without the library of tests/gpu/busytime, and with it, silent, always listening, and in windows as it does by
 itself. The kernels write down by the GPU's own clock how long they ran, which is what the library's figure is held
 against. Two clients at once, and PyTorch where it is installed, come last. Exit code 0 if windows cost less than
 MOST_COST_PERCENT in each case and the figure is as true as MOST_WRONG says.
@@ -31,7 +31,7 @@ from environment import environment_block
 from private_mps import PrivateMps
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = work_tree.ROOT / "workload/busytime/busytime.c"
+LIBRARY = HERE / "busytime/busytime.c"
 BUILT = work_tree.ROOT / "build/busy"
 BUDGET_SECONDS = 110.0
 MOST_COST_PERCENT, MOST_WRONG = 1.0, 0.05
@@ -136,7 +136,7 @@ def build(directory: Path) -> tuple[Path, Path, str]:
     library, client = directory / "libgpushare-busytime.so", directory / "client"
     for options in (
         ["-shared", "-fPIC", "-fvisibility=hidden", "-o", library, LIBRARY],
-        ["-o", client, HERE / "busy_client.c"],
+        ["-o", client, HERE / "busytime/client.c"],
     ):
         subprocess.run([compiler, "-O2", *map(str, options), "-lpthread", "-ldl"], check=True, timeout=60)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True, timeout=10)

@@ -34,7 +34,6 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.busy import BusyTimes
 from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
@@ -97,7 +96,6 @@ class AgentState:
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
         self.parts: tuple[RunningPart, ...] = ()
         """Running containers with a part of a GPU, at the last observation."""
-        self.busy = BusyTimes()
         self.unused: UnusedParts | None = None
         """None until the GPUs were observed once."""
         self.plugins = DevicePlugins(plugins)
@@ -153,7 +151,6 @@ class AgentState:
             claimed,
         )
         await self.usage.observe(sources, self.published_findings)
-        self.busy.update(self.observed)
         now = datetime.now(UTC)
         if self.unused is None:
             node = self.gpu_node()
@@ -371,7 +368,6 @@ class AgentState:
             observed=self.observed,
             attached={uuid: self._arrivals.attached(uuid, _identities(item)) for uuid, item in self.observed.items()},
             findings=self.usage.findings() or (),
-            busy=self.busy.found,
             unused={item.part: _seconds_since(item.since) for item in self.unused.found} if self.unused else {},
             nvml_error=self.inventory.error,
             kubelet_error=self.kubelet.error,

@@ -164,7 +164,7 @@ def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness:
         assert agent.values("gpushare_container_unused_seconds", namespace=tenant.name, pod="busy") == []
 
         def listed() -> list[Object]:
-            return harness.gpu_node()["status"].get("unused", [])
+            return list(harness.gpu_node()["status"].get("unused", []))
 
         found = wait_until("its GpuNode says so", listed, 180)
         assert [(it["namespace"], it["pod"], it["container"]) for it in found] == [(tenant.name, "sleeper", "app")]

@@ -69,7 +69,7 @@ def test_a_change_of_settings_waits_for_clients_counts_them_and_rolls_when_they_
         assert tenant.wait_event("later", "limits")["problems"] == [], "a busy GPU goes on taking pods"
         checks = {name: tenant.checks(name) for name in names}
         for name in names:
-            wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > checks[name])  # type: ignore[misc]
+            wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > checks[name])
         assert (uid(harness, share), restarts(tenant)) == (before, {0})
 
         tenant.delete_pods()
@@ -102,7 +102,7 @@ def test_once_maxwait_is_over_clients_are_ended_in_order_and_start_again_on_the_
             told = {it["reason"] for it in tenant.kubernetes_events(name)}
             assert {"MaxWaitExpired", "ClientTerminated"} <= told
             wait_until(f"{name} runs again", lambda name=name: started_again(tenant, name), 60,
-                       lambda name=name: tenant.explain(name))  # type: ignore[misc]  # fmt: skip
+                       lambda name=name: tenant.explain(name))  # fmt: skip
             errors = [line for line in previous(tenant, name) if line["event"] == "gpu-error"]
             assert [line["code"] for line in errors] == [810], "ended through the daemon, not by its death"
 

@@ -19,7 +19,7 @@ OWN, SMALL = "claimed.gpushare.dev", "small.claimed.gpushare.dev"
 def share(harness: Harness) -> Iterator[Share]:
     """Open to namespaces of team ml."""
     allowed = {"matchLabels": {"team": "ml"}}
-    spec = {"delivery": "ResourceClaim", "sizes": SIZES, "allowedNamespaces": allowed}
+    spec: dict[str, Any] = {"delivery": "ResourceClaim", "sizes": SIZES, "allowedNamespaces": allowed}
     with harness.share("claimed", **spec) as share:
         yield share
 

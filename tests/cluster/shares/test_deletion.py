@@ -34,7 +34,7 @@ def test_a_share_with_maxwait_that_is_deleted_ends_its_clients_in_order_and_goes
         share.delete(wait=False)
         for name in names:
             assert tenant.wait_event(name, "gpu-error")["code"] == 810
-            wait_until("it is told before and after", lambda name=name: told(tenant, name))  # type: ignore[misc]
+            wait_until("it is told before and after", lambda name=name: told(tenant, name))
         wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "hasty"), 60)
         assert harness.gpu_dirs() == {}
 

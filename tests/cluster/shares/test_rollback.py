@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
@@ -100,7 +101,7 @@ def test_a_node_is_taken_from_nvidias_plugin_only_when_its_pods_are_gone(harness
 
 
 def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harness: Harness) -> None:
-    selector = {"nodeSelector": {"matchLabels": {"pool": "gpu"}}}
+    selector: dict[str, Any] = {"nodeSelector": {"matchLabels": {"pool": "gpu"}}}
     with harness.share("giving", **selector) as share, harness.namespace() as tenant:
         (name,) = tenant.neighbours("giving", 1)
         harness.kubectl("label", "node", NODE, "pool-")

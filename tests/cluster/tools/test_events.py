@@ -19,7 +19,7 @@ def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind_with_a_series
             share.apply(per_node=1)
             share.wait_ready()
         for reason, times in (("Ready", 3), ("ProductMismatch", 2)):
-            found = wait_until(reason, lambda r=reason, n=times: counted(harness, share, r, n), 10)  # type: ignore[misc]
+            found = wait_until(reason, lambda r=reason, n=times: counted(harness, share, r, n), 10)
             assert len(found) == 1, f"{reason} was told {len(found)} times"
 
 

@@ -25,7 +25,8 @@ from tests.cluster.tools.test_kubectl import why
 CLUSTER = f"{conftest.CLUSTER}-kueue"
 EXAMPLES = REPOSITORY / "examples" / "kueue"
 NAMESPACE = "kueue-system"
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+QUEUE = "kueue.x-k8s.io/queue-name"
+URGENT: dict[str, Any] = {"kueue.x-k8s.io/priority-class": "urgent"}
 BESIDE = ("depart", "--report-every", "0.3")
 IN_MID_KERNEL = ("depart", "--role", "victim", "--kernel-ms", ENDLESS_MS)
 
@@ -188,12 +189,12 @@ def told_later(tenant: Tenant, name: str) -> str:
 def test_a_more_urgent_job_takes_the_slot_of_one_in_mid_kernel_and_no_neighbour_is_harmed(fresh: Harness) -> None:
     with example_share(fresh, "batch"), team(fresh, "team-a") as a, team(fresh, "team-b") as b:
         b.kubectl.create(job(b.pod("other-team", "batch", *BESIDE), 2))
-        a.kubectl.create(job(a.pod("steady", "batch", *BESIDE), **{PRIORITY: "urgent"}))
+        a.kubectl.create(job(a.pod("steady", "batch", *BESIDE), **URGENT))
         others, steady = started(b, "other-team", count=2), started(a, "steady")
         a.kubectl.create(job(a.pod("victim", "batch", *IN_MID_KERNEL, grace=20)))
         (victim,) = started(a, "victim", "started")
 
-        a.kubectl.create(job(a.pod("urgent", "batch", *BESIDE), **{PRIORITY: "urgent"}))
+        a.kubectl.create(job(a.pod("urgent", "batch", *BESIDE), **URGENT))
         started(a, "urgent")
         b.go_on(others)
         a.go_on(steady)

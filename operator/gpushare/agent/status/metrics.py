@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import offered_slots
-from gpushare.agent.usage.busy import Busy, BusyContainer
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading
 from gpushare.api.gpunode import Finding, Uuid
@@ -121,17 +120,6 @@ UNUSED = Family(
     "Time since which the container has held a part of the GPU without a client on it; no series while it has one.",
     CONTAINER,
 )
-BUSY = Family(
-    "gpushare_container_busy_seconds",
-    "Time in which kernels of the container's processes ran, by their own word (docs/busy-time.md).",
-    CONTAINER,
-    "counter",
-)
-BUSY_LATELY = Family(
-    "gpushare_container_busy_ratio",
-    "The same as a part of the last minute; above 1 if several processes were busy at once.",
-    CONTAINER,
-)
 NVML_UP = Family("gpushare_nvml_up", "1 if NVML answered the last time, else 0.")
 KUBELET_UP = Family("gpushare_kubelet_up", "1 if the kubelet's last list of held slots came and was plausible, else 0.")
 KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the last plausible reading of the kubelet.")
@@ -140,7 +128,7 @@ FAMILIES = (
     GPU_INFO, GPU_MEMORY, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS, BYPASSING,
     READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
     OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED,
-    BUSY, BUSY_LATELY, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -159,7 +147,6 @@ class NodeSnapshot:
     attached: Mapping[Uuid, Mapping[int, float]]
     """When processes attached, by PID, as far as that is known."""
     findings: Sequence[Finding]
-    busy: Mapping[BusyContainer, Busy]
     unused: Mapping[RunningPart, float]
     """Seconds without a client."""
     nvml_error: str
@@ -167,9 +154,7 @@ class NodeSnapshot:
     kubelet_read_at: float | None
 
 
-WITHOUT_DRIVER = NodeSnapshot(
-    0.0, False, {}, None, {}, {}, {}, {}, (), {}, {}, "waiting for the NVIDIA driver", "", None
-)
+WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
 
 
 def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
@@ -186,10 +171,6 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _attached(reading, snapshot.attached.get(reading.uuid, {}), snapshot.now)
     for found, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
         yield FINDINGS.of(count, *found)
-    for container, busy in snapshot.busy.items():
-        yield BUSY.of(busy.seconds, *container)
-        if busy.ratio is not None:
-            yield BUSY_LATELY.of(busy.ratio, *container)
     for part, seconds in snapshot.unused.items():
         yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
 

@@ -3,10 +3,9 @@
 What a container was granted is found by `granted`.
 
 Guarantees: no reading is made from what cannot be trusted: an NVML that hangs, a lost GPU, pods that are not known yet.
-NVML is not asked again. Of /proc one small file is read for each process that was there before (two if it says how busy
-it is), and a few for a new one;
-all of /proc is searched only when a container with a slot has started (see `mounts`). However many processes the node
-has, that search keeps no reading from being made.
+NVML is not asked again. Of /proc one small file is read for each process that was there before, and a few for a new
+one; all of /proc is searched only when a container with a slot has started (see `mounts`). However many processes the
+node has, that search keeps no reading from being made.
 """
 
 import logging
@@ -20,7 +19,6 @@ from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
-from gpushare.agent.process.busy_thread import BusyReader
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.usage.granted import container_grant, has_slot
 from gpushare.agent.usage.mounts import MountChecker, SlotContainer, running_containers
@@ -67,8 +65,6 @@ class ListedProcess:
     unmounted: bool = False
     """It sees no mount of ours, nor was its container started with one, so it cannot reach MPS. Read only of processes
     that are no MPS clients."""
-    busy_seconds: float | None = None
-    """How long it kept its GPU busy in all, by its own word; None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,6 @@ class UsageReader:
         self._mounts = MountChecker(clock, proc)
         self._problems = LogOnChange(LOG)
         self._owners: dict[Identity, tuple[Owner, ...]] = {}
-        self._busy = BusyReader(proc)
 
     async def read(self, sources: UsageSources) -> list[Reading]:
         """The readings that are new since the last call. HungError: /proc does not answer."""
@@ -281,8 +276,7 @@ class UsageReader:
             and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
             and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
         )
-        busy = self._busy.read(process.pid, started) if owners else None
-        found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted, busy)
+        found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted)
         return replace(found, terminated=True) if self._was_terminated(uuid, found) else found
 
     def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
@@ -300,7 +294,6 @@ class UsageReader:
             identity(process) for item in self.readings.values() for usage in item.usages for process in usage.processes
         }
         self._owners = {key: owners for key, owners in self._owners.items() if key in listed}
-        self._busy.forget_others(listed)
 
 
 def _is_fresh(view: GpuView, now: float) -> bool:

@@ -1,7 +1,7 @@
 """Everything that a tenant can try from inside a container: its effect, and the events about it.
 
 Each attempt is a pod of its own. Meanwhile a neighbour checks its results. The escapes that MPS v2 leaves open are
-known (docs/security.md): they are expected to be reported, and none to exceed the ceiling of threads.
+known (docs/security.md): they are expected to be reported, and none to exceed the threads of its own grant.
 """
 
 import json
@@ -58,7 +58,7 @@ ATTEMPTS = (
     Attempt("devices-none", {VISIBLE: ""}),
     Attempt("devices-another-uuid", {VISIBLE: NOBODY}),
     Attempt("without-mps", {names.ENV_PIPE_DIRECTORY: "/tmp/nowhere"}, told="NotAnMpsClient"),
-    Attempt("more-processes", processes=3, told="TooManyProcesses", always_told=True),
+    Attempt("more-processes", processes=3, told="AttachRefused", always_told=True),
 )
 
 
@@ -153,8 +153,8 @@ def _judge(attempt: Attempt, outcome: dict[str, Any], findings: Findings) -> Non
     past_mps = attempt.told == "NotAnMpsClient"
     share = outcome["share_of_peak"]
     if share is not None and not past_mps:
-        bound = CEILING / 100 * TOLERANCE
-        findings.expect("no client of MPS gets past the share's ceiling of threads", share <= bound)
+        bound = THREADS / 100 * TOLERANCE
+        findings.expect("no client of MPS gets past its own grant of threads", share <= bound)
     if outcome["memory_above_grant_refused"] is False:
         findings.expect("whoever takes more memory than granted is told", attempt.told in outcome["told"])
     if attempt.name in ("nothing", "limits-unset", "memory-raised", "memory-managed", "memory-asynchronous"):

@@ -17,7 +17,6 @@ from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
-from gpushare.agent.usage.busy import Busy
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading, Usage
 from gpushare.api.conditions import DaemonReason
@@ -61,7 +60,6 @@ def snapshot(*usages: Usage, **fields: Any) -> NodeSnapshot:
         states={UUID: STATE},
         observed={UUID: Reading(UUID, "a", 97.0, 143155, usages)},
         attached={UUID: {10: 40.0, 11: 70.0, 12: 1.0}},
-        busy={},
         unused={},
         findings=[FOUND, FOUND.model_copy(update={"pod": "pod-2"})],
         nvml_error="",
@@ -161,15 +159,6 @@ def test_a_part_without_a_client_has_its_time_and_one_with_a_client_no_series() 
     part = RunningPart("a", UUID, "uid", ("team", "pod-9", "app"), None)
     assert value(series(snapshot(unused={part: 90.0})), "container_unused_seconds", APP | {"pod": "pod-9"}) == 90
     assert value(series(snapshot()), "container_unused_seconds", APP) is None
-
-
-def test_how_busy_a_container_says_it_is_is_exported_once_it_was_seen_twice() -> None:
-    container = ("team", "pod-1", "app", "a", UUID)
-    once = series(snapshot(busy={container: Busy(2.0, ((90.0, 2.0),))}))
-    assert value(once, "container_busy_seconds", APP) == 2
-    assert value(once, "container_busy_ratio", APP) is None
-    twice = series(snapshot(busy={container: Busy(5.0, ((90.0, 2.0), (100.0, 5.0)))}))
-    assert value(twice, "container_busy_ratio", APP) == pytest.approx(0.3)
 
 
 def test_a_process_of_the_host_counts_and_is_in_no_container() -> None:

@@ -67,19 +67,6 @@ def test_top_shows_how_long_a_containers_clients_are_attached() -> None:
     assert unknown.data["clients"][0]["attachedSeconds"] is None
 
 
-def test_top_shows_how_busy_a_container_is_where_one_says_so() -> None:
-    labels = LABELS.format(pod="told", share="inference")
-    told = metrics("told", 2, 4) + f"gpushare_container_busy_ratio{{{labels}}} 0.357\n"
-    for namespace in (None, "team"):
-        report = top([Scrape("n1", told + metrics("silent", 1, 4))], [], namespace)
-        assert [client["busyPercent"] for client in report.data["clients"]] == [36, None]
-        header, first, second, *_ = shown(report).splitlines()
-        assert header.split()[-3:] == ["THREADS", "ATTACHED", "BUSY"]
-        assert first.split()[-3:] == ["25%", "-", "36%"]
-        assert second.split()[-3:] == ["25%", "-", "-"]
-    assert "BUSY" not in shown(top([Scrape("n1", metrics("silent", 1, 4))], []))
-
-
 HOLDER = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2], "pods": ["team/a", "team/quiet"]}
 
 

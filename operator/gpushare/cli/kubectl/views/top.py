@@ -34,14 +34,11 @@ PROCESSES = "gpushare_container_processes"
 PROCESSES_GRANTED = "gpushare_container_processes_granted"
 ATTACHED = "gpushare_container_attached_seconds"
 LAST_ATTACHED = "gpushare_container_last_attached_seconds"
-BUSY = "gpushare_container_busy_ratio"
-SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, BUSY}
+SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED}
 """The agent's metrics (docs/metrics.md): a user's machine need not have the agent's packages to read them."""
 
 NAMESPACE_COLUMN = Column("NAMESPACE")
 ATTACHED_COLUMN = Column("ATTACHED", dropped=2)
-BUSY_COLUMN = Column("BUSY", dropped=7, figures=True)
-"""Shown if anybody says how busy it is."""
 CLIENTS = (
     NAMESPACE_COLUMN,
     Column("POD"),
@@ -55,7 +52,6 @@ CLIENTS = (
     Column("PROCS", dropped=3),
     Column("THREADS", dropped=4, figures=True),
     ATTACHED_COLUMN,
-    BUSY_COLUMN,
 )
 IDLE = (
     Column("NODE"),
@@ -96,10 +92,7 @@ def top(
         idle = [it | {"pods": [pod for pod in it["pods"] if pod.startswith(own)]} for it in idle]
         idle = [it for it in idle if it["pods"]]
     short = short_uuids(uuid for it in (*found, *idle) for uuid in [it["uuid"]])
-    told = any(client["busyPercent"] is not None for client in wanted)
-    columns = [column for column in CLIENTS if told or column is not BUSY_COLUMN]
-    if namespace is not None:
-        columns.remove(NAMESPACE_COLUMN)
+    columns = [column for column in CLIENTS if namespace is None or column is not NAMESPACE_COLUMN]
     return Report(
         {
             "clients": wanted,
@@ -127,7 +120,7 @@ def granted(
     found = [client for pod in pods for client in _grants(pod, by_name) if share is None or client["share"] == share]
     found.sort(key=lambda client: [client[key] for key in CONTAINER])
     short = short_uuids(client["uuid"] for client in found)
-    left_out = [ATTACHED_COLUMN, BUSY_COLUMN] if namespace is None else [NAMESPACE_COLUMN, ATTACHED_COLUMN, BUSY_COLUMN]
+    left_out = [ATTACHED_COLUMN] if namespace is None else [NAMESPACE_COLUMN, ATTACHED_COLUMN]
     columns = [column for column in CLIENTS if column not in left_out]
     rows = [_row(client, short, columns) for client in found]
     return Report(
@@ -154,7 +147,6 @@ def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[d
             "processes": None,
             "attachedSeconds": None,
             "lastAttachedSeconds": None,
-            "busyPercent": None,
         }
         parts = [_slot(container, status), *(_claimed(it) for it in _claims_of(pod, container, claims))]
         yield from (of_all | part for part in parts if part)
@@ -233,7 +225,6 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
             "threadsGrantedPercent": round(values[THREADS] * 100) if THREADS in values else None,
             "attachedSeconds": int(values[ATTACHED]) if ATTACHED in values else None,
             "lastAttachedSeconds": int(values[LAST_ATTACHED]) if LAST_ATTACHED in values else None,
-            "busyPercent": round(values[BUSY] * 100) if BUSY in values else None,
         }
 
 
@@ -261,7 +252,7 @@ def _idle(nodes: Iterable[GpuNode], clients: Iterable[dict[str, Any]], read: set
 
 def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[Column]) -> Row:
     used, granted = client["memoryUsedMiB"], client["memoryGrantedMiB"]
-    allowed, threads, busy = client["processesGranted"], client["threadsGrantedPercent"], client["busyPercent"]
+    allowed, threads = client["processesGranted"], client["threadsGrantedPercent"]
     cells = (
         *(client[key] for key in ("namespace", "pod", "container", "node", "share")),
         short[client["uuid"]],
@@ -271,7 +262,6 @@ def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[C
         "/".join("-" if it is None else str(it) for it in (client["processes"], allowed)),
         f"{threads}%" if threads is not None else "",
         _attached(client["attachedSeconds"], client["lastAttachedSeconds"]),
-        f"{busy}%" if busy is not None else "",
     )
     return tuple(cell for cell, column in zip(cells, CLIENTS, strict=True) if column in columns)
 

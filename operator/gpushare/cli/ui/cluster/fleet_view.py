@@ -122,10 +122,6 @@ class FleetView:
             found = self._nodes.get(node)
             return dict(self._shares), [found] if found else []
 
-    def nodes_with_gpus(self) -> list[str]:
-        with self._lock:
-            return [name for name, node in self._nodes.items() if node.status.gpus]
-
     def judge(self) -> None:
         """Makes the rows that follow from several objects: pods that wait, and the newest events."""
         with self._lock:

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "../../workload/busytime/busytime.h"
+#include "busytime.h"
 
 typedef void *Handle;
 static void *cuda;
