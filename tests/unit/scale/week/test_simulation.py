@@ -82,7 +82,7 @@ def test_pods_of_several_gpus_may_have_nodes_of_their_own() -> None:
     arrangement = ARRANGEMENTS["wholeApart"]
     asked = {gpus: arrangement.request(Ask(1, 1, gpus, 1000)).pool for gpus in (1, 2, 8)}
     assert asked == {1: "single", 2: "several", 8: "several"}
-    need = most_needed(arrangement, [*pods(1, 2, 1000), *pods(2, 1, 500)])
+    need = most_needed(arrangement, [*pods(3, 2, 1000), *pods(2, 1, 500)])
     assert divide([Shape(1, 1, 2), NODE], need, arrangement.large) == ["single", "several"]
 
 
