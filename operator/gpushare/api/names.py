@@ -56,6 +56,10 @@ CAPACITY_CLIENTS = "clients"
 TAINT_NOT_READY = f"{GROUP}/not-ready"
 """Taint (NoSchedule) of a device that takes no new client for now."""
 
+STARTUP_TAINTS = (f"{GROUP}/agent-not-ready", "startup-taint.cluster-autoscaler.kubernetes.io/gpushare")
+"""Taints that a node may be made with: the operator removes them once the node serves its shares. cluster-autoscaler
+knows the second by its prefix, without a flag."""
+
 SIZE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$"
 """A size's name becomes part of a DeviceClass' and a ResourceClaimTemplate's name: at most 30 characters."""
 

@@ -68,6 +68,7 @@ def differences(
         *_daemon_sets(plan, shares, cache, settings, unsettled),
         *_labels(plan, cache, unsettled),
         *_assignments(plan, cache, unsettled),
+        *_startup(plan, cache, unsettled),
         *_replacements(plan, settings, unsettled),
         *_statuses(plan, cache, now),
     ]
@@ -202,6 +203,18 @@ def _assignments(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> I
 
 def _assignment(item: Assignment) -> Object:
     return item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+
+
+def _startup(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
+    """Of the version that was seen: a list of taints is replaced as a whole, and others write to it."""
+    for node in plan.started - unsettled.nodes:
+        known = cache.nodes.get(node)
+        if known is not None and known.starting is not None:
+            body = {
+                "metadata": {"resourceVersion": known.starting.version},
+                "spec": {"taints": list(known.starting.taints) or None},
+            }
+            yield Write(WriteStage.OPEN, "merge", NODES, node, body, manager=MANAGER)
 
 
 def _replacements(plan: FleetPlan, settings: OperatorSettings, unsettled: _Unsettled) -> Iterable[Write]:

@@ -65,12 +65,21 @@ class KnownShare:
 
 
 @dataclass(frozen=True, slots=True)
+class StartingNode:
+    """Of a node with a start-up taint: its `version`, and the `taints` that it keeps."""
+
+    version: str
+    taints: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KnownNode:
     """`allocatable`: the names of the resources of which the node offers more than zero."""
 
     labels: dict[str, str]
     ready: bool
     allocatable: frozenset[str]
+    starting: StartingNode | None = None
     share_labels: frozenset[str] = field(init=False, compare=False)
     """Those of `labels` that shares have set, in full."""
 
@@ -212,7 +221,7 @@ class FleetCache:
         for (_, name), known in self.nodes.objects.items():
             gpu_node, found = self.gpu_nodes.get(name), before.get(name)
             if found is None or found[0] is not known or found[1].gpu_node is not gpu_node:
-                found = known, NodeView(name, known.labels, known.ready, known.allocatable, gpu_node)
+                found = known, _view(name, known, gpu_node)
             views[name] = found
         self._views = views
         return tuple(view for _, view in views.values())
@@ -226,6 +235,10 @@ class FleetCache:
             if name in owners and known.template is not None
         }
         return templates, tuple(pod for owner, pod in self.mps_pods.objects.values() if owner in owners)
+
+
+def _view(name: str, known: KnownNode, gpu_node: GpuNode | None) -> NodeView:
+    return NodeView(name, known.labels, known.ready, known.allocatable, gpu_node, known.starting is not None)
 
 
 def _desired(known: KnownShare | None) -> object:
@@ -288,7 +301,14 @@ def known_node(node: Object) -> KnownNode:
         allocatable=frozenset(
             sys.intern(name) for name, amount in (status.get("allocatable") or {}).items() if str(amount) != "0"
         ),
+        starting=_starting(node),
     )
+
+
+def _starting(node: Object) -> StartingNode | None:
+    taints = (node.get("spec") or {}).get("taints") or []
+    kept = tuple(taint for taint in taints if taint["key"] not in names.STARTUP_TAINTS)
+    return StartingNode(node["metadata"]["resourceVersion"], kept) if len(kept) < len(taints) else None
 
 
 def known_daemon_set(obj: Object) -> KnownDaemonSet:

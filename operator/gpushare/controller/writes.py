@@ -37,18 +37,20 @@ class WriteStage(IntEnum):
     """What a write is about, in the order in which a share sees it; `Applier` says which of them wait for others.
 
     A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
-    all its objects are gone. What makes it reachable from namespaces comes last, since that may be many writes.
+    all its objects are gone. A new node is opened to pods once it serves. What makes a share reachable from namespaces
+    comes last, since that may be many writes.
     """
 
     HOLD = 0
     RUN = 1
     LABEL = 2
     ASSIGN = 3
-    REPLACE = 4
-    STOP = 5
-    RELEASE = 6
-    REPORT = 7
-    REACH = 8
+    OPEN = 4
+    REPLACE = 5
+    STOP = 6
+    RELEASE = 7
+    REPORT = 8
+    REACH = 9
 
 
 @dataclass(frozen=True, slots=True)

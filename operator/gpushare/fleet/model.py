@@ -17,7 +17,8 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 class NodeView:
     """What the fleet needs of one Node, with its GpuNode where there is one.
 
-    `allocatable` holds the names of the resources of which the node offers more than zero.
+    `allocatable` holds the names of the resources of which the node offers more than zero. `starting`: it has a
+    start-up taint (`names.STARTUP_TAINTS`).
     """
 
     name: str
@@ -25,6 +26,7 @@ class NodeView:
     ready: bool
     allocatable: frozenset[str]
     gpu_node: GpuNode | None
+    starting: bool = False
     silence: str = field(init=False)
     """Why what the agent reported may be old; empty while its heartbeat is renewed, and where nothing is known. Of the
     GpuNode, found once: a plan asks for it several times for each GPU."""
@@ -124,6 +126,7 @@ class FleetPlan:
     `daemon_sets`: shares that need their DaemonSet; one of a share that no longer exists is only kept.
     `finalizers`: shares that must carry our finalizer; `released`: deleted shares that may go.
     `replaced`: MPS pods to be deleted, so that the DaemonSet makes new ones from the present template.
+    `started`: nodes with a start-up taint that has nothing to wait for any more.
     `again_at`: when the same snapshot may be planned differently. `pending`: claims that fit on no GPU now.
     """
 
@@ -133,6 +136,7 @@ class FleetPlan:
     finalizers: frozenset[str]
     released: frozenset[str]
     replaced: tuple[MpsPod, ...]
+    started: frozenset[str]
     again_at: datetime | None
     reports: Mapping[str, ShareReport]
     pending: tuple[Pending, ...] = ()

@@ -16,6 +16,7 @@ from gpushare.fleet.pending import Pending, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
 from gpushare.fleet.selection.fleet_index import FleetIndex
 from gpushare.fleet.selection.node_facts import FleetMemory
+from gpushare.fleet.startup import waits_for
 from gpushare.fleet.status.conditions import verdicts
 from gpushare.fleet.status.share_summary import ShareSummary, counts, summaries
 from gpushare.fleet.waiting import deadline, since
@@ -37,6 +38,7 @@ def plan(snapshot: Snapshot, memory: FleetMemory | None = None) -> FleetPlan:
         finalizers=frozenset(share.name for share in snapshot.shares if _needs_finalizer(share, snapshot)),
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
+        started=_started(snapshot, planned),
         again_at=min(
             (moment for moment in _moments(snapshot, index, planned, rolling, summarized) if moment > snapshot.now),
             default=None,
@@ -100,6 +102,12 @@ def _labels(snapshot: Snapshot, index: FleetIndex, planned: Planned) -> dict[str
             shares |= _labelled(facts.node) & existing
         result[name] = frozenset(shares)
     return result
+
+
+def _started(snapshot: Snapshot, planned: Planned) -> frozenset[str]:
+    starting = [node for node in snapshot.nodes if node.starting]
+    by_slots = {share.name for share in snapshot.shares if not share.by_claims} if starting else set()
+    return frozenset(node.name for node in starting if not waits_for(node, planned.get(node.name, ()), by_slots))
 
 
 def _labelled(node: NodeView) -> set[str]:

@@ -31,6 +31,12 @@ def full_name(pod: Pod) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
+def controller_of(obj: Mapping[str, Any]) -> tuple[str, str]:
+    """(kind, name) of what made an object and makes it again; empty where nothing does."""
+    owners = obj.get("metadata", {}).get("ownerReferences") or ()
+    return next(((str(it["kind"]), str(it["name"])) for it in owners if it.get("controller")), ("", ""))
+
+
 def phase(pod: Pod) -> str:
     """Empty where the status does not say."""
     return str((pod.get("status") or {}).get("phase") or "")

@@ -129,6 +129,34 @@ def test_the_operator_writes_of_a_gpunodes_status_that_its_agent_is_silent_and_n
         assert "nothing else of it" in refusal(operator, *patch(other))
 
 
+STARTUP = {"key": "gpushare.dev/agent-not-ready", "effect": "NoSchedule"}
+TAINT_WRITES: dict[str, Object] = {
+    "another taint goes": {"spec": {"taints": [STARTUP]}},
+    "another taint changes": {"spec": {"taints": [STARTUP, {"key": "dedicated", "effect": "NoExecute"}]}},
+    "a taint comes": {"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}},
+}
+
+
+def test_the_operator_removes_start_up_taints_from_a_node_and_no_other(harness: Harness) -> None:
+    name, kept = "tainted", {"key": "dedicated", "effect": "NoSchedule"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": [STARTUP, kept]}}
+    operator = acting_as(harness, OPERATOR)
+
+    def patch(body: Object) -> tuple[str, ...]:
+        return ("patch", "node", name, "--type=merge", f"-p={json.dumps(body)}")
+
+    harness.kubectl.create(node)
+    try:
+        given = harness.kubectl.get("node", name)["spec"]["taints"]
+        others = [it for it in given if it["key"] != STARTUP["key"]]
+        operator(*patch({"spec": {"taints": others}}), "--dry-run=server")
+        for case, body in TAINT_WRITES.items():
+            assert "the operator may" in refusal(operator, *patch(body)), case
+    finally:
+        harness.kubectl.delete("node", name)
+        harness.system.delete("pods", f"--field-selector=spec.nodeName={name}", "--grace-period=0", "--force")
+
+
 @pytest.mark.parametrize("share", ["a b", "A", "node-restriction.kubernetes.io/x", "a" * 41])
 def test_an_agent_reports_no_share_that_could_not_be_one(harness: Harness, share: str) -> None:
     """The operator makes a label of its Node from it."""
@@ -433,7 +461,7 @@ def test_the_operator_labels_nodes_for_shares(harness: Harness) -> None:
 )
 def test_the_operator_changes_nothing_else_of_a_node(harness: Harness, patch: Object) -> None:
     message = refusal(acting_as(harness, OPERATOR), "patch", "node", NODE, "--type=merge", f"-p={json.dumps(patch)}")
-    assert "share.gpushare.dev/<share>" in message
+    assert ("start-up taints" if "spec" in patch else "share.gpushare.dev/<share>") in message
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ from datetime import datetime
 
 import pytest
 
+from gpushare.api.names import STARTUP_TAINTS
 from localcluster.cluster import processes
 from localcluster.kubectl import Object
-from tests.cluster.harness import PATIENCE, Harness, Tenant, has_container, is_rejected, wait_until
+from tests.cluster.harness import NODE, PATIENCE, Harness, Tenant, has_container, is_rejected, wait_until
 
 GPUS = 2
 IN_FORCE_SECONDS = 10.0
@@ -44,6 +45,23 @@ def test_two_clients_get_two_gpus_or_one_as_their_share_says(harness: Harness, p
     with harness.share("placed", clients=clients | {"placement": placement}) as share, harness.namespace() as tenant:
         share.wait_capacity(8 * GPUS)
         assert busiest_gpu(tenant, tenant.neighbours("placed", 2)) == on_one_gpu
+
+
+def test_a_nodes_start_up_taint_goes_once_its_daemon_is_verified(harness: Harness) -> None:
+    """The node is tainted while the share's daemon starts, as a new node would be."""
+    taint = f"{STARTUP_TAINTS[0]}=:NoSchedule"
+    with harness.share("early", per_node=1, per_gpu=2, ready=False):
+        wait_until("a GPU", lambda: "early" in {it["share"] for it in harness.gpu_node()["spec"]["assignments"]}, 30)
+        harness.kubectl("taint", "node", NODE, taint, "--overwrite")
+        wait_until("no start-up taint", lambda: not _startup_taints(harness), 90)
+        daemons = {it["share"]: it["ready"] for it in harness.gpu_node()["status"]["daemons"]}
+        assert daemons.get("early")
+        assert harness.capacity("early") == 2
+
+
+def _startup_taints(harness: Harness) -> list[str]:
+    taints = harness.kubectl.get("node", NODE)["spec"].get("taints", [])
+    return [taint["key"] for taint in taints if taint["key"] in STARTUP_TAINTS]
 
 
 @pytest.mark.takes(46)

@@ -86,6 +86,31 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
     assert {it["level"] for it in ask(harness, "check")["checks"]} == {"ok"}
 
 
+def test_a_pod_that_defragment_names_leaves_a_gpu_free_when_it_is_started_again(harness: Harness) -> None:
+    clients: dict[str, Any] = SPEC["clients"]
+    with harness.share("scattered", clients=clients) as share, harness.namespace() as tenant:
+        apart = deployment("apart", tenant.pod("any", "scattered", "depart", grace=1))
+        apart["spec"]["replicas"] = 2
+        tenant.kubectl.create(apart)
+        wait_until("one client on each GPU", lambda: _held(harness, "scattered") == [1, 1], 60)
+        share.apply(clients=clients | {"placement": "Pack"})
+        (plan,) = ask(harness, "defragment", "scattered")["shares"]
+        (move,) = plan["moves"]
+        kept, freed = move["to"]["uuid"], move["from"]["uuid"]
+        assert [it["uuid"] for it in plan["freed"]] == [freed]
+        (name,) = plugin(harness, "defragment", "scattered", "-o", "name").stdout.split()
+        assert name.partition("/")[2] == move["pod"].partition("/")[2]
+        tenant.kubectl("delete", name, "--wait=false")
+        wait_until("both on one GPU", lambda: harness.held_by_gpu("scattered") == {kept: 2}, 90)
+        (after,) = ask(harness, "defragment", "scattered")["shares"]
+        assert after["moves"] == []
+        tenant.kubectl.delete("deployment", "apart")
+
+
+def _held(harness: Harness, share: str) -> list[int]:
+    return sorted(harness.held_by_gpu(share).values())
+
+
 def test_a_share_that_the_webhook_refuses_is_refused_by_plan_with_its_words(harness: Harness, tmp_path: Path) -> None:
     file = tmp_path / "share.yaml"
     file.write_text(json.dumps(gpu_share("wrong", SPEC | {"gpus": {"products": [" "]}})))

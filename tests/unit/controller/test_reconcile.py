@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.api.names import FINALIZER
+from gpushare.controller.apply import FIRST_BACKOFF
 from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
@@ -76,6 +77,45 @@ async def test_a_share_gets_its_finalizer_daemon_set_label_and_gpu_in_this_order
     assert kube.live(GPU_SHARES, "a")["metadata"]["finalizers"] == [FINALIZER]
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu", LABEL: "true"}
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
+
+
+STARTUP = {"key": "gpushare.dev/agent-not-ready", "effect": "NoSchedule"}
+OF_AUTOSCALER = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/gpushare", "effect": "NoSchedule"}
+OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+async def test_a_new_nodes_start_up_taints_go_once_it_serves_and_no_other_taint_does(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
+    kube.put(NODES, {**kube.live(NODES, "n1"), "spec": {"taints": [STARTUP, OTHER, OF_AUTOSCALER]}})
+    await relist(kube, reconciler)
+    await once(reconciler)
+    await report(kube, reconciler)
+    await once(reconciler)
+    assert len(kube.live(NODES, "n1")["spec"]["taints"]) == 3, "its daemon is not verified"
+    node = kube.live(NODES, "n1")
+    kube.put(NODES, {**node, "status": node["status"] | {"allocatable": {"gpushare.dev/a": "4"}}})
+    await report(kube, reconciler, daemons=[daemon()])
+    await once(reconciler)
+    assert kube.live(NODES, "n1")["spec"]["taints"] == [OTHER]
+
+
+async def test_a_taint_that_somebody_adds_at_that_moment_is_not_lost(
+    kube: FakeKube, reconciler: Reconciler, clock: Clock
+) -> None:
+    node = kube.live(NODES, "n1")
+    offered = node["status"] | {"allocatable": {"gpushare.dev/a": "4"}}
+    kube.put(NODES, {**node, "spec": {"taints": [STARTUP]}, "status": offered})
+    await relist(kube, reconciler)
+    await once(reconciler)
+    await report(kube, reconciler, daemons=[daemon()])
+    kube.put(NODES, {**kube.live(NODES, "n1"), "spec": {"taints": [STARTUP, OTHER]}})
+    await once(reconciler)
+    assert kube.live(NODES, "n1")["spec"]["taints"] == [STARTUP, OTHER], "refused: of an older version"
+    await relist(kube, reconciler)
+    clock.now += FIRST_BACKOFF
+    await once(reconciler)
+    assert kube.live(NODES, "n1")["spec"]["taints"] == [OTHER]
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: FakeKube, reconciler: Reconciler) -> None:

@@ -28,6 +28,10 @@ COMMANDS = {
     "describe": ("gpushare.cli.kubectl.commands.describe", "show everything about one share, node or pod"),
     "events": ("gpushare.cli.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
     "plan": ("gpushare.cli.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
+    "defragment": (
+        "gpushare.cli.kubectl.commands.defragment",
+        "show which pods to start again so that GPUs become free",
+    ),
     "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
     "recommend": ("gpushare.cli.recommend.command", "say which changes of shares the past supports, and how surely"),
     "ui": ("gpushare.cli.ui.command", "open a page that shows GPUs, clients and problems live"),

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from gpushare.api.names import slot_resource
 from gpushare.cli.kubectl.cluster import Cluster, optional
+from gpushare.kube.pods import controller_of
 from gpushare.kube.resources import PODS, KubeError, Object, Resource
 from gpushare.recommend.advice import Advice, AdviceKind, TemplatePatch
 from gpushare.recommend.history import workload_of
@@ -39,12 +39,6 @@ def _found(cluster: Cluster, namespace: str, name: str) -> Object | None:
         return cluster.find(REPLICA_SETS, name, namespace).result()
     except KubeError:
         return None
-
-
-def controller_of(obj: dict[str, Any]) -> tuple[str, str]:
-    """(kind, name) of what made it; empty where nothing did."""
-    owners = obj.get("metadata", {}).get("ownerReferences") or ()
-    return next(((str(it["kind"]), str(it["name"])) for it in owners if it.get("controller")), ("", ""))
 
 
 def container_with(pod: Object, resource: str) -> str:

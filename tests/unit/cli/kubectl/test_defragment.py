@@ -1,0 +1,100 @@
+"""`kubectl gpushare defragment`: which pods to start again so that GPUs become free."""
+
+from typing import Any
+
+from gpushare.api.gpunode import GpuNode
+from gpushare.cli.kubectl.views.defragment import defragment
+from tests.unit.cli.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, pod, share, shown
+
+REPLICA = {"ownerReferences": [{"kind": "ReplicaSet", "name": "serve", "controller": True}]}
+
+
+def filled(*holding: list[str], share: str = "inference", **status: Any) -> GpuNode:
+    """A node whose GPUs GPU-0, GPU-1 … belong to the share, held by these pods, a slot each."""
+    uuids = [f"GPU-{number}" for number in range(len(holding))]
+    node = gpu_node(
+        *uuids,
+        daemons=[
+            {"uuid": it, "share": share, "ready": True, "reason": "Ready", "currentLimits": LIMITS} for it in uuids
+        ],
+        holders=[
+            {"uuid": uuid, "share": share, "slots": list(range(len(pods))), "pods": pods}
+            for uuid, pods in zip(uuids, holding, strict=True)
+            if pods
+        ],
+        **status,
+    )
+    spec = {"assignments": [{"uuid": uuid, "share": share} for uuid in uuids]}
+    return GpuNode.model_validate(node.wire() | {"spec": spec})
+
+
+def replica(name: str, **parts: Any) -> dict[str, Any]:
+    return pod(name, metadata=REPLICA, **parts)
+
+
+def test_the_plan_names_pods_and_where_there_is_room_for_them_and_what_to_set_first() -> None:
+    node = filled(["ml/alone"], ["ml/one", "ml/two"], [])
+    pods = [replica(name) for name in ("alone", "one", "two")]
+    report = defragment([share()], [node], [], pods)
+    assert report.names == ["pod/alone"]
+    (found,) = report.data["shares"]
+    assert found["freed"] == [{"node": "n1", "uuid": "GPU-0"}]
+    assert found["moves"] == [
+        {"pod": "ml/alone", "slots": 1, "from": {"node": "n1", "uuid": "GPU-0"}, "to": {"node": "n1", "uuid": "GPU-1"}}
+    ]
+    text = shown(report)
+    assert "2 GPUs with clients, 1 of them could be free: delete 1 pod, one at a time." in text
+    assert "Set spec.clients.placement of inference to Pack first" in text
+    packed = share(clients={**share().spec.clients.wire(), "placement": "Pack"})
+    assert "Pack first" not in shown(defragment([packed], [node], [], pods))
+
+
+def test_a_pod_that_nothing_starts_again_and_one_of_a_daemon_set_keep_their_gpus() -> None:
+    node = filled(["ml/bare"], ["ml/each"], ["ml/job"], ["ml/one", "ml/two"])
+
+    def made_by(kind: str) -> dict[str, Any]:
+        return {"ownerReferences": [{"kind": kind, "name": "it", "controller": True}]}
+
+    owned = [pod("each", metadata=made_by("DaemonSet")), pod("job", metadata=made_by("Job"))]
+    pods = [pod("bare"), *owned, replica("one"), replica("two")]
+    report = defragment([share()], [node], [], pods)
+    why = {it["uuid"]: it["why"] for it in report.data["shares"][0]["kept"]}
+    assert why["GPU-0"] == "pod ml/bare has no controller, so that nothing starts it again"
+    assert why["GPU-1"] == "pod ml/each belongs to a DaemonSet, which has one on each node"
+    assert why["GPU-2"] == "pod ml/job belongs to a Job, which would begin again"
+    assert report.data["shares"][0]["moves"] == []
+
+
+def test_nobody_is_sent_to_a_node_that_is_cordoned_or_whose_agent_is_silent() -> None:
+    pods = [replica(name) for name in ("alone", "one", "two")]
+    cordoned = {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}}
+    node = filled(["ml/alone"], ["ml/one", "ml/two"])
+    assert defragment([share()], [node], [cordoned], pods).names == []
+    silent = filled(["ml/alone"], ["ml/one", "ml/two"], conditions=[SILENT])
+    report = defragment([share()], [silent], [], pods)
+    assert report.names == []
+    assert "no GPU would become free" in shown(report)
+
+
+def test_slots_are_counted_as_the_kubelet_writes_them_into_a_pods_status() -> None:
+    def holding(name: str, *ids: str) -> dict[str, Any]:
+        resources = [{"resourceID": it, "health": "Healthy"} for it in ids]
+        allocated = [{"name": "gpushare.dev/inference", "resources": resources}]
+        return replica(name, status={"containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}]})
+
+    node = filled(["ml/wide", "ml/wide"], ["ml/one", "ml/two", "ml/three"])
+    pods = [holding("wide", "GPU-0::0", "GPU-0::1"), *(replica(it) for it in ("one", "two", "three"))]
+    assert [move["slots"] for move in defragment([share()], [node], [], pods).data["shares"][0]["moves"]] == [2]
+    ended = holding("ended", "GPU-0::0")
+    ended["status"]["phase"] = "Succeeded"
+    assert len(defragment([share()], [node], [], [*pods, ended]).names) == 1
+    across = holding("wide", "GPU-0::0", "GPU-1::3")
+    kept = defragment([share()], [node], [], [across, *pods[1:]]).data["shares"][0]["kept"]
+    assert {it["why"] for it in kept if it["uuid"] == "GPU-0"} == {"who holds 1 slot of it is not known"}
+
+
+def test_a_share_of_claims_is_not_looked_at_and_says_so() -> None:
+    claims = share(delivery="ResourceClaim", sizes=[{"name": "small", "threads": 10, "memory": "2Gi"}])
+    report = defragment([claims], [], [], [])
+    assert "not looked at, because the scheduler places its claims" in shown(report)
+    assert report.data == {"shares": []}
