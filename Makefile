@@ -153,6 +153,11 @@ cert-manager-test: venv cluster-build ## the chart with cert-manager's certifica
 kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
+.PHONY: autoscaler-test
+autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autoscaler; SOURCE= is its folder in a copy of kubernetes/autoscaler
+	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }
+	@$(BIN)/python -m pytest tests/cluster/tools/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
+
 .PHONY: alerts-test
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v

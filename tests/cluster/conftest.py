@@ -19,6 +19,7 @@ FAILED = pytest.StashKey[bool]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the cluster up; the next run uses it again")
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
+    parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
     parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
     parser.addoption("--seed", type=int, help="of the random cycles (default: a new one, which is printed)")

@@ -25,6 +25,11 @@ def node(runtime: str = "containerd://2.1.0", **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n1"}, "status": state | status}
 
 
+def starting() -> dict[str, Any]:
+    taints = [{"key": it, "effect": "NoSchedule"} for it in ("dedicated", "gpushare.dev/agent-not-ready")]
+    return {**node(), "spec": {"taints": taints}}
+
+
 SOUND = Facts(
     version="v1.37.0",
     webhook='Forbidden: admission webhook refused: spec.gpus.products[0]: " " is blank',
@@ -74,6 +79,12 @@ def test_a_pod_that_is_being_deleted_is_no_problem_but_no_substitute_either() ->
         (replace(SOUND, nodes=(node(conditions=[]),)), "FAIL", "is not Ready"),
         (replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[SILENT])}), "FAIL", "AgentSilent: no heartbeat"),
         (replace(SOUND, nodes=(node(allocatable={"nvidia.com/gpu": "8"}),)), "warn", "deploy.device-plugin=false"),
+        (replace(SOUND, nodes=(starting(),)), "warn", "agent-not-ready: it goes once"),
+        (
+            replace(SOUND, nodes=(starting(),), gpu_nodes={"n1": gpu_node("GPU-0", observedGeneration=0)}),
+            "warn",
+            "agent-not-ready: its agent has not read yet",
+        ),
         (
             replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=[GPU | {"uuid": "GPU-0", "migEnabled": True}])}),
             "warn",

@@ -18,6 +18,8 @@ from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.objects import is_true
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.wrong import unknown
+from gpushare.fleet.model import NodeView
+from gpushare.fleet.startup import waits_for
 from gpushare.kube.resources import CLAIMS_SINCE, Object
 
 OLDEST_KUBERNETES = (1, 32)
@@ -200,6 +202,9 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     if served:
         message = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
         yield CheckResult(Level.WARN, where, message + "nvidia.com/gpu.deploy.device-plugin=false to change that")
+    taints = [it["key"] for it in node.get("spec", {}).get("taints") or () if it["key"] in names.STARTUP_TAINTS]
+    if taints:
+        yield CheckResult(Level.WARN, where, f"has the start-up taint {taints[0]}: {_starting(name, node, gpu_node)}")
     if gpu_node is None:
         yield CheckResult(
             Level.FAIL, where, "no agent reports it: look for the agent's pod and the NVIDIA driver on the node"
@@ -219,6 +224,13 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
         elif _in_foreign_mode(gpu, gpu_node.status.compute_mode_policy):
             message = f"GPU {gpu.uuid} is in compute mode {gpu.compute_mode}, which gpushare did not set"
             yield CheckResult(Level.WARN, where, f"{message}: nvidia-smi -c DEFAULT makes it usable")
+
+
+def _starting(name: str, node: Object, gpu_node: GpuNode | None) -> str:
+    """What keeps it, as far as a node tells."""
+    planned = gpu_node.spec.assignments or () if gpu_node is not None else ()
+    view = NodeView(name, node["metadata"].get("labels") or {}, True, frozenset(), gpu_node, starting=True)
+    return waits_for(view, planned, ()) or "it goes once the kubelet offers the slots, within seconds"
 
 
 def _in_foreign_mode(gpu: Gpu, modes: ComputeModePolicy) -> bool:
