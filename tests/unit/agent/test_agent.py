@@ -288,6 +288,38 @@ async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_its
         await node.stop()
 
 
+@pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
+async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_says_so_and_is_once_it_can(
+    node: FakeNode, starved: Callable[[Path], AbstractContextManager[None]], error: str
+) -> None:
+    node.cdi.mkdir()
+    with small_disk(node.cdi):
+        await node.until(lambda: node.status().get("gpus"))
+        with starved(node.cdi):
+            node.kube.assign({"uuid": "GPU-0", "share": "a"})
+            await node.until(lambda: error in node.daemon().get("message", ""))
+            assert not node.daemon().get("ready")
+            assert node.kubelet.ids() == []
+            assert list(node.cdi.glob("*.json")) == []
+            await node.ticks(2)
+            assert node.state.unhealthy() is None
+        await node.until(lambda: node.daemon().get("ready"), seconds=20.0)
+        assert len(node.kubelet.ids()) == 4
+        await node.stop()
+
+
+async def test_a_cdi_directory_that_is_none_closes_the_gate_while_that_lasts(node: FakeNode) -> None:
+    await node.serving()
+    node.cdi.rename(node.cdi.with_name("elsewhere"))
+    node.cdi.symlink_to(node.cdi)
+    await node.until(lambda: node.daemon().get("reason") == "GateNotOpen")
+    assert not node.daemon().get("ready")
+    assert node.state.unhealthy() is None
+    node.cdi.unlink()
+    await node.until(lambda: node.gates() == ["gpushare.dev-gpu-GPU-0.json"])
+    await node.until(lambda: node.daemon().get("ready"))
+
+
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.plugin_problem = "No space left on device"
