@@ -33,6 +33,16 @@ def programs() -> Path:
     return found[-1]
 
 
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM, and SIGKILL for what does not end by that."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class ControlPlane:
     """One cluster's state in `directory`. `running` may be entered again and again; `copy` gives an equal cluster.
 
@@ -77,12 +87,7 @@ class ControlPlane:
             yield self
         finally:
             for process in reversed(processes):
-                process.terminate()
-                try:
-                    process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                stop(process)
 
     def _start(self, name: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
         with (self.directory / f"{name}.log").open("ab") as log:

@@ -40,7 +40,7 @@ from gpushare.kube.client import (
 )
 from tests.scale import claims as burst
 from tests.scale import results
-from tests.scale.control_plane import STOP_SECONDS, ControlPlane, programs
+from tests.scale.control_plane import ControlPlane, programs, stop
 from tests.scale.week.arrangements import CLAIMS, WHOLE, slots
 from tests.scale.week.gpus import claimed_percent
 from tests.scale.week.scheduler import GPU_WEIGHT, PoolNodes, Request, Scheduler
@@ -153,12 +153,7 @@ def scheduler(plane: ControlPlane, *, packed: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 async def offer(kube: Kube, fleet: Fleet) -> None:
