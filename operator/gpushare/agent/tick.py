@@ -18,11 +18,13 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import DecisionInput
 from gpushare.agent.reconcile.lifecycle import Lifecycle
+from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer, offered_devices
 from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
+from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.log_on_change import LogOnChange
 
@@ -76,7 +78,7 @@ class Tick:
         state, views = self._state, self._state.inventory.views
         ready = {uuid for uuid, item in state.decisions.items() if item.readiness.takes_clients and uuid in views}
         passable = ready if state.devices.by_cdi else set()
-        for uuid in self._gate.uuids() | passable:
+        for uuid in self._open_gates() | passable:
             try:
                 if uuid in passable:
                     pipe = state.on_disk[uuid].directory.attach
@@ -88,13 +90,26 @@ class Tick:
                 self._problems.log("CDI spec of GPU %s: %s", uuid, error, key=uuid)
                 self._withdraw(uuid, f"its CDI spec cannot be changed: {error}")
 
+    def _open_gates(self) -> set[Uuid]:
+        """Those that may be open, where the directory cannot be read: each is then closed or opened by its own file."""
+        try:
+            found = self._gate.uuids()
+            self._problems.clear("CDI")
+        except OSError as error:
+            self._problems.log("CDI directory: %s", error, key="CDI")
+            return set(self._state.decisions)
+        return found
+
     def _withdraw(self, uuid: Uuid, note: str) -> None:
-        """The GPU is offered no more in this tick."""
+        """The GPU is offered no more in this tick, and starts nobody. Who runs on it may still attach."""
         self._lifecycle.notes[uuid] = note
         decision = self._state.decisions.get(uuid)
-        if decision is not None:
-            offer = replace(decision.offer, accepting=False)
-            self._state.decisions[uuid] = replace(decision, offer=offer)
+        if decision is None:
+            return
+        offer, readiness = replace(decision.offer, accepting=False), decision.readiness
+        if readiness.takes_clients:
+            readiness = Readiness(DaemonReason.GATE_NOT_WRITTEN, note)
+        self._state.decisions[uuid] = replace(decision, offer=offer, readiness=readiness)
 
     async def _apply_offers(self, given: DecisionInput) -> None:
         state = self._state

@@ -81,6 +81,7 @@ class DaemonReason(StrEnum):
     SUPERVISOR_SILENT = "SupervisorSilent"
     BROKER_NOT_READY = "BrokerNotReady"  # clients cannot attach; those that run go on
     NOFILE_TOO_LOW = "NofileTooLow"
+    GATE_NOT_WRITTEN = "GateNotWritten"  # serves its clients; its CDI spec cannot be written
     STOPPING = "Stopping"
 
     @classmethod

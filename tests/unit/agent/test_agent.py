@@ -288,6 +288,57 @@ async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_its
         await node.stop()
 
 
+@pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
+async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_until_it_can(
+    node: FakeNode, starved: Callable[[Path], AbstractContextManager[None]], error: str
+) -> None:
+    node.cdi.mkdir()
+    with small_disk(node.cdi):
+        await node.until(lambda: node.status().get("gpus"))
+        with starved(node.cdi):
+            node.kube.assign({"uuid": "GPU-0", "share": "a"})
+            await node.until(lambda: error in node.daemon().get("message", ""))
+            assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotWritten", False)
+            why = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
+            assert "GateNotWritten" in why, "a container would start"
+            await node.ticks(2)
+            assert node.kubelet.ids() == []
+            assert {path.name for path in node.cdi.iterdir()} <= {"filler"}, "something half written stayed"
+            assert node.state.unhealthy() is None
+        await node.until(lambda: len(node.kubelet.ids()) == 4)
+        await node.until(lambda: node.daemon().get("ready"))
+        await node.stop()
+
+
+async def test_where_no_cdi_spec_can_be_changed_a_gpu_that_serves_goes_on_and_one_that_fails_is_closed_later(
+    node: FakeNode,
+) -> None:
+    node.cdi.mkdir()
+    with small_disk(node.cdi):
+        await node.serving()
+        with read_only(node.cdi):
+            await node.ticks(3)
+            assert node.daemon()["ready"], "its spec is as it should be"
+            node.nvml.lost.add("GPU-0")
+            await node.until(lambda: "Read-only file system" in node.daemon().get("message", ""))
+            assert (node.daemon()["reason"], len(node.gates())) == ("GpuLost", 1)
+        await node.until(lambda: not node.gates())
+        await node.stop()
+
+
+async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) -> None:
+    node.cdi.touch()  # no directory: an error of its reader, as EIO is
+    node.supervised = False
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: "its CDI spec cannot be changed" in node.daemon().get("message", ""))
+    assert node.daemon()["reason"] == "Pending", "it may be open, and is not ready"
+    node.supervised = True
+    await node.until(lambda: node.daemon().get("reason") == "GateNotWritten")
+    node.cdi.unlink()
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
+
+
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.plugin_problem = "No space left on device"
