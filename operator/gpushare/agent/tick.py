@@ -62,6 +62,9 @@ class Tick:
         foreign = foreign_holders(state.pods.objects.values())
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
+            if state.claims.unread:
+                note = f"which claims are prepared cannot be read: {state.claims.unread}"
+                self._lifecycle.notes.setdefault(uuid, note)
         self._lifecycle.forget(set(state.decisions))
         for uuid, directory in daemon_files.untaken(state.settings.root).items():
             known = state.decisions.get(uuid)

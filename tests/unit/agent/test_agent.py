@@ -339,6 +339,28 @@ async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) 
     await node.until(lambda: len(node.kubelet.ids()) == 4)
 
 
+async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drained_and_nobody_is_judged(
+    node: FakeNode,
+) -> None:
+    await node.serving()
+    await node.stop()
+    unreadable = node.cdi / "gpushare.dev-claim-c.json"
+    unreadable.mkdir()  # an error of its reader, as EIO is
+    node.start()
+    await node.ticks(1)
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    expected = "which claims are prepared cannot be read: "
+    await node.until(lambda: node.daemon().get("message", "").startswith(expected))
+    await node.read()
+    await node.ticks(5)
+    assert not node.daemon()["drained"]
+    assert node.state.part_holders() is None, "who holds an unknown claim would be refused"
+    assert node.state.usage.findings() is None
+    unreadable.rmdir()
+    await node.until(lambda: node.daemon()["drained"])
+    await node.until(lambda: node.state.part_holders() is not None)
+
+
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.plugin_problem = "No space left on device"
