@@ -9,16 +9,17 @@ heartbeats of Nodes and the counts of DaemonSets do not count.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from gpushare.api import names
 from gpushare.api.conditions import AGENT_REPORTING
-from gpushare.api.gpunode import GpuNode
+from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import ClaimReader
@@ -27,6 +28,7 @@ from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
 from gpushare.fleet.gpu_record import moves_counts_alone
+from gpushare.fleet.model import Jumps
 from gpushare.kube.reflector import ListWatch
 from gpushare.kube.resources import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
 from gpushare.kube.store import Key, Store
@@ -199,7 +201,12 @@ class FleetCache:
             self.nvidia_dra_nodes, self.no_claims = nvidia_dra_nodes, no_claims
             self.changed()
 
-    def snapshot(self, now: datetime) -> Snapshot:
+    def assignments(self) -> Iterator[Assignment]:
+        """Those of every GPU, as the API has them."""
+        for node in self.gpu_nodes.objects.values():
+            yield from node.spec.assignments or ()
+
+    def snapshot(self, now: datetime, jumps: Jumps = MappingProxyType({})) -> Snapshot:
         """Raises UnreadableError. A GpuNode that cannot be read counts as one without news."""
         shares = [_readable(known) for known in self.shares.objects.values()]
         templates, pods = self._mps(shares)
@@ -213,6 +220,7 @@ class FleetCache:
             self.no_claims,
             self.claims.allocated(),
             self._claim_reader.demand(self.claims),
+            jumps,
         )
 
     def _node_views(self) -> tuple[NodeView, ...]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.apply import Applier
+from gpushare.controller.clock_jumps import ClockJumps
 from gpushare.controller.differences import differences
 from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.metrics import OperatorMeters
@@ -40,7 +41,7 @@ class Reconciler:
     ) -> None:
         """`now`: the time of day; periods counted by it begin at times kept in the API, so restarts do not matter.
 
-        `monotonic`: seconds, which back-off is counted by.
+        `monotonic`: seconds, which back-off is counted by, and which tell when the time of day was set.
         """
         self._wake = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
@@ -51,6 +52,8 @@ class Reconciler:
         self._settings = settings
         self._meters = meters
         self._now = now
+        self._monotonic = monotonic
+        self._clock_jumps = ClockJumps()
         self._kube = kube
         self._applier = Applier(kube, self.cache, settings.pod_name, monotonic, meters, self._wake.set)
         self._since: float | None = None
@@ -100,17 +103,19 @@ class Reconciler:
             self._since = None
 
     async def _round(self) -> float | None:
-        snapshot = self.cache.snapshot(self._now())
+        now = self._now()
+        jumps = self._clock_jumps.look(now, self._monotonic(), self.cache.assignments())
+        snapshot = self.cache.snapshot(now, jumps)
         if not snapshot.no_claims and any(share.by_claims for share in snapshot.shares):
             self.cache.claims.follow(self._kube)
             self.cache.claims.check()
-            snapshot = self.cache.snapshot(snapshot.now)
+            snapshot = self.cache.snapshot(now, jumps)
         began = time.monotonic()
         planned = await asyncio.to_thread(plan, snapshot, self._memory)
         self._plan_seconds = time.monotonic() - began
         self.reports = planned.reports
-        under_way, now = self._applier.under_way, format_timestamp(snapshot.now)
-        writes = differences(planned, snapshot, self.cache, self._settings, now, under_way)
+        under_way = self._applier.under_way
+        writes = differences(planned, snapshot, self.cache, self._settings, format_timestamp(now), under_way)
         self._applier.submit(writes)
         self._applier.report(planned.pending)
         return None if planned.again_at is None else max(0.0, (planned.again_at - self._now()).total_seconds())

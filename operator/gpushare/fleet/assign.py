@@ -6,7 +6,6 @@ reports that no container holds a slot; no other share gets it before its node h
 """
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
@@ -116,7 +115,7 @@ def assignments(
             if owner is not None:
                 desired.append(_kept(record, owner, rollouts.get(owner, Rollout())))
             else:
-                desired.append(_leaving(record, shares.get(record.holder or ""), snapshot.now))
+                desired.append(_leaving(record, shares.get(record.holder or ""), snapshot))
         result[name] = tuple(sorted((item for item in desired if item is not None), key=lambda item: item.uuid))
     return result
 
@@ -171,16 +170,16 @@ def _says(assignment: Assignment) -> tuple[str, bool, bool, bool, str | None]:
     )
 
 
-def _leaving(record: GpuRecord, holder: GpuShare | None, now: datetime) -> Assignment | None:
+def _leaving(record: GpuRecord, holder: GpuShare | None, snapshot: Snapshot) -> Assignment | None:
     if record.holder is None or _may_leave(record):
         return None
-    begun = since(record.assignment, draining=True, now=now)
+    begun = since(record.assignment, draining=True, now=snapshot.now, jumps=snapshot.jumps)
     end = deadline(holder, begun)
     return Assignment(
         uuid=record.uuid,
         share=record.holder,
         draining=True,
-        terminate_clients=bool(record.slots) and end is not None and end <= now,
+        terminate_clients=bool(record.slots) and end is not None and end <= snapshot.now,
         waiting_since=format_timestamp(begun),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from gpushare.api.conditions import ConditionType, ShareReason
@@ -10,6 +10,8 @@ from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.fleet.pending import Demand, Pending
 
+Jumps = Mapping[tuple[str, str], timedelta]
+"""(UUID, since when it waits) -> by how much that has to move, because the time of day was set since."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -85,7 +87,8 @@ class Snapshot:
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
     ResourceClaim; empty where it can. `allocated`: (pool, device) of every claim's devices of ours, None while that is
-    not known. `demand`: claims and what they may have.
+    not known. `demand`: claims and what they may have. `jumps`: waits whose beginning moves, since the time of day was
+    set.
     """
 
     shares: tuple[GpuShare, ...]
@@ -97,6 +100,7 @@ class Snapshot:
     no_claims: str = ""
     allocated: frozenset[tuple[str, str]] | None = frozenset()
     demand: Demand = field(default_factory=Demand)
+    jumps: Jumps = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

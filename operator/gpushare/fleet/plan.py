@@ -83,7 +83,7 @@ def _moments(
         if items is index.facts[name].settled:
             continue
         for item in items:
-            end = deadline(shares.get(item.share), since(item, draining=True, now=snapshot.now))
+            end = deadline(shares.get(item.share), since(item, draining=True, now=snapshot.now, jumps={}))
             if item.draining and end is not None:
                 yield end
 

@@ -112,7 +112,7 @@ def rollouts(
         if template is not None and not share.deleting:
             nodes, pod_of = sorted(owned.get(share.name, ())), pods.get(share.name, {})
             entries = tuple(
-                _entry(share, template, pod_of.get(name), fleet[name], owner_of[name], snapshot.now) for name in nodes
+                _entry(share, template, pod_of.get(name), fleet[name], owner_of[name], snapshot) for name in nodes
             )
             result[share.name] = _decide(entries, template, snapshot.now)
     return result
@@ -138,7 +138,7 @@ def _entry(
     pod: MpsPod | None,
     facts: RememberedNode,
     given: Mapping[str, str],
-    now: datetime,
+    snapshot: Snapshot,
 ) -> NodeRollout:
     """`facts`: of a node on which the share owns a GPU. `given`: the owners of its GPUs."""
     held = facts.held.get(share.name)
@@ -151,7 +151,9 @@ def _entry(
             record for record in facts.records if record.holder == share.name and given.get(record.uuid) != share.name
         )
     outdated = pod is not None and pod.template != template.digest
-    begun = min(since(record.assignment, draining=False, now=now) for record in kept.records) if outdated else now
+    now, begun = snapshot.now, snapshot.now
+    if outdated:
+        begun = min(since(it.assignment, draining=False, now=now, jumps=snapshot.jumps) for it in kept.records)
     step, why = _outdated_step(facts.node, pod, kept) if outdated else _current_step(facts.node, pod, kept, now)
     records = (*kept.records, *others) if others else kept.records
     end = deadline(share, begun) if outdated else None

@@ -11,15 +11,18 @@ from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet.gpu_record import GpuRecord
+from gpushare.fleet.model import Jumps
 
 
-def since(assignment: Assignment | None, *, draining: bool, now: datetime) -> datetime:
+def since(assignment: Assignment | None, *, draining: bool, now: datetime, jumps: Jumps) -> datetime:
     """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where the wait begins now."""
     if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
         return now
     try:
-        return parse_timestamp(assignment.waiting_since)
-    except ValueError:
+        return parse_timestamp(assignment.waiting_since) + jumps.get(
+            (assignment.uuid, assignment.waiting_since), timedelta(0)
+        )
+    except (ValueError, OverflowError):
         return now
 
 

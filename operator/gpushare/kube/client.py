@@ -6,6 +6,7 @@ out, since what we write is server-side apply and what we read goes into our own
 
 import json
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from copy import copy
@@ -16,6 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client, config
+from kubernetes.aio.client import rest
 
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
@@ -76,6 +78,11 @@ __all__ = (  # with the names of resources, for those who connect anyway
 REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
 """Length of one watch request; the server ends it and we go on from the last resource version."""
+SILENT_SECONDS = 150.0
+"""A watch that says nothing for so long is dead, whatever its connection is: kube-apiserver 1.37 was seen to send an
+idle one a bookmark after 120 s, and each 61 s from then on."""
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A connection whose other side is gone without a word breaks after 30 s, much as those of client-go do."""
 PAGE_ITEMS = 500
 PAGE_BYTES = 1024 * 1024
 """Of a page that holds more, fewer items are asked for: parsed, JSON takes up to some 20 times its size, which the
@@ -112,15 +119,35 @@ async def connect(user_agent: str) -> "Kube":
     return with_configuration(configuration, user_agent)
 
 
-def with_configuration(configuration: client.Configuration, user_agent: str) -> "Kube":
-    """A connection to the API server that `configuration` names."""
+def with_configuration(
+    configuration: client.Configuration, user_agent: str, silent_seconds: float = SILENT_SECONDS
+) -> "Kube":
+    """A connection to the API server that `configuration` names. `silent_seconds`: how long a watch may say nothing."""
     configuration.client_session_kwargs = {"read_bufsize": READ_BYTES, "trust_env": _has_proxy(configuration.host)}
     for_watches = copy(configuration)
     for_watches.connection_pool_maxsize = 0  # no limit
     clients = client.ApiClient(configuration), client.ApiClient(for_watches)
     for one in clients:
         one.user_agent = user_agent
-    return Kube(*clients)
+        one.rest_client = _Transport(one.configuration)
+    return Kube(*clients, silent_seconds)
+
+
+class _Transport(rest.RESTClientObject):  # type: ignore[misc]
+    """Notices a server that is gone: a watch sends nothing by which it would."""
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=_kept_alive)
+
+
+def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # macOS, where the kubectl plugin runs too, lacks one
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 class Kube:
@@ -129,9 +156,10 @@ class Kube:
     Each watch keeps a connection, and there may be hundreds: among the requests they would keep all of those waiting.
     """
 
-    def __init__(self, api: client.ApiClient, watches: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, watches: client.ApiClient, silent_seconds: float) -> None:
         self._api = api
         self._watches = watches
+        self._silent_seconds = silent_seconds
         self._may_write: Callable[[], None] = _anything
 
     def guard_writes(self, check: Callable[[], None]) -> None:
@@ -263,7 +291,7 @@ class Kube:
     ) -> AsyncIterator[Object]:
         """Watch events from `version` on, until the server ends the request. KubeError.gone: list again.
 
-        TooLargeError: an event is.
+        TooLargeError: an event is. TimeoutError: it says nothing any more.
         """
         query = {
             **selectors,
@@ -272,9 +300,8 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        raw = await self._request(
-            "GET", resource.path(namespace), query, None, None, WATCH_SECONDS + 15, api=self._watches
-        )
+        limits = aiohttp.ClientTimeout(total=WATCH_SECONDS + 15, sock_read=self._silent_seconds)
+        raw = await self._request("GET", resource.path(namespace), query, None, None, limits, api=self._watches)
         try:
             async for line in _lines(raw):
                 event = _object(line, "type", "object")
@@ -304,7 +331,7 @@ class Kube:
         query: dict[str, str],
         body: Object | list[Object] | None,
         content: str | None,
-        seconds: float,
+        limits: float | aiohttp.ClientTimeout,
         accept: str = "application/json",
         api: client.ApiClient | None = None,
     ) -> Any:
@@ -320,7 +347,7 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        raw = await api.call_api(*request, _request_timeout=seconds)
+        raw = await api.call_api(*request, _request_timeout=limits)
         if raw.status >= HTTPStatus.BAD_REQUEST:
             raise _error(raw.status, await raw.read())
         return raw

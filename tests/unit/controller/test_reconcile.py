@@ -283,6 +283,41 @@ async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: 
     assert moves == ["GpuAssigned", "GpuDraining", "GpuReleased"]
 
 
+@pytest.mark.parametrize("hours", [3, -3], ids=["forward", "back"])
+async def test_a_time_of_day_that_is_set_neither_ends_clients_early_nor_keeps_a_change_waiting(
+    kube: FakeKube, settings: OperatorSettings, clock: Clock, hours: int
+) -> None:
+    wall = Clock(NOW.timestamp())
+    reconciler = Reconciler(
+        kube, settings, OperatorMeters(CollectorRegistry()), lambda: datetime.fromtimestamp(wall.now, UTC), clock
+    )
+
+    async def later(seconds: float) -> bool:
+        """Whether clients are ended then."""
+        wall.now, clock.now = wall.now + seconds, clock.now + seconds
+        await relist(kube, reconciler)
+        await once(reconciler)
+        (assignment,) = kube.live(GPU_NODES, "n1")["spec"]["assignments"]
+        assert assignment["draining"]
+        return bool(assignment.get("terminateClients"))
+
+    await relist(kube, reconciler)
+    await once(reconciler)
+    held = [{"uuid": "GPU-1", "share": "a", "slots": [0]}]
+    await report(kube, reconciler, daemons=[daemon()], holders=held)
+    share = kube.live(GPU_SHARES, "a")
+    metadata = share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}
+    kube.put(GPU_SHARES, {**share, "metadata": metadata, "spec": share["spec"] | {"maxWait": "30m"}})
+    assert not await later(1)
+    wall.now += 3600 * hours
+    kube.fail("patch gpunodes/n1", FORBIDDEN)
+    assert not await later(600), "and it cannot be written at first"
+    kube.heal()
+    assert not await later(600)
+    assert not await later(590)
+    assert await later(20)
+
+
 async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_again(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:

@@ -130,6 +130,12 @@ def test_step(fleet: Fleet, state: dict[str, Any], spec: dict[str, Any], wanted:
     assert bool(decided.replaced) is deleted
 
 
+def test_a_wait_that_the_time_of_day_made_longer_is_not_over(fleet: Fleet) -> None:
+    snapshot = fleet.node(pod=pod(), held=True, assignment=assigned(waiting_since=HOUR_AGO)).snapshot(maxWait="1h")
+    set_since = replace(snapshot, jumps={("GPU-n1-0", HOUR_AGO): timedelta(hours=1)})
+    assert plan(set_since).assignments["n1"] == (assigned(waiting_since=STAMP),)
+
+
 def test_nothing_begins_before_the_daemon_set_controller_knows_the_new_template(fleet: Fleet) -> None:
     fleet.observed = False
     assert fleet.node(pod=pod()).plan().assignments["n1"] == (assigned(waiting_since=STAMP),)

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from gpushare.kube import client
-from gpushare.kube.client import NODES, PODS, Kube, KubeError, TooLargeError
+from gpushare.kube.client import API_ERRORS, NODES, PODS, SILENT_SECONDS, Kube, KubeError, TooLargeError
+from gpushare.kube.reflector import Reflector
 
 
 def pod(number: int, size: int = 0) -> Any:
@@ -26,7 +29,7 @@ class Server:
         self.limits: list[int] = []
         self.lie: bytes | None = None
         """What every request but a watch is answered with, as a success."""
-        self.watches = 0
+        self.watches, self.client_port = 0, 0
         self.closing = asyncio.Event()
         self.asking, self.hundred, self.more = 0, asyncio.Event(), asyncio.Event()
 
@@ -58,6 +61,8 @@ class Server:
         response = web.StreamResponse()
         await response.prepare(request)
         self.watches += 1
+        assert request.transport is not None
+        self.client_port = request.transport.get_extra_info("peername")[1]
         for line in self.lines:
             await response.write(line)
         await self.closing.wait()
@@ -66,7 +71,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    pods: list[Any] | None = None, lines: list[bytes] | None = None
+    pods: list[Any] | None = None, lines: list[bytes] | None = None, silent: float = SILENT_SECONDS
 ) -> AsyncIterator[tuple[Server, Kube]]:
     server = Server(pods or [], lines or [])
     application = web.Application()
@@ -76,7 +81,7 @@ async def serving(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    kube = client.with_configuration(Configuration(host=host), "test")
+    kube = client.with_configuration(Configuration(host=host), "test", silent)
     try:
         yield server, kube
     finally:
@@ -183,6 +188,49 @@ async def test_a_request_waits_for_no_watch_however_many_there_are() -> None:
             assert (await kube.get(NODES, "n"))["metadata"]["name"] == "n"
         for watch in watches:
             await watch.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_watch_that_falls_silent_breaks_though_its_connection_stands() -> None:
+    async with serving(lines=[event(1)], silent=0.3) as (_, kube):
+        watch = aiter(kube.watch(PODS, None, "1", {}))
+        async with asyncio.timeout(10):
+            await anext(watch)
+            with pytest.raises(API_ERRORS):
+                await anext(watch)
+
+
+async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_did_not_hear() -> None:
+    """A deletion that is not seen ends a client in mid-kernel."""
+    kept, gone = pod(1), pod(2)
+    async with serving([kept, gone], silent=0.3) as (server, kube):
+        changed = asyncio.Event()
+        pods = Reflector(kube, PODS, changed.set)
+        follows = asyncio.create_task(pods.run())
+        await pods.synced.wait()
+        assert len(pods.objects) == 2
+        server.pods = [kept]
+        async with asyncio.timeout(20):
+            while len(pods.objects) == 2:
+                changed.clear()
+                await changed.wait()
+        follows.cancel()
+
+
+async def test_the_kernel_asks_after_the_other_side_of_a_connection_that_is_idle_for_15_s() -> None:
+    async with serving(lines=[event(1)]) as (server, kube):
+        watch = aiter(kube.watch(PODS, None, "1", {}))
+        await anext(watch)
+        timer, _, due = _timer_of(server.client_port).partition(":")
+        assert timer == "02", "not the timer of keepalive"
+        assert int(due, 16) / os.sysconf("SC_CLK_TCK") <= 15
+        await watch.aclose()  # type: ignore[attr-defined]
+
+
+def _timer_of(port: int) -> str:
+    """`which:when` of the connection from that port of ours, as the kernel's table has it."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (found,) = [row[5] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return found
 
 
 async def test_of_requests_a_hundred_are_under_way_at_most() -> None:

@@ -15,7 +15,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DaemonFiles:
-    """One taken GPU. `written_at`: daemon.json's mtime, seconds since the epoch."""
+    """One taken GPU."""
 
     directory: GpuDir
     wanted: DesiredDaemon
@@ -23,7 +23,6 @@ class DaemonFiles:
     broker: BrokerState | None
     client_control: bool
     original_mode: ComputeMode | None
-    written_at: float
 
     @property
     def server_pid(self) -> int | None:
@@ -45,7 +44,6 @@ def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
                 read_model(directory.broker_state, BrokerState).value,
                 directory.client_control.exists(),
                 original_mode(directory),
-                directory.wanted.stat().st_mtime,
             )
     return found
 

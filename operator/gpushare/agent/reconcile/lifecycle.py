@@ -9,7 +9,6 @@ agent that dies in between continues where the last one was.
 import asyncio
 import logging
 import shutil
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +38,7 @@ RETRY_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StopEvidence:
-    """Whether an MPS daemon has ended. `stop_age`: seconds since daemon.json says stop; `now`: CLOCK_BOOTTIME."""
+    """Whether an MPS daemon has ended. `stop_age`: seconds since we saw that it is asked to; `now`: CLOCK_BOOTTIME."""
 
     state: DaemonState | None
     stop_age: float
@@ -101,6 +100,8 @@ class Lifecycle:
         self._manages_modes = modes is ComputeModePolicy.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._retry_at: dict[Uuid, float] = {}
+        self._stopping: dict[Uuid, float] = {}
+        """Since when each daemon is known to be asked to end; a file's time would move with the time of day."""
         self._problems = LogOnChange(LOG)
 
     def advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
@@ -142,6 +143,7 @@ class Lifecycle:
     def forget(self, present: set[Uuid]) -> None:
         """Drops the notes of all GPUs but `present`."""
         self.notes = {uuid: note for uuid, note in self.notes.items() if uuid in present}
+        self._stopping = {uuid: since for uuid, since in self._stopping.items() if uuid in present}
 
     async def close(self) -> None:
         for task in self._actions.values():
@@ -194,18 +196,19 @@ class Lifecycle:
     def _stop(self, item: DaemonFiles, view: GpuView | None) -> None:
         uuid = item.wanted.uuid
         if not item.wanted.stop:
+            self._stopping.pop(uuid, None)
             daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"stop": True}))
             LOG.info("GPU %s: the daemon of GpuShare %s is asked to end", uuid, item.wanted.share)
             return
-        server = item.state.server_pid if item.state else None
+        server, now = item.state.server_pid if item.state else None, self._clock()
         shown = view is not None and server in {process.pid for process in view.processes.compute}
         waits = waits_for(
             StopEvidence(
                 state=item.state,
-                stop_age=time.time() - item.written_at,
+                stop_age=now - self._stopping.setdefault(uuid, now),
                 control_alive=self._is_daemon(item.state.control_pid if item.state else None),
                 server_shown=shown and not (view is not None and view.lost),
-                now=self._clock(),
+                now=now,
             )
         )
         if waits is not None:

@@ -24,6 +24,8 @@ from gpushare.procfs import Owner
 
 SPARE_SECONDS = 2.0
 """A client is terminated this long before the kubelet would kill it."""
+LONGEST_RESTART_SECONDS = 600.0
+"""More than lies between a container's end and its next start: the kubelet's longest back-off is five minutes."""
 VANISHED_SECONDS = 10.0
 """The kubelet needs a few seconds to end a pod that was deleted by force, or a container once its time is over."""
 
@@ -105,7 +107,7 @@ class DepartureTracker:
         instance, started = _latest_instance(pod, kill.container)
         grace = kubelet_kills.grace_seconds(kill, pod)
         kill_at = now + grace - max(0.0, wall - kill.at)
-        if started > kill.at or kill_at + VANISHED_SECONDS < now:
+        if _is_earlier_instances(kill.at, started, wall) or kill_at + VANISHED_SECONDS < now:
             return False
         departure = Departure(pod, kill_at, grace, kubelet_kills.why(kill), kill.container, instance)
         self._killed.setdefault((kill.pod_uid, kill.container, instance), departure)
@@ -172,6 +174,14 @@ def _latest_instance(pod: Object, container: str) -> tuple[str, float]:
             started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
             return container_id(status), parse_timestamp(started).timestamp() if started else 0.0
     return "", 0.0
+
+
+def _is_earlier_instances(killed: float, started: float, wall: float) -> bool:
+    """Whether a container was killed before its present instance started; all by this node's time of day.
+
+    A start that lies far ahead was before that time was set back. A kill that does not lie ahead came after that.
+    """
+    return killed < started and not killed <= wall < started - LONGEST_RESTART_SECONDS
 
 
 def _by_uid(found: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Departure, ...]]:

@@ -17,7 +17,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=365)
-CLOCK_SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(days=1)
+"""How far the operator's time of day may be ahead of the API server's, which would refuse its certificate otherwise."""
 LEARNING_TIME = timedelta(minutes=10)
 """Between adding an authority to the bundle and signing with it; API servers read a new bundle within seconds."""
 

@@ -1,14 +1,25 @@
 """When a GPU is given back, and how an interrupted removal goes on."""
 
+import asyncio
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gpushare.agent.reconcile.lifecycle import StopEvidence, remove, waits_for
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.daemon_files import read_all
+from gpushare.agent.reconcile.lifecycle import Lifecycle, StopEvidence, remove, waits_for
 from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpunode import Limits
+from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import DaemonState, DesiredDaemon
+from tests.unit.clock import Clock
+
+LIMITS = Limits(threads=50, memory_mib=1024)
 
 STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason.STOPPING)
 RUNS = StopEvidence(STATE, stop_age=60.0, control_alive=True, server_shown=True, now=100.0)
@@ -52,3 +63,36 @@ def test_daemon_json_goes_last_so_that_an_interrupted_removal_is_found_again(tmp
     remove(directory)
     assert not directory.path.exists()
     remove(directory)
+
+
+class Ungated:
+    def close(self, uuid: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("hours", [3, -3], ids=["set forward", "set back"])
+async def test_an_mps_pod_has_its_time_to_come_and_no_more_though_the_time_of_day_is_set(
+    tmp_path: Path, hours: int
+) -> None:
+    directory, clock = GpuDir(tmp_path / "GPU-1"), Clock()
+    directory.path.mkdir()
+    write_model(directory.wanted, DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS, stop=True))
+    written = time.time() - 3600 * hours
+    os.utime(directory.wanted, (written, written))
+    no_gpus = SimpleNamespace(views={})
+    lifecycle = Lifecycle(tmp_path, no_gpus, Ungated(), clock, lambda: None, tmp_path)  # type: ignore[arg-type]
+    planned = GpuPlan("GPU-1", "a", GpuStage.STOP, LIMITS)
+    decision = SimpleNamespace(plan=planned)
+
+    async def advanced(seconds: float) -> bool:
+        """Whether the GPU has been given back."""
+        clock.now += seconds
+        (item,) = read_all(tmp_path).values()
+        lifecycle.advance(decision, item, ())  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        return not directory.path.exists()
+
+    assert not await advanced(0.0)
+    assert not await advanced(14.0)
+    assert await advanced(1.0)
+    await lifecycle.close()

@@ -14,6 +14,7 @@ from gpushare.agent.termination.kubelet_kills import (
     kubelet_kill,
     watched_namespaces,
 )
+from gpushare.api.timestamps import parse_timestamp
 from gpushare.procfs import Owner
 from localcluster.paths import REPOSITORY
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
@@ -287,3 +288,24 @@ def test_events_are_watched_where_the_kubelet_runs_a_pod_with_clients_and_nowher
     without_gpu = {**of_namespace("plain", **started), "spec": {"containers": [{"name": "a"}]}}
     pods = [running, starting, ended, *names_the_node, without_gpu]
     assert watched_namespaces(pods) == {"running", "starting"}
+
+
+@pytest.mark.parametrize(
+    ("started", "killed", "departs"),
+    [
+        pytest.param("09:00:00", "12:00:00", True, id="started before"),
+        pytest.param("12:00:30", "12:00:00", False, id="its successor runs already"),
+        pytest.param("15:00:00", "12:00:00", True, id="the clock was set back three hours since the start"),
+        pytest.param("15:00:30", "15:00:00", False, id="set back, and its successor ran before that already"),
+        pytest.param("12:05:30", "11:59:59", False, id="a successor after the longest back-off, and no clock was set"),
+    ],
+)
+def test_a_container_departs_whenever_its_node_says_that_it_was_started(
+    started: str, killed: str, departs: bool
+) -> None:
+    """It is twelve o'clock on the node."""
+    noon = parse_timestamp("2026-01-01T12:00:00Z").timestamp()
+    running = {"running": {"startedAt": f"2026-01-01T{started}Z"}}
+    found = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{CONTAINER}", "state": running}])
+    reported = kill(lastTimestamp=f"2026-01-01T{killed}Z")
+    assert DepartureTracker().add_kill(reported, {uid(1): found}, 100.0, noon + 1) is departs
