@@ -81,7 +81,7 @@ class Tick:
         state, views = self._state, self._state.inventory.views
         ready = {uuid for uuid, item in state.decisions.items() if item.readiness.takes_clients and uuid in views}
         passable = ready if state.devices.by_cdi else set()
-        for uuid in self._open_gates() | passable:
+        for uuid in self._known_gates() | passable:
             try:
                 if uuid in passable:
                     pipe = state.on_disk[uuid].directory.attach
@@ -93,25 +93,26 @@ class Tick:
                 self._problems.log("CDI spec of GPU %s: %s", uuid, error, key=uuid)
                 self._withdraw(uuid, f"its CDI spec cannot be changed: {error}")
 
-    def _open_gates(self) -> set[Uuid]:
-        """Those that may be open, where the directory cannot be read: each is then closed or opened by its own file."""
+    def _known_gates(self) -> set[Uuid]:
+        """Where the directory cannot be read, those that may be known: each is told that its spec cannot be changed."""
         try:
             found = self._gate.uuids()
-            self._problems.clear("CDI")
         except OSError as error:
-            self._problems.log("CDI directory: %s", error, key="CDI")
+            self._problems.log("the CDI specs cannot be read: %s", error, key=None)
             return set(self._state.decisions)
+        self._problems.clear(None)
         return found
 
-    def _withdraw(self, uuid: Uuid, note: str) -> None:
-        """The GPU is offered no more in this tick, and starts nobody. Who runs on it may still attach."""
-        self._lifecycle.notes[uuid] = note
+    def _withdraw(self, uuid: Uuid, problem: str) -> None:
+        """The GPU is offered no more in this tick, and not ready. Who runs on it may still attach."""
         decision = self._state.decisions.get(uuid)
         if decision is None:
             return
         offer, readiness = replace(decision.offer, accepting=False), decision.readiness
         if readiness.takes_clients:
-            readiness = Readiness(DaemonReason.GATE_NOT_WRITTEN, note)
+            readiness = Readiness(DaemonReason.GATE_NOT_OPEN, problem)
+        else:
+            self._lifecycle.notes[uuid] = problem
         self._state.decisions[uuid] = replace(decision, offer=offer, readiness=readiness)
 
     async def _apply_offers(self, given: DecisionInput) -> None:

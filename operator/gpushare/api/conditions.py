@@ -80,8 +80,8 @@ class DaemonReason(StrEnum):
     GPU_HELD_BY_FOREIGN_PROCESS = "GpuHeldByForeignProcess"
     SUPERVISOR_SILENT = "SupervisorSilent"
     BROKER_NOT_READY = "BrokerNotReady"  # clients cannot attach; those that run go on
+    GATE_NOT_OPEN = "GateNotOpen"  # its CDI spec cannot be written, so no container starts; those that run go on
     NOFILE_TOO_LOW = "NofileTooLow"
-    GATE_NOT_WRITTEN = "GateNotWritten"  # serves its clients; its CDI spec cannot be written
     STOPPING = "Stopping"
 
     @classmethod

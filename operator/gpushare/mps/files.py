@@ -44,7 +44,15 @@ def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
 
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace `path` by `text` atomically, with permissions `mode`. Raises OSError; then `path` is unchanged."""
+    """Replace `path` by `text` atomically, with permissions `mode`. OSError, of `path`: it is unchanged."""
+    try:
+        _replace(path, text, mode)
+    except OSError as error:
+        # Not of the temporary file: its name is another one each time, and each would be news.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
     _remove_unfinished(path.parent)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     try:

@@ -298,9 +298,9 @@ async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_until_it_can(
         with starved(node.cdi):
             node.kube.assign({"uuid": "GPU-0", "share": "a"})
             await node.until(lambda: error in node.daemon().get("message", ""))
-            assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotWritten", False)
+            assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotOpen", False)
             why = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
-            assert "GateNotWritten" in why, "a container would start"
+            assert "GateNotOpen" in why, "a container would start"
             await node.ticks(2)
             assert node.kubelet.ids() == []
             assert {path.name for path in node.cdi.iterdir()} <= {"filler"}, "something half written stayed"
@@ -326,6 +326,18 @@ async def test_where_no_cdi_spec_can_be_changed_a_gpu_that_serves_goes_on_and_on
         await node.stop()
 
 
+async def test_a_cdi_directory_that_is_none_closes_the_gate_while_that_lasts(node: FakeNode) -> None:
+    await node.serving()
+    node.cdi.rename(node.cdi.with_name("elsewhere"))
+    node.cdi.symlink_to(node.cdi)
+    await node.until(lambda: node.daemon().get("reason") == "GateNotOpen")
+    assert not node.daemon().get("ready")
+    assert node.state.unhealthy() is None
+    node.cdi.unlink()
+    await node.until(lambda: node.gates() == ["gpushare.dev-gpu-GPU-0.json"])
+    await node.until(lambda: node.daemon().get("ready"))
+
+
 async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) -> None:
     node.cdi.touch()  # no directory: an error of its reader, as EIO is
     node.supervised = False
@@ -334,7 +346,7 @@ async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) 
     await node.until(lambda: "its CDI spec cannot be changed" in node.daemon().get("message", ""))
     assert node.daemon()["reason"] == "Pending", "it may be open, and is not ready"
     node.supervised = True
-    await node.until(lambda: node.daemon().get("reason") == "GateNotWritten")
+    await node.until(lambda: node.daemon().get("reason") == "GateNotOpen")
     node.cdi.unlink()
     await node.until(lambda: len(node.kubelet.ids()) == 4)
 

@@ -98,6 +98,15 @@ def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path: Path) ->
     assert [entry.name for entry in tmp_path.iterdir()] == ["daemon.json"]
 
 
+def test_a_failed_write_is_the_same_error_each_time_and_names_the_file(tmp_path: Path) -> None:
+    errors = set()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError) as failed:
+            write_text(tmp_path / "gone" / "file", "text")
+        errors.add(str(failed.value))
+    assert errors == {f"[Errno 2] No such file or directory: '{tmp_path}/gone/file'"}
+
+
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "daemon.json"
     write_model(path, WANTED)
