@@ -17,6 +17,7 @@ from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import GpuDir, gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
+from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, read_only, small_disk
 
 
@@ -371,6 +372,23 @@ async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drain
     unreadable.rmdir()
     await node.until(lambda: node.daemon()["drained"])
     await node.until(lambda: node.state.part_holders() is not None)
+
+
+async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_it_has_some(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.read()
+    wanted, gates = read_wanted(node), node.gates()
+    with no_descriptors():
+        await asyncio.sleep(1.0)
+        assert node.state.unhealthy() is None
+        assert "GPU-0::0" in node.kubelet.ids(), "whom the kubelet restarts would be refused"
+    before = node.state.ticked_at
+    await node.until(lambda: node.state.ticked_at > before + 1.0)
+    await node.until(lambda: node.daemon().get("ready") and len(node.kubelet.ids()) == 4)
+    assert (read_wanted(node), node.gates()) == (wanted, gates)
+    assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
 
 
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
