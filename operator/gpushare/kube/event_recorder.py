@@ -96,8 +96,10 @@ class EventRecorder:
 
     async def close(self) -> None:
         """Gives up what is not written yet."""
-        for under_way in (*self._requests, *self._waiting):
-            under_way.cancel()
+        for request in self._requests:
+            request.cancel()
+        for handle in self._waiting:
+            handle.cancel()
         self._waiting.clear()
         await self.flush()
 
