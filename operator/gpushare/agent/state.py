@@ -137,9 +137,9 @@ class AgentState:
 
     async def observe(self) -> None:
         """Reads who uses the GPUs; findings, and who uses none, follow. Not before the first decision, and not without
-        pods and shares.
+        pods, shares and claims.
         """
-        if self.decided_on is None or not (self.pods.synced.is_set() and self.informed):
+        if self.decided_on is None or self.claims.unread or not (self.pods.synced.is_set() and self.informed):
             return
         places, claimed = self._places()
         sources = UsageSources(
@@ -187,6 +187,7 @@ class AgentState:
     def decide(self) -> DecisionInput:
         """Reads the disk and the GpuNode's spec, and decides anew on every GPU."""
         self._read_spec()
+        self.claims.read()
         given = self._decision_input()
         self.decisions = decide(given)
         share_gpus = {(item.plan.share, uuid): item.readiness for uuid, item in self.decisions.items()}
@@ -239,6 +240,7 @@ class AgentState:
             closed_since=self._closed_since,
             undeliverable=self.devices.problem(),
             modes=self.settings.compute_mode_policy,
+            claims_known=not self.claims.unread,
             full="" if daemon_files.has_room(self.settings.root) else str(self.settings.root),
         )
 
@@ -300,8 +302,8 @@ class AgentState:
         return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
 
     def part_holders(self) -> PartHolders | None:
-        """Who may attach to the GPUs; None until pods, shares and the kubelet's list are known."""
-        if self.kubelet.view is None or not (self.pods.synced.is_set() and self.informed):
+        """Who may attach to the GPUs; None until pods, shares, claims and the kubelet's list are known."""
+        if self.kubelet.view is None or self.claims.unread or not (self.pods.synced.is_set() and self.informed):
             return None
         return PartHolders(pods_by_cgroup_uid(self.pods.objects.values()), *self._places(), self.shares)
 

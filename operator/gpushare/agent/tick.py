@@ -62,6 +62,9 @@ class Tick:
         foreign = foreign_holders(state.pods.objects.values())
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
+            if state.claims.unread:
+                note = f"which claims are prepared cannot be read: {state.claims.unread}"
+                self._lifecycle.notes.setdefault(uuid, note)
         self._lifecycle.forget(set(state.decisions))
         for uuid, directory in daemon_files.untaken(state.settings.root).items():
             known = state.decisions.get(uuid)
@@ -91,17 +94,17 @@ class Tick:
                 self._withdraw(uuid, f"its CDI spec cannot be changed: {error}")
 
     def _known_gates(self) -> set[Uuid]:
-        """None where the directory cannot be read: then no spec in it can be written either, which is told of each."""
+        """Where the directory cannot be read, those that may be known: each is told that its spec cannot be changed."""
         try:
             found = self._gate.uuids()
         except OSError as error:
             self._problems.log("the CDI specs cannot be read: %s", error, key=None)
-            return set()
+            return set(self._state.decisions)
         self._problems.clear(None)
         return found
 
     def _withdraw(self, uuid: Uuid, problem: str) -> None:
-        """The GPU is offered no more in this tick, and not ready."""
+        """The GPU is offered no more in this tick, and not ready. Who runs on it may still attach."""
         decision = self._state.decisions.get(uuid)
         if decision is None:
             return

@@ -141,7 +141,7 @@ class Broker:
         self._inode = 0
         self._greeting = b""
         self._daemon = BrokeredDaemon(gpu.client_control)
-        self._granted: tuple[FileVersion, GpuGrants | None] | None = None
+        self._granted: tuple[FileVersion, GpuGrants] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
@@ -233,7 +233,8 @@ class Broker:
 
     def _accept(self, listener: socket.socket) -> None:
         try:
-            sock, _ = listener.accept()
+            with listener.dup():  # a descriptor for reading whose the connection is: else it would be nobody's
+                sock, _ = listener.accept()
         except OSError as error:
             if error.errno in _NO_ROOM:
                 self._pause(listener, error)
@@ -375,11 +376,13 @@ class Broker:
             raise AttachDeniedError(refused)
 
     def _grants(self) -> GpuGrants | None:
-        """Read again when the file was replaced."""
+        """Read again when the file was replaced, or could not be read."""
         version = file_version(self.gpu.grants)
         if version is None:
             return None
         if self._granted is None or self._granted[0] != version:
-            self._granted = version, read_model(self.gpu.grants, GpuGrants).value
-        found = self._granted[1]
-        return found if found is not None and found.share == self._share else None
+            found = read_model(self.gpu.grants, GpuGrants).value
+            self._granted = (version, found) if found is not None else None
+        if self._granted is None or self._granted[1].share != self._share:
+            return None
+        return self._granted[1]

@@ -4,16 +4,19 @@ Guarantees: an event that equals the last one of its object, reason and subject 
 next loop nor by the next process: its name is made of its content, so the API server refuses a second one while it
 keeps the first (an hour by default). What ended and came back, or changed and changed back, counts up the `series` of
 its event, as events.k8s.io/v1 means it; the count starts anew with each process. Memory and requests are bounded.
-`record` never waits and never raises; an event that could not be written is logged, and written when it is recorded
-again.
+`record` never waits and never raises. What happened is often recorded once alone, so an event that an API server could
+not take for now is tried again for ten minutes, with the time at which it was recorded; one that was refused is logged,
+and written when it is recorded again.
 """
 
 import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from gpushare.kube import events
@@ -23,7 +26,9 @@ from gpushare.kube.events import Event, Reason
 
 LOG = logging.getLogger(__name__)
 MAX_REQUESTS = 64
-"""Requests under way: each may take its whole time limit when the API server hangs."""
+"""Events that are being written or are to be tried again: a request may take its whole time limit."""
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, *[30.0] * 19)
+"""Seconds before each further attempt."""
 
 
 class EventWriter(Protocol):
@@ -44,25 +49,31 @@ class EventRecorder:
         instance: str,
         clock: Callable[[], float] = time.monotonic,
         correlator: EventCorrelator | None = None,
+        pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """`controller`: who reports, such as gpushare-agent; `instance`: its pod. `clock`: seconds, monotonic."""
+        """`controller`: who reports, such as gpushare-agent; `instance`: its pod. `clock`: seconds, monotonic.
+
+        `pauses`: seconds before each further attempt to write an event.
+        """
         self._kube = kube
         self._controller = controller
         self._instance = instance
         self._clock = clock
         self._correlator = correlator or EventCorrelator()
+        self._pauses = pauses
         self._requests: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.TimerHandle] = set()
         self._left_out = 0
         """In a row, since too many were under way."""
 
     @property
     def requests_under_way(self) -> int:
         """At most MAX_REQUESTS."""
-        return len(self._requests)
+        return len(self._requests) + len(self._waiting)
 
     def record(self, event: Event) -> None:
         """Writes the event, unless it equals the last one of the same object, reason and subject."""
-        if len(self._requests) >= MAX_REQUESTS:
+        if self.requests_under_way >= MAX_REQUESTS:
             if not self._left_out:
                 name = event.regarding["name"]
                 LOG.warning("event %s about %s not written: too many are under way", event.reason, name)
@@ -73,39 +84,60 @@ class EventRecorder:
         self._left_out = 0
         result = self._correlator.correlate(event, self._clock())
         if result is not None:
-            request = asyncio.create_task(self._write(event, result))
-            self._requests.add(request)
-            request.add_done_callback(self._requests.discard)
+            self._begin(_Attempt(event, result, datetime.now(UTC), self._pauses))
 
     def resolve(self, regarding: Object, reason: Reason, subject: str = "") -> None:
         """What the last such event reported has ended: recording it again is a new occurrence."""
         self._correlator.resolve(regarding, reason, subject)
 
     async def flush(self) -> None:
-        """Returns once all that was recorded is written or given up."""
+        """Returns once all that was recorded is written, given up, or to be tried again."""
         await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def close(self) -> None:
         """Gives up what is not written yet."""
         for request in self._requests:
             request.cancel()
+        for handle in self._waiting:
+            handle.cancel()
+        self._waiting.clear()
         await self.flush()
 
-    async def _write(self, event: Event, result: CorrelateResult) -> None:
-        try:
-            if result.count == 1 or not await self._count_up(event, result.count):
-                await self._create(event, result)
-        except API_ERRORS as error:
-            self._correlator.failed(event)
-            LOG.warning("event %s about %s not written: %s", event.reason, event.regarding["name"], error)
+    def _begin(self, attempt: "_Attempt") -> None:
+        request = asyncio.create_task(self._write(attempt))
+        self._requests.add(request)
+        request.add_done_callback(self._requests.discard)
 
-    async def _create(self, event: Event, result: CorrelateResult) -> None:
+    async def _write(self, attempt: "_Attempt") -> None:
+        event, result = attempt.event, attempt.result
+        try:
+            if result.count == 1 or not await self._count_up(event, result.count, attempt.at):
+                await self._create(attempt)
+        except API_ERRORS as error:
+            text = str(error) or type(error).__name__
+            if _may_pass(error) and attempt.pauses:
+                LOG.warning("event %s about %s not written yet: %s", event.reason, event.regarding["name"], text)
+                self._try_again(attempt)
+                return
+            self._correlator.failed(event)
+            LOG.warning("event %s about %s not written: %s", event.reason, event.regarding["name"], text)
+
+    def _try_again(self, attempt: "_Attempt") -> None:
+        def begin() -> None:
+            self._waiting.discard(handle)
+            self._begin(replace(attempt, pauses=attempt.pauses[1:]))
+
+        handle = asyncio.get_running_loop().call_later(attempt.pauses[0], begin)
+        self._waiting.add(handle)
+
+    async def _create(self, attempt: "_Attempt") -> None:
+        event, result = attempt.event, attempt.result
         body = events.body(
             event,
             name=self._name(event),
             controller=self._controller,
             instance=self._instance,
-            at=datetime.now(UTC),
+            at=attempt.at,
         )
         try:
             await self._kube.create(EVENTS, body, namespace=body["metadata"]["namespace"])
@@ -113,15 +145,15 @@ class EventRecorder:
             if error.reason != "AlreadyExists":
                 raise
             if result.repeats:
-                await self._count_up(event, max(result.count, 2))
+                await self._count_up(event, max(result.count, 2), attempt.at)
 
-    async def _count_up(self, event: Event, count: int) -> bool:
+    async def _count_up(self, event: Event, count: int, at: datetime) -> bool:
         """False: the API server has deleted the event for its age, so there is nothing to count up."""
         try:
             await self._kube.patch(
                 EVENTS,
                 self._name(event),
-                events.series(count, datetime.now(UTC)),
+                events.series(count, at),
                 manager=self._controller,
                 namespace=events.namespace_of(event.regarding),
             )
@@ -136,3 +168,20 @@ class EventRecorder:
         # No part of a name may end in one of these: the API server would refuse every event about a pod so named.
         start = event.regarding["name"][:200].rstrip("-.")
         return f"{start}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """`at`: when the event was recorded. `pauses`: seconds before each further attempt."""
+
+    event: Event
+    result: CorrelateResult
+    at: datetime
+    pauses: Sequence[float]
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may be taken later: no answer, or one of a server that has too much to do."""
+    if not isinstance(error, KubeError):
+        return True
+    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

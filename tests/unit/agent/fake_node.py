@@ -228,10 +228,11 @@ class FakeNode:
 
     async def mps(self) -> None:
         while True:
-            for path in self.root.glob("GPU-*/daemon.json"):
-                wanted = read_model(path, DesiredDaemon).value
-                if self.supervised and wanted is not None:
-                    self._supervise(wanted)
+            with contextlib.suppress(OSError):  # as for want of descriptors
+                for path in self.root.glob("GPU-*/daemon.json"):
+                    wanted = read_model(path, DesiredDaemon).value
+                    if self.supervised and wanted is not None:
+                        self._supervise(wanted)
             await asyncio.sleep(0.02)
 
     def _supervise(self, wanted: DesiredDaemon) -> None:

@@ -17,6 +17,7 @@ from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import GpuDir, gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
+from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, read_only, small_disk
 
 
@@ -289,7 +290,7 @@ async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_its
 
 
 @pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
-async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_says_so_and_is_once_it_can(
+async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_until_it_can(
     node: FakeNode, starved: Callable[[Path], AbstractContextManager[None]], error: str
 ) -> None:
     node.cdi.mkdir()
@@ -298,13 +299,31 @@ async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_says_so_and_i
         with starved(node.cdi):
             node.kube.assign({"uuid": "GPU-0", "share": "a"})
             await node.until(lambda: error in node.daemon().get("message", ""))
-            assert not node.daemon().get("ready")
-            assert node.kubelet.ids() == []
-            assert list(node.cdi.glob("*.json")) == []
+            assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotOpen", False)
+            why = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
+            assert "GateNotOpen" in why, "a container would start"
             await node.ticks(2)
+            assert node.kubelet.ids() == []
+            assert {path.name for path in node.cdi.iterdir()} <= {"filler"}, "something half written stayed"
             assert node.state.unhealthy() is None
-        await node.until(lambda: node.daemon().get("ready"), seconds=20.0)
-        assert len(node.kubelet.ids()) == 4
+        await node.until(lambda: len(node.kubelet.ids()) == 4)
+        await node.until(lambda: node.daemon().get("ready"))
+        await node.stop()
+
+
+async def test_where_no_cdi_spec_can_be_changed_a_gpu_that_serves_goes_on_and_one_that_fails_is_closed_later(
+    node: FakeNode,
+) -> None:
+    node.cdi.mkdir()
+    with small_disk(node.cdi):
+        await node.serving()
+        with read_only(node.cdi):
+            await node.ticks(3)
+            assert node.daemon()["ready"], "its spec is as it should be"
+            node.nvml.lost.add("GPU-0")
+            await node.until(lambda: "Read-only file system" in node.daemon().get("message", ""))
+            assert (node.daemon()["reason"], len(node.gates())) == ("GpuLost", 1)
+        await node.until(lambda: not node.gates())
         await node.stop()
 
 
@@ -318,6 +337,58 @@ async def test_a_cdi_directory_that_is_none_closes_the_gate_while_that_lasts(nod
     node.cdi.unlink()
     await node.until(lambda: node.gates() == ["gpushare.dev-gpu-GPU-0.json"])
     await node.until(lambda: node.daemon().get("ready"))
+
+
+async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) -> None:
+    node.cdi.touch()  # no directory: an error of its reader, as EIO is
+    node.supervised = False
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: "its CDI spec cannot be changed" in node.daemon().get("message", ""))
+    assert node.daemon()["reason"] == "Pending", "it may be open, and is not ready"
+    node.supervised = True
+    await node.until(lambda: node.daemon().get("reason") == "GateNotOpen")
+    node.cdi.unlink()
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
+
+
+async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drained_and_nobody_is_judged(
+    node: FakeNode,
+) -> None:
+    await node.serving()
+    await node.stop()
+    unreadable = node.cdi / "gpushare.dev-claim-c.json"
+    unreadable.mkdir()  # an error of its reader, as EIO is
+    node.start()
+    await node.ticks(1)
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
+    expected = "which claims are prepared cannot be read: "
+    await node.until(lambda: node.daemon().get("message", "").startswith(expected))
+    await node.read()
+    await node.ticks(5)
+    assert not node.daemon()["drained"]
+    assert node.state.part_holders() is None, "who holds an unknown claim would be refused"
+    assert node.state.usage.findings() is None
+    unreadable.rmdir()
+    await node.until(lambda: node.daemon()["drained"])
+    await node.until(lambda: node.state.part_holders() is not None)
+
+
+async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_it_has_some(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.read()
+    wanted, gates = read_wanted(node), node.gates()
+    with no_descriptors():
+        await asyncio.sleep(1.0)
+        assert node.state.unhealthy() is None
+        assert "GPU-0::0" in node.kubelet.ids(), "whom the kubelet restarts would be refused"
+    before = node.state.ticked_at
+    await node.until(lambda: node.state.ticked_at > before + 1.0)
+    await node.until(lambda: node.daemon().get("ready") and len(node.kubelet.ids()) == 4)
+    assert (read_wanted(node), node.gates()) == (wanted, gates)
+    assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
 
 
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from gpushare.api.gpunode import Limits
 from gpushare.broker.attach import ATTACH_SECONDS
-from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker, serve
+from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, RETRY_SECONDS, SCAN_SECONDS, Broker, serve
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlCommands
 from gpushare.mps.files import read_model, write_model
@@ -35,6 +35,7 @@ from tests.unit.broker.fake_daemon import (
     connect,
     open_descriptors,
 )
+from tests.unit.few_files import descriptors, no_descriptors
 
 SHARE = "inference"
 CEILING = Limits(threads=50, memory_mib=8192, priority=0)
@@ -492,6 +493,43 @@ async def test_a_broker_without_descriptors_goes_on_listening_and_waits_for_some
     with await asyncio.to_thread(connect, gpu.attach_control) as sock:
         assert await asyncio.to_thread(sock.recv, 64) == GREETING
     assert (poor_broker.returncode, socket_of(gpu)) == (None, before)
+
+
+async def test_grants_that_could_not_be_read_for_a_moment_are_read_again(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    write_model(gpu.grants, grants(MINE, closed="LimitsNotInForce"))
+    opened = gpu.path / "opened"
+    write_model(opened, grants(MINE))
+    attaching = asyncio.create_task(processes.start(gpu.attach_control).attach())
+    await asyncio.sleep(1.0)  # it waits at the broker, which looks for its grant again and again
+    assert not attaching.done()
+    with no_descriptors():
+        opened.replace(gpu.grants)
+        await asyncio.sleep(3 * RETRY_SECONDS)
+    async with asyncio.timeout(10):
+        assert await attaching == "in"
+
+
+async def test_nobody_is_accepted_while_there_is_no_descriptor_to_look_who_it_is(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    def owners(_: int) -> Sequence[Owner] | None:
+        try:
+            os.close(os.open("/proc/self/cgroup", os.O_RDONLY))
+        except OSError:
+            return None
+        return (ME,)
+
+    async with serving(gpu, owners=owners):
+        await until(gpu.attach_control.exists)
+        client = processes.start(gpu.attach_control)
+        with descriptors(left=1):
+            attaching = asyncio.create_task(client.attach())
+            await asyncio.sleep(1.5)
+            assert not attaching.done()
+        assert await attaching == "in"
+        assert refusals(gpu) == []
 
 
 # Turns

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ async def record(recorder: EventRecorder, *events: Event) -> None:
     for event in events:
         recorder.record(event)
         await recorder.flush()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within 5 s")
 
 
 async def test_a_loop_that_records_the_same_for_ever_leaves_one_event_and_one_request(
@@ -119,12 +128,57 @@ async def test_a_repetition_of_an_event_that_is_gone_by_age_is_written_anew(kube
     assert stored(kube) == [(ABOVE.note, 1)]
 
 
-async def test_an_event_that_could_not_be_written_is_written_when_it_is_recorded_again(
-    kube: FakeKube, start: Any
+PASSING = [KubeError(503, "ServiceUnavailable", "try later"), KubeError(429, "TooManyRequests", ""), TimeoutError()]
+
+
+@pytest.mark.parametrize("error", PASSING)
+async def test_an_event_that_was_recorded_once_while_no_server_took_it_is_written_with_its_own_time_once_one_does(
+    kube: FakeKube, error: Exception
 ) -> None:
-    recorder = start()
-    kube.fail("create", KubeError(503, "ServiceUnavailable", "try later"))
+    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.02] * 200)
+    kube.fail("create", error)
     await record(recorder, ABOVE)
+    before = datetime.now(UTC)
+    await asyncio.sleep(0.1)
+    assert recorder.requests_under_way == 1
+    assert kube.all(EVENTS) == []
+    kube.heal()
+    await until(lambda: bool(kube.all(EVENTS)))
+    (event,) = kube.all(EVENTS)
+    assert datetime.fromisoformat(event["eventTime"]) <= before
+    await asyncio.sleep(0.1)
+    assert (recorder.requests_under_way, stored(kube)) == (0, [(ABOVE.note, 1)])
+
+
+async def test_an_event_that_no_server_takes_for_too_long_is_given_up(
+    kube: FakeKube, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.01, 0.01])
+    kube.fail("create", PASSING[0])
+    await record(recorder, ABOVE)
+    await until(lambda: not recorder.requests_under_way)
+    assert len(kube.requests) == 3
+    assert [line for line in caplog.messages if "not written:" in line] == caplog.messages[-1:]
+    kube.heal()
+    await record(recorder, ABOVE)
+    assert stored(kube) == [(ABOVE.note, 1)], "recorded again it is written"
+
+
+async def test_an_event_that_waits_for_another_attempt_is_given_up_with_its_recorder(kube: FakeKube) -> None:
+    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.05])
+    kube.fail("create", PASSING[0])
+    await record(recorder, ABOVE)
+    await recorder.close()
+    kube.heal()
+    await asyncio.sleep(0.2)
+    assert (recorder.requests_under_way, len(kube.requests)) == (0, 1)
+
+
+async def test_an_event_that_was_refused_is_written_when_it_is_recorded_again(kube: FakeKube, start: Any) -> None:
+    recorder = start()
+    kube.fail("create", KubeError(403, "Forbidden", "no"))
+    await record(recorder, ABOVE)
+    assert recorder.requests_under_way == 0
     kube.heal()
     await record(recorder, ABOVE, ABOVE)
     assert stored(kube) == [(ABOVE.note, 1)]

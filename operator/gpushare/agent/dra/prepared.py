@@ -94,21 +94,27 @@ def spec(claim: PreparedClaim) -> dict[str, Any]:
 
 
 class PreparedClaims:
-    """Reads the specs in one CDI directory when it is made. OSError: the directory cannot be written or read."""
+    """Those in one CDI directory. Reads the specs when it is made and, where that failed, by `read`."""
 
     def __init__(self, directory: Path) -> None:
         self.count = 0
         """Claims that this agent prepared."""
+        self.unread = ""
+        """Why claims that an earlier agent prepared may be missing here; empty: all are known."""
         self._directory = directory
         self._claims: dict[str, PreparedClaim] = {}
         self._held: dict[ShareGpu, dict[tuple[str, str], int]] = {}
         """(share, GPU) -> (claim's uid, request) -> the number of its part."""
-        for claim in self._read_all():
-            self._hold(claim)
+        self._read_all()
 
     def __bool__(self) -> bool:
-        """Whether a claim is prepared here."""
-        return bool(self._claims)
+        """Whether a claim is, or may be, prepared here."""
+        return bool(self._claims or self.unread)
+
+    def read(self) -> None:
+        """Reads the specs again if `unread`."""
+        if self.unread:
+            self._read_all()
 
     def get(self, claim_uid: str) -> PreparedClaim | None:
         return self._claims.get(claim_uid)
@@ -118,7 +124,7 @@ class PreparedClaims:
         return {claim.name for claim in self._claims.values() if claim.namespace == namespace}
 
     def add(self, claim: PreparedClaim) -> None:
-        """Writes the spec, then holds the parts; replaces a claim of the same uid."""
+        """Writes the spec, then holds the parts; replaces a claim of the same uid. OSError: nothing has changed."""
         self._directory.mkdir(parents=True, exist_ok=True)
         write_text(self._path(claim.uid), json.dumps(spec(claim), indent=1), mode=0o644)
         self._release(claim.uid)
@@ -126,7 +132,7 @@ class PreparedClaims:
         self.count += 1
 
     def remove(self, claim_uid: str) -> bool:
-        """False: it was not prepared."""
+        """False: it was not prepared. OSError: it stays as it was."""
         self._path(claim_uid).unlink(missing_ok=True)
         return self._release(claim_uid)
 
@@ -154,15 +160,27 @@ class PreparedClaims:
             found.setdefault(used.share_gpu, set()).add(f"{namespace}/{pod}")
         return {share_gpu: frozenset(whole_names) for share_gpu, whole_names in found.items()}
 
-    def _read_all(self) -> list[PreparedClaim]:
-        """Without unreadable specs: another release wrote them, and their containers still need them."""
-        found = []
-        for path in sorted(self._directory.glob(f"{PREFIX}*{SUFFIX}")) if self._directory.is_dir() else ():
-            try:
-                found.append(_read(path))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                LOG.warning("CDI spec %s is ignored: %s", path, error)
-        return found
+    def _read_all(self) -> None:
+        """Without invalid specs: another release wrote them, and their containers still need them."""
+        self.unread = ""
+        try:
+            paths = sorted(self._directory.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.unread = str(error)
+            return
+        for path in paths:
+            if path.name.startswith(PREFIX) and path.name.endswith(SUFFIX):
+                self._read(path)
+
+    def _read(self, path: Path) -> None:
+        try:
+            self._hold(_read(path))
+        except OSError as error:
+            self.unread = str(error)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            LOG.warning("CDI spec %s is ignored: %s", path, error)
 
     def _path(self, claim_uid: str) -> Path:
         return self._directory / f"{PREFIX}{claim_uid}{SUFFIX}"

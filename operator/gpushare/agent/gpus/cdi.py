@@ -70,10 +70,11 @@ class Gate:
         self._directory = directory
 
     def uuids(self) -> set[Uuid]:
-        """GPUs whose gate is open, with those that an earlier agent opened."""
-        if not self._directory.is_dir():
+        """GPUs whose gate is open, with those that an earlier agent opened. OSError: the directory cannot be read."""
+        try:
+            found = [entry.name for entry in self._directory.iterdir()]
+        except FileNotFoundError:
             return set()
-        found = (entry.name for entry in self._directory.iterdir())
         return {name[len(PREFIX) : -len(SUFFIX)] for name in found if name.startswith(PREFIX) and name.endswith(SUFFIX)}
 
     def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:

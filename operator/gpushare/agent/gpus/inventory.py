@@ -1,7 +1,8 @@
 """The node's GPUs as NVML shows them, read every few seconds.
 
 Guarantees: a GPU that is lost or hangs holds up no other. A process whose command line cannot be read, or hangs whoever
-reads it, loses no GPU: it has no name here. `seen_at` is taken before NVML is asked, so a view shows all
+reads it, loses no GPU: it has no name here. A UUID that NVML lists twice is read by neither: which device node is its
+own is not known, so what was known stays and grows old. `seen_at` is taken before NVML is asked, so a view shows all
 that happened before. A GPU that was seen once stays listed, as lost, until this process ends: its share has to report
 it.
 """
@@ -9,6 +10,7 @@ it.
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,18 +89,28 @@ class Inventory:
     async def poll(self) -> None:
         """Reads every GPU once into `views`, `driver` and `error`. Does not raise when NVML fails."""
         try:
-            infos = await self._caller.call(self._list_gpus)
-            self.error = ""
-            self._problems.clear()
+            listed = await self._caller.call(self._list_gpus)
         except (NvmlError, HungError) as error:
             self._problems.log("NVML does not answer: %s", error)
             self.error = str(error)
-            infos = [view.info for view in self.views.values()]
-        seen = {info.uuid for info in infos}
-        readings = [self._read(info) for info in infos]
-        views = {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
+            listed = [view.info for view in self.views.values()]
+        else:
+            self._note_twice(listed)
+        seen = {info.uuid for info in listed}
+        twice = _twice(listed)
+        readings = [self._read(info) for info in listed if info.uuid not in twice]
+        views = {uuid: self.views[uuid] for uuid in twice & self.views.keys()}
+        views |= {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
         gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
         self.views = gone | views
+
+    def _note_twice(self, listed: Iterable[GpuInfo]) -> None:
+        twice = _twice(listed)
+        self.error = f"NVML lists more than one GPU as {', '.join(sorted(twice))}" if twice else ""
+        if twice:
+            self._problems.log("%s", self.error)
+        else:
+            self._problems.clear()
 
     async def set_mode(self, uuid: Uuid, mode: ComputeMode) -> None:
         """Errors: NvmlError, HungError."""
@@ -154,6 +166,10 @@ class Inventory:
 
     def _caller_of(self, uuid: Uuid) -> BlockingCaller:
         return self._callers.setdefault(uuid, BlockingCaller(f"NVML {uuid}", self._call_seconds))
+
+
+def _twice(listed: Iterable[GpuInfo]) -> set[Uuid]:
+    return {uuid for uuid, count in Counter(info.uuid for info in listed).items() if count > 1}
 
 
 def _never_seen(info: GpuInfo) -> GpuView:

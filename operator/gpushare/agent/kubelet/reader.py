@@ -40,6 +40,10 @@ def validate_listing(listed: Mapping[ShareName, int], pods: Iterable[Object]) ->
     return None
 
 
+def _containers(known: KubeletView | None) -> Counter[ShareName]:
+    return known.containers() if known is not None else Counter()
+
+
 def _running(pod: Object) -> Iterator[ShareName]:
     """The share of each running container that requests a slot of the device plugin.
 
@@ -87,6 +91,8 @@ class KubeletReader:
         self._source = source
         self._clock = clock
         self._pods = pods
+        self._believed = False
+        """Whether `view` was accepted without knowing this node's pods."""
         self._problems = LogOnChange(LOG)
 
     async def poll(self) -> None:
@@ -99,7 +105,10 @@ class KubeletReader:
         problem = None if pods is None else validate_listing(found.containers(), pods)
         self._note(problem or "")
         if problem is None:
-            self.view = found
+            self.view, self._believed = found, pods is None
+        elif self._believed and pods is not None and validate_listing(_containers(self.view), pods) is not None:
+            # As after a restart together with the kubelet: its first list, too, was one before it knew its pods.
+            self.view = None
 
     async def _read(self) -> KubeletView:
         started = self._clock()

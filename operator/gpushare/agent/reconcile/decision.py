@@ -56,6 +56,8 @@ class DecisionInput:
     """Since when the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
+    claims_known: bool = True
+    """False: claims that an earlier agent prepared may be missing in `pending`, so no GPU is idle."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
     full: str = ""
     """The node's directory on which no file can be made any more; empty where one can."""
@@ -154,6 +156,8 @@ def _held(given: DecisionInput, share: ShareName, uuid: Uuid) -> Slots:
 
 
 def _is_idle(given: DecisionInput, share: ShareName, uuid: Uuid) -> bool:
+    if not given.claims_known:
+        return False
     pending = given.pending.get((share, uuid), frozenset())
     model = given.shares.get(share)
     if model is not None and model.by_claims:

@@ -18,6 +18,8 @@ from gpushare.mps.supervisor.daemon_log import DaemonLog
 
 PID_FILE = f"{PROGRAM}.pid"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""How /proc says that a process has ended; any other error says nothing of it."""
 _LEFT_BEHIND = ("control", "control_privileged", "control_lock", "log", PID_FILE)
 
 
@@ -35,7 +37,7 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int | None:
-        """The running daemon's PID; None if none runs."""
+        """The running daemon's PID; None if none runs. OSError: that cannot be read now."""
         if self._child is not None:
             return self._child.pid if self._child.poll() is None else None
         if self._adopted and _start_time(self._adopted[0]) == self._adopted[1]:
@@ -75,10 +77,13 @@ class DaemonProcess:
         self._ended()
 
     def adopt(self) -> int | None:
-        """Take over the daemon that already serves this directory. Returns its PID, or None if there is none."""
+        """Take over the daemon that already serves this directory. Returns its PID, or None if there is none.
+
+        OSError: that cannot be read now.
+        """
         try:
             pid = int((self._gpu.pipe / PID_FILE).read_text())
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
         start = _start_time(pid)
         if start is None or not _is_daemon_of(pid, self._gpu.pipe):
@@ -128,19 +133,24 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
 
 
 def _program_names(pid: int) -> set[str]:
-    """File names of the program and its first arguments: a script's name follows its interpreter's."""
+    """File names of the program and its first arguments: a script's name follows its interpreter's. OSError: they
+    cannot be read now.
+    """
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
+    except _GONE:
         return set()
     return {word.rpartition("/")[2] for word in words[:6]}
 
 
 def _start_time(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot. It distinguishes the process from a later one of its PID."""
+    """When the process started, in clock ticks since boot. It distinguishes the process from a later one of its PID.
+
+    None: it has ended. OSError: that cannot be read now, as for want of descriptors.
+    """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    except _GONE:
         return None
     return None if after_name[0] == "Z" else int(after_name[19])
 

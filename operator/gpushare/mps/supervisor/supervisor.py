@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.supervisor.decision import POLL_SECONDS
@@ -53,6 +54,7 @@ class Supervisor:
         self._leaving = threading.Event()
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}
         self._changed: dict[str, int] = {}
+        self._problems = LogOnChange(LOG)
 
     def leave(self) -> None:
         """End every daemon as soon as it has no client. May be called from a signal handler."""
@@ -61,7 +63,11 @@ class Supervisor:
     def run(self) -> None:
         """Until `leave` is called and every daemon has ended."""
         while not self._leaving.is_set():
-            self._scan()
+            try:
+                self._scan()
+                self._problems.clear()
+            except OSError as error:  # such as no descriptor being left: the daemons that serve are looked after
+                self._problems.log("the GPUs' directories cannot be read: %s", error)
             self._leaving.wait(SCAN_SECONDS)
         LOG.info("leaving: no new clients; waiting until every daemon is idle")
         for worker, _ in self._workers.values():

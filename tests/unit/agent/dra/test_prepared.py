@@ -1,14 +1,18 @@
 """Prepared claims survive on disk, as specs that a container runtime can read."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.agent.dra.prepared import PreparedClaim, PreparedClaims, PreparedPart, cdi_devices
 from gpushare.grant.model import Grant
 from tests.unit.agent.dra.objects import UID
+from tests.unit.small_disk import no_room, read_only, small_disk
 
 
 def prepared(*parts: PreparedPart, uid: str = UID) -> PreparedClaim:
@@ -45,6 +49,60 @@ def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: P
     } <= named
     assert cdi_devices(UID, part())[0] == "gpushare.dev/gpu=GPU-0"
     assert cdi_devices(UID, part())[1] == f"{body['kind']}={device['name']}"
+
+
+def test_claims_that_cannot_be_read_are_read_later_and_may_be_there_until_then(tmp_path: Path) -> None:
+    directory = tmp_path / "cdi"
+    directory.touch()  # no directory: an error of its reader, as EIO is
+    claims = PreparedClaims(directory)
+    assert claims
+    assert "Not a directory" in claims.unread
+    directory.unlink()
+    PreparedClaims(directory).add(prepared())
+    claims.read()
+    assert (claims.unread, claims.get(UID)) == ("", prepared())
+
+
+def test_a_claim_whose_spec_cannot_be_read_keeps_no_other_from_being_known(tmp_path: Path) -> None:
+    broken = tmp_path / "gpushare.dev-claim-broken.json"
+    broken.mkdir()  # an error of its reader
+    PreparedClaims(tmp_path).add(prepared())
+    claims = PreparedClaims(tmp_path)
+    assert claims.get(UID) == prepared()
+    assert "Is a directory" in claims.unread
+    broken.rmdir()
+    claims.remove(UID)
+    claims.read()
+    assert not claims
+
+
+@pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
+def test_where_nothing_can_be_written_a_claim_is_refused_as_a_whole_and_what_is_prepared_stays(
+    tmp_path: Path, starved: Callable[[Path], AbstractContextManager[None]], error: str
+) -> None:
+    with small_disk(tmp_path):
+        claims = PreparedClaims(tmp_path)
+        claims.add(prepared())
+        other = prepared(part("two"), uid=UID[:-1] + "f")
+        with starved(tmp_path):
+            with pytest.raises(OSError, match=error):
+                claims.add(other)
+            assert claims.get(other.uid) is None, "it would hold its part for ever"
+            assert claims.get(UID) == prepared()
+            assert len(list(tmp_path.glob(".*"))) == 0, "something half written stayed"
+        claims.add(other)
+        assert PreparedClaims(tmp_path).get(other.uid) == other
+
+
+def test_a_claim_whose_spec_cannot_be_removed_stays_prepared_until_it_can(tmp_path: Path) -> None:
+    with small_disk(tmp_path):
+        claims = PreparedClaims(tmp_path)
+        claims.add(prepared())
+        with read_only(tmp_path):
+            with pytest.raises(OSError, match="Read-only file system"):
+                claims.remove(UID)
+            assert claims.get(UID) == prepared()
+        assert claims.remove(UID)
 
 
 def test_others_specs_and_what_cannot_be_read_stay_where_they_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,52 @@ async def test_so_does_one_that_nvml_does_not_list_any_more(nvml: Any) -> None:
     nvml.unplug(-1)
     await inventory.poll()
     assert not inventory.views["GPU-0"].lost
+
+
+async def test_another_gpu_in_the_place_of_one_that_is_gone_is_not_taken_for_it(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    nvml.infos = [replace(nvml.infos[0], uuid="GPU-9"), nvml.infos[1]]
+    await inventory.poll()
+    lost = {uuid: view.lost for uuid, view in inventory.views.items()}
+    assert lost == {"GPU-0": True, "GPU-1": False, "GPU-9": False}
+    assert inventory.error == ""
+
+
+async def test_gpus_in_another_order_are_known_by_their_uuids_with_the_device_nodes_that_they_have_now(
+    nvml: Any,
+) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    first, second = nvml.infos
+    nvml.infos = [replace(second, index=0, minor=0), replace(first, index=1, minor=1)]
+    await inventory.poll()
+    assert {uuid: (it.info.index, it.info.minor, it.lost) for uuid, it in inventory.views.items()} == {
+        "GPU-0": (1, 1, False),
+        "GPU-1": (0, 0, False),
+    }
+
+
+async def test_of_a_uuid_that_is_listed_twice_what_was_known_stays_and_grows_old_and_it_is_told(nvml: Any) -> None:
+    now = 50.0
+    inventory = Inventory(nvml, lambda: now)
+    await inventory.poll()
+    sound = nvml.infos
+    nvml.infos, now = [sound[0], replace(sound[1], uuid="GPU-0")], 60.0
+    await inventory.poll()
+    assert inventory.error == "NVML lists more than one GPU as GPU-0"
+    known = inventory.views["GPU-0"]
+    assert (known.info.minor, known.seen_at, known.lost) == (0, 50.0, False), "its clients would get another's node"
+    nvml.infos = sound
+    await inventory.poll()
+    assert (inventory.error, inventory.views["GPU-0"].seen_at) == ("", 60.0)
+
+
+async def test_a_uuid_that_was_never_seen_but_twice_is_no_gpu_that_anybody_could_be_given(nvml: Any) -> None:
+    nvml.infos = [nvml.infos[0], replace(nvml.infos[1], uuid="GPU-0")]
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    assert inventory.views == {}
 
 
 async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(nvml: Any) -> None:

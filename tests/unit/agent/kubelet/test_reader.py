@@ -1,10 +1,12 @@
 """A kubelet that does not know its pods yet is not believed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpushare.agent.kubelet.reader import validate_listing
+from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.kubelet.reader import KubeletReader, validate_listing
 
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
@@ -76,3 +78,60 @@ def test_the_sentence_names_the_resource_and_both_numbers() -> None:
     problem = validate_listing(ONE, [pod(RUNNING), pod(RUNNING)])
     assert problem is not None
     assert "lists 1 slots of gpushare.dev/a, but 2 containers" in problem
+
+
+class Source:
+    """A kubelet that lists what a test sets."""
+
+    def __init__(self) -> None:
+        self.listed: list[HeldDevice] = []
+
+    async def held(self) -> list[HeldDevice]:
+        return self.listed
+
+    async def allocatable(self) -> set[tuple[str, str]]:
+        return set()
+
+
+HELD = HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")
+
+
+async def test_an_empty_list_while_containers_run_replaces_no_earlier_reading() -> None:
+    source, pods = Source(), [pod(RUNNING)]
+    reader = KubeletReader(source, lambda: 1.0, lambda: pods)
+    source.listed = [HELD]
+    await reader.poll()
+    known = reader.view
+    source.listed, pods = [], [pod(RUNNING), pod(RUNNING)]  # one came since
+    await reader.poll()
+    assert reader.view is known
+    assert "lists 0 slots" in reader.error
+    source.listed = [HELD, replace(HELD, id="GPU-0::1")]
+    await reader.poll()
+    assert reader.error == ""
+
+
+async def test_an_empty_list_that_was_believed_before_the_pods_were_known_is_believed_no_longer_than_that() -> None:
+    source, pods = Source(), list[dict[str, Any]]()
+    known = False
+    reader = KubeletReader(source, lambda: 1.0, lambda: pods if known else None)
+    await reader.poll()
+    assert reader.view is not None
+    known, pods = True, [pod(RUNNING)]
+    await reader.poll()
+    assert reader.view is None, "who runs would count as holding nothing"
+    source.listed = [HELD]
+    await reader.poll()
+    assert reader.view is not None
+
+
+async def test_a_list_that_was_believed_before_the_pods_were_known_and_agrees_with_them_stays() -> None:
+    source, pods = Source(), list[dict[str, Any]]()
+    known = False
+    reader = KubeletReader(source, lambda: 1.0, lambda: pods if known else None)
+    source.listed = [HELD]
+    await reader.poll()
+    first = reader.view
+    known, pods, source.listed = True, [pod(RUNNING)], []
+    await reader.poll()
+    assert reader.view is first

@@ -17,11 +17,14 @@ from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
+from gpushare.mps.supervisor.daemon_log import DaemonLog
+from gpushare.mps.supervisor.daemon_process import DaemonProcess
 from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
 from gpushare.simulation.nvml import SimulatedNvml
+from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, small_disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
@@ -401,6 +404,40 @@ def test_a_full_disk_ends_nobody_and_what_it_hid_is_reported_as_soon_as_there_is
         assert client.poll() is None
     after = node.until(gpu, lambda state: state.heartbeat > heartbeat)
     assert (after.ready, after.control_pid, after.server_pid) == (True, before.control_pid, before.server_pid)
+
+
+def test_a_supervisor_without_descriptors_ends_nothing_and_goes_on_once_it_has_some(
+    node: Node, supervisor: Supervisor
+) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    before = node.ready(gpu)
+    client, _ = node.client(gpu)
+    with no_descriptors():
+        time.sleep(1.5)
+    heartbeat = node.state(gpu).heartbeat
+    after = node.until(gpu, lambda state: state.ready and state.heartbeat > heartbeat)
+    assert (after.control_pid, after.server_pid) == (before.control_pid, before.server_pid)
+    assert (after.restarts, after.servers_lost) == (0, 0)
+    assert client.poll() is None
+    node.request(node.dirs[1])
+    node.ready(node.dirs[1])  # it looks for GPUs still
+
+
+def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptors(node: Node) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    first = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
+    threading.Thread(target=first.run, daemon=True).start()
+    before = node.ready(gpu)
+    process = DaemonProcess(gpu, bin_dir(), DaemonLog(gpu.log), lambda: None)
+    assert process.adopt() == before.control_pid
+    with no_descriptors():
+        for look in (lambda: process.pid, process.adopt):
+            with pytest.raises(OSError, match="Too many open files"):
+                look()
+    assert process.pid == before.control_pid
+    first.leave()
 
 
 def test_a_server_that_ends_on_a_full_disk_is_replaced_all_the_same(

@@ -1,0 +1,113 @@
+"""What stands still without ending, as under too much load: clients go on, and afterwards all is told."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from localcluster.cluster import processes
+from localcluster.kubectl import Object
+from tests.cluster.clients.test_agent_silence import is_well, reporting
+from tests.cluster.clients.test_faults import CULPRIT, LINGER, program, start
+from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.node import daemon_of, processes_of_pod, signal_in_node
+from tests.cluster.node_events import wait_node_event
+
+BRIEF = """
+import sys, time
+from gpushare.simulation.client import SimulatedContext
+context = SimulatedContext.create()
+print('{"event": "up"}', flush=True)
+time.sleep(float(sys.argv[1]))
+context.close()
+"""
+"""It ends by itself."""
+STILL_SECONDS = 60
+"""Longer than the operator's Lease, an agent's heartbeat and the time after which the agent's liveness is doubted."""
+
+
+@contextmanager
+def apiserver_stopped(harness: Harness) -> Iterator[None]:
+    pid = processes.components(harness.layout)["kube-apiserver"].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def agent_pod(harness: Harness) -> Object:
+    (pod,) = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+    return pod
+
+
+def restarts(pod: Object) -> int:
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+
+@pytest.mark.takes(200)
+def test_what_ends_and_faults_while_the_api_server_stands_still_is_told_and_settled_afterwards(
+    harness: Harness,
+) -> None:
+    with (
+        harness.share("calm", per_node=1) as calm,
+        harness.share("hurt", per_node=1) as hurt,
+        harness.namespace() as tenant,
+    ):
+        names = tenant.neighbours("calm", 2)
+        start(tenant, program(tenant, "calm", "brief", BRIEF, "25"), program(tenant, "hurt", "notebook", LINGER))
+        start(tenant, program(tenant, "hurt", "culprit", CULPRIT, "15"))
+        agent, checks = agent_pod(harness), {name: tenant.checks(name) for name in names}
+        with apiserver_stopped(harness):
+            time.sleep(STILL_SECONDS)
+        wait_until("the API server", tenant.pods, 60)
+        assert all(tenant.checks(name) > checks[name] + 20 for name in names), "they stood still, too"
+        assert tenant.wait_ended("brief") == "Succeeded"
+        wait_node_event(harness, "GpuFault", tenant.name, seconds=60)
+        assert tenant.wait_event("notebook", "gpu-error")["code"] == 700
+        tenant.kubectl.delete("pod", "notebook", "--grace-period=1")
+        calm.wait_ready()
+        hurt.wait_ready(seconds=90)
+        wait_until("only two hold slots", lambda: sum(harness.held_by_gpu("calm").values()) == 2)
+        wait_until("nobody holds the hurt GPU", lambda: not harness.held_by_gpu("hurt"))
+        for share in (calm, hurt):
+            share.wait_capacity(8, 90)
+            wait_until(
+                "all well", lambda share=share: is_well(harness, share), 90, lambda: harness.gpu_node()["status"]
+            )
+        assert restarts(agent_pod(harness)) == restarts(agent), "the agent was ended for the API server's standstill"
+        goes_on_as_ever(tenant, names)
+
+
+@pytest.mark.takes(200)
+def test_an_agent_that_stands_still_is_told_and_replaced_and_what_ended_meanwhile_is_settled(harness: Harness) -> None:
+    with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("calm", 2)
+        start(tenant, program(tenant, "calm", "brief", BRIEF, "15"), program(tenant, "calm", "deleted", BRIEF, "600"))
+        wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 60)
+        server = daemon_of(harness, share)["serverPid"]
+        agent = agent_pod(harness)
+        found = processes_of_pod(harness, agent["metadata"]["uid"], b"gpushare")
+        assert found
+        for pid in found:
+            signal_in_node(harness, pid, "STOP")
+        tenant.kubectl.delete("pod", "deleted", "--grace-period=1")
+        wait_until("AgentSilent", lambda: reporting(harness).get("status") == "Unknown", 100)
+        wait_until("another agent", lambda: restarts(agent_pod(harness)) > restarts(agent), 150)
+        harness.wait_component("agent", 90)
+        assert tenant.wait_ended("brief") == "Succeeded"
+        wait_until("all well", lambda: is_well(harness, share), 90, lambda: harness.gpu_node()["status"])
+        wait_until("only two hold slots", lambda: sum(harness.held_by_gpu("calm").values()) == 2)
+        share.wait_capacity(8)
+        assert daemon_of(harness, share)["serverPid"] == server
+        goes_on_as_ever(tenant, names)
+
+
+def goes_on_as_ever(tenant: Tenant, names: list[str]) -> None:
+    tenant.go_on(names)
+    assert all(it["restartCount"] == 0 for pod in tenant.running() for it in pod["status"]["containerStatuses"])
+    tenant.start_replaced(tenant.pod("after", "calm", "limits"))
+    assert tenant.wait_event("after", "limits")["problems"] == []

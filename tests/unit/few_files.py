@@ -1,0 +1,38 @@
+"""A process that may open no further file, as one whose descriptors leak or whose node has none left."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """While the context is open, this process gets no descriptor; those that it has stay."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """While the context is open, this process gets so many descriptors, and none beyond."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 64, hard))
+    try:
+        while True:
+            try:
+                held.append(os.dup(0))
+            except OSError:
+                break
+        for _ in range(left):
+            os.close(held.pop())
+        yield
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
