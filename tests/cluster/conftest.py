@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
-    parser.addoption("--pause", type=float, default=20.0, help="seconds for which parts are stopped (default: 20)")
+    parser.addoption("--pause", type=float, default=20.0, help="seconds for which parts stand still (default: 20)")
     parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
     parser.addoption("--seed", type=int, help="of the random cycles (default: a new one, which is printed)")
 
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def pause(request: pytest.FixtureRequest) -> float:
-    """Seconds for which a part is stopped."""
+    """Seconds for which a part stands still."""
     found: float = request.config.getoption("--pause")
     return found
 

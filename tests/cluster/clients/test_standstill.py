@@ -2,9 +2,10 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -29,14 +30,33 @@ STILL_SECONDS = 60
 """Longer than the operator's Lease, an agent's heartbeat and the time after which the agent's liveness is doubted."""
 
 
+COMPONENTS = ("kube-apiserver", "etcd", "kubelet")
+
+
 @contextmanager
-def apiserver_stopped(harness: Harness) -> Iterator[None]:
-    pid = processes.components(harness.layout)["kube-apiserver"].pid
-    os.kill(pid, signal.SIGSTOP)
+def standing_still(harness: Harness, part: str) -> Iterator[None]:
+    """SIGSTOP for a component of the cluster or a part of ours; SIGCONT for what is still there afterwards: a liveness
+    probe may have ended it.
+    """
+    if part in COMPONENTS:
+        pid = processes.components(harness.layout)[part].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return
+    pods = harness.system.items("pods", f"--selector=app.kubernetes.io/component={part}")
+    pids = [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], b"gpushare")]
+    assert pids
+    for pid in pids:
+        signal_in_node(harness, pid, "STOP")
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            with suppress(subprocess.CalledProcessError):  # it is gone
+                signal_in_node(harness, pid, "CONT")
 
 
 def agent_pod(harness: Harness) -> Object:
@@ -61,7 +81,7 @@ def test_what_ends_and_faults_while_the_api_server_stands_still_is_told_and_sett
         start(tenant, program(tenant, "calm", "brief", BRIEF, "25"), program(tenant, "hurt", "notebook", LINGER))
         start(tenant, program(tenant, "hurt", "culprit", CULPRIT, "15"))
         agent, checks = agent_pod(harness), {name: tenant.checks(name) for name in names}
-        with apiserver_stopped(harness):
+        with standing_still(harness, "kube-apiserver"):
             time.sleep(STILL_SECONDS)
         wait_until("the API server", tenant.pods, 60)
         assert all(tenant.checks(name) > checks[name] + 20 for name in names), "they stood still, too"
@@ -90,19 +110,37 @@ def test_an_agent_that_stands_still_is_told_and_replaced_and_what_ended_meanwhil
         wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 60)
         server = daemon_of(harness, share)["serverPid"]
         agent = agent_pod(harness)
-        found = processes_of_pod(harness, agent["metadata"]["uid"], b"gpushare")
-        assert found
-        for pid in found:
-            signal_in_node(harness, pid, "STOP")
-        tenant.kubectl.delete("pod", "deleted", "--grace-period=1")
-        wait_until("AgentSilent", lambda: reporting(harness).get("status") == "Unknown", 100)
-        wait_until("another agent", lambda: restarts(agent_pod(harness)) > restarts(agent), 150)
+        with standing_still(harness, "agent"):
+            tenant.kubectl.delete("pod", "deleted", "--grace-period=1")
+            wait_until("AgentSilent", lambda: reporting(harness).get("status") == "Unknown", 100)
+            wait_until("another agent", lambda: restarts(agent_pod(harness)) > restarts(agent), 150)
         harness.wait_component("agent", 90)
         assert tenant.wait_ended("brief") == "Succeeded"
         wait_until("all well", lambda: is_well(harness, share), 90, lambda: harness.gpu_node()["status"])
         wait_until("only two hold slots", lambda: sum(harness.held_by_gpu("calm").values()) == 2)
         share.wait_capacity(8)
         assert daemon_of(harness, share)["serverPid"] == server
+        goes_on_as_ever(tenant, names)
+
+
+@pytest.mark.takes(40)
+@pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
+def test_while_another_part_stands_still_clients_go_on_and_what_ended_is_found_afterwards(
+    harness: Harness, pause: float, part: str
+) -> None:
+    with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
+        names = tenant.neighbours("calm", 2)
+        start(tenant, program(tenant, "calm", "brief", BRIEF, str(pause / 2)))
+        checks = {name: tenant.checks(name) for name in names}
+        with standing_still(harness, part):
+            time.sleep(pause)
+        wait_until("the API server", tenant.pods, 60)
+        for name in names:
+            tenant.wait_checks(name, above=checks[name] + int(pause), seconds=60)
+        assert tenant.wait_ended("brief") == "Succeeded"
+        wait_until("only two hold slots", lambda: sum(harness.held_by_gpu("calm").values()) == 2, 90)
+        share.wait_ready(seconds=120)
+        share.wait_capacity(8)
         goes_on_as_ever(tenant, names)
 
 
