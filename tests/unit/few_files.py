@@ -1,5 +1,6 @@
 """A process that may open no further file, as one whose descriptors leak or whose node has none left."""
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ def no_descriptors() -> Iterator[None]:
 def descriptors(left: int) -> Iterator[None]:
     """While the context is open, this process gets so many descriptors, and none beyond."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()
+    gc.disable()  # what other tests left open would be closed meanwhile, and make room
     held = [os.dup(0)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 64, hard))
     try:
@@ -35,4 +38,5 @@ def descriptors(left: int) -> Iterator[None]:
     finally:
         for one in held:
             os.close(one)
+        gc.enable()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -111,7 +111,7 @@ def filled(text: str, found: Object) -> str:
 
 def draw(found: Object) -> None:
     loads = list(found["weeks"])
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharex=True)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5.8), sharex=True)
     for number, (name, label) in enumerate(SHOWN.items()):
         for way in WAYS:
             cases = [found["weeks"][load][f"{name}.{way}"] for load in loads]
@@ -126,8 +126,8 @@ def draw(found: Object) -> None:
     for axis in axes:
         axis.set_xlabel("work asked, percent of all GPUs")
         axis.grid(True, alpha=0.2)
-    axes[1].legend(fontsize="x-small")
-    figure.tight_layout()
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="lower center", ncols=2, fontsize="small")
+    figure.tight_layout(rect=(0, 0.24, 1, 1))
     figure.savefig(PICTURE, metadata={"Date": None})
     plt.close(figure)
 
