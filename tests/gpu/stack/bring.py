@@ -92,7 +92,7 @@ def down(logs: Path) -> list[str]:
     layout = load(CLUSTER)
     if CLUSTER in cluster.names_running():
         _save_logs(logs)
-        _uninstall(running()[0])
+        uninstall(running()[0])
     cluster.down(CLUSTER)
     for path in (RECORD, WORKLOAD_ARCHIVE):
         path.unlink(missing_ok=True)
@@ -137,11 +137,13 @@ def _stack(record: Record) -> Stack:
     return Stack(environment, record.operator_image, record.workload_image, record.simulated, CLUSTER)
 
 
-def _uninstall(stack: Stack) -> None:
+def uninstall(stack: Stack) -> None:
     """Uninstalls as a user would. If that fails, the end of the cluster removes everything anyway."""
     try:
         stack.kubectl.delete("gpushares", "--all", seconds=60)
-        stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=60s", seconds=80)
+        stack.helm(
+            "uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=60s", seconds=80
+        )
     except CommandError as error:
         print(f"uninstalling failed: {error}", file=sys.stderr)
 

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,22 @@ def build(archive: Path, simulated: bool) -> str:
     # No container gets the control program from us; a tenant may bring it along all the same.
     if programs := control_program_dir(Path("/")):
         tree.files[f"/opt/gpushare/bin/{PROGRAM}"] = programs / PROGRAM
+    made = {"opt/gpushare/bin/gpushare-workload": _PROGRAM.format(python=sys.executable).encode()}
+    return write_image(archive, "gpushare-workload", configuration(tree), tree, made)
+
+
+def write_image(
+    archive: Path, repository: str, config: Mapping[str, Any], tree: Tree, made: Mapping[str, bytes]
+) -> str:
+    """Writes an image of one layer. `made`: further files by their paths, executable if below a `bin`.
+
+    Returns its name, whose tag is a hash of the layer.
+    """
     layer = archive.with_suffix(".layer")
-    write_layer(layer, tree)
+    write_layer(layer, tree, made)
     found = oci_archive.layer_of(layer)
-    name = f"localhost/gpushare-workload:host-{found.digest[:16]}"
-    oci_archive.write(archive, name, configuration(tree), [found])
+    name = f"localhost/{repository}:host-{found.digest[:16]}"
+    oci_archive.write(archive, name, config, [found])
     layer.unlink()
     return name
 
@@ -69,7 +81,12 @@ def configuration(tree: Tree) -> dict[str, Any]:
         "User": f"{USER}:{USER}",
         "Env": [f"{key}={value}" for key, value in environment.items()],
     }
-    return {"architecture": _MACHINES[platform.machine()], "os": "linux", "config": settings}
+    return for_this_machine(settings)
+
+
+def for_this_machine(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An image configuration with these settings of its containers."""
+    return {"architecture": _MACHINES[platform.machine()], "os": "linux", "config": dict(settings)}
 
 
 def _is_tool_kit(path: str) -> bool:
@@ -77,11 +94,10 @@ def _is_tool_kit(path: str) -> bool:
     return "cuda" in path and "site-packages" not in path and not is_of_driver(path)
 
 
-def write_layer(path: Path, tree: Tree) -> None:
-    made: dict[str, bytes] = {
+def write_layer(path: Path, tree: Tree, made: Mapping[str, bytes]) -> None:
+    users = {
         "etc/passwd": f"root:x:0:0::/:\ngpushare:x:{USER}:{USER}::/tmp:/usr/sbin/nologin\n".encode(),
         "etc/group": f"root:x:0:\ngpushare:x:{USER}:\n".encode(),
-        "opt/gpushare/bin/gpushare-workload": _PROGRAM.format(python=sys.executable).encode(),
     }
     with tarfile.open(path, "w") as tar:
         writer = _Writer(tar, set(tree.links))
@@ -91,7 +107,7 @@ def write_layer(path: Path, tree: Tree) -> None:
             writer.link(name, target)
         for name, source in sorted(tree.files.items()):
             writer.file(name, source.read_bytes(), bool(source.stat().st_mode & 0o100))
-        for name, content in made.items():
+        for name, content in {**users, **made}.items():
             writer.file(f"/{name}", content, executable="/bin/" in name)
 
 

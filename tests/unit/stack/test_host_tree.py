@@ -83,10 +83,11 @@ def test_files_that_only_root_may_read_are_readable_for_all_in_the_image(tmp_pat
     secret.write_text("#!")
     secret.chmod(0o700)
     layer = tmp_path / "layer.tar"
-    host_image.write_layer(layer, Tree({"/root/python": secret}, {"/lib": "usr/lib"}))
+    host_image.write_layer(layer, Tree({"/root/python": secret}, {"/lib": "usr/lib"}), {"opt/bin/made": b"#!"})
     with tarfile.open(layer) as tar:
         modes = {member.name: member.mode for member in tar}
         assert (modes["root"], modes["root/python"], modes["tmp"]) == (0o755, 0o755, 0o1777)
+        assert modes["opt/bin/made"] == 0o755
         assert tar.getmember("lib").linkname == "usr/lib"
         assert len(modes) == len(tar.getnames()), "each path once"
         uids = {member.uid for member in tar}

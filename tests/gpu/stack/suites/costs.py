@@ -20,7 +20,9 @@ backend = open_backend("auto")
 context = time.time()
 backend.spin(0.1)
 backend.synchronize()
-print(json.dumps({"event": "computed", "began": began, "context": context, "at": time.time()}), flush=True)
+at, seen = time.time(), backend.device()
+view = {"sms": seen.sms, "free_mib": seen.free >> 20}
+print(json.dumps({"event": "computed", "began": began, "context": context, "at": at, **view}), flush=True)
 time.sleep(600)
 """
 HISTOGRAMS = (
@@ -34,9 +36,9 @@ def measure(harness: Harness, findings: Findings) -> None:
     with harness.share(SHARE, per_gpu=PER_GPU) as share, harness.namespace() as tenant:
         share.wait_capacity(PER_GPU)
         began = _agent(harness)
-        findings.figures["one_by_one"] = _starts(tenant, "alone", together=False)
+        findings.figures["one_by_one"] = starts(tenant, "alone", together=False)
         tenant.delete_pods()
-        findings.figures["all_at_once"] = _starts(tenant, "together", together=True)
+        findings.figures["all_at_once"] = starts(tenant, "together", together=True)
         allocated = "gpushare_allocate_duration_seconds_count"
         ended = _agent(harness)
         findings.figures["kubelet_calls_and_loops_milliseconds"] = _means(began, ended)
@@ -48,11 +50,11 @@ def measure(harness: Harness, findings: Findings) -> None:
             "cpu_millicores": round(1000 * (after[cpu] - before[cpu]) / took, 1),
             "resident_mib": round(after["process_resident_memory_bytes"] / 2**20, 1),
         }
-        findings.figures["parts_by_the_kubelet"] = _usage(harness)
+        findings.figures["parts_by_the_kubelet"] = usage(harness, "gpushare")
         findings.expect("the kubelet asked once for each pod", ended[allocated] - began[allocated] == 2 * STARTS)
 
 
-def _starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
+def starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
     """Seconds from the request to create a pod until its program runs, has its context, and has run a kernel."""
     created, names = dict[str, float](), [f"{prefix}-{number}" for number in range(STARTS)]
     pods = {name: tenant.pod(name, SHARE, command=[sys.executable, "-c", FIRST_KERNEL]) for name in names}
@@ -97,8 +99,8 @@ def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
     return found
 
 
-def _usage(harness: Harness) -> dict[str, Any]:
-    """CPU and memory of each of our containers, from the kubelet."""
+def usage(harness: Harness, namespaces: str) -> dict[str, Any]:
+    """CPU and memory of each container, from the kubelet. `namespaces`: how their names begin."""
     try:
         summary = json.loads(harness.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/stats/summary"))
     except CommandError as error:
@@ -109,6 +111,6 @@ def _usage(harness: Harness) -> dict[str, Any]:
             "working_set_mib": round(container.get("memory", {}).get("workingSetBytes", 0) / 2**20, 1),
         }
         for pod in summary["pods"]
-        if pod["podRef"]["namespace"].startswith("gpushare")
+        if pod["podRef"]["namespace"].startswith(namespaces)
         for container in pod.get("containers", [])
     }

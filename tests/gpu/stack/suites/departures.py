@@ -44,8 +44,8 @@ def _guarded(tenant: Tenant, findings: Findings) -> None:
     for kernel_ms in KERNELS_MS:
         took, told = list[float](), 0
         for batch in range(batches):
-            victims = _start_victims(tenant, f"victim-{kernel_ms}-{batch}", kernel_ms, VICTIMS)
-            took += _delete(tenant, victims)
+            victims = start_victims(tenant, f"victim-{kernel_ms}-{batch}", kernel_ms, VICTIMS)
+            took += delete_in_turn(tenant, victims)
             told += sum(parts.ended_in_order(tenant, name) for name in victims)
             tenant.go_on(names)
         figure = {"kernel_ms": kernel_ms, "deletions": batches * VICTIMS, "ended_in_order": told}
@@ -60,7 +60,7 @@ def _guarded(tenant: Tenant, findings: Findings) -> None:
     findings.expect("no result of a neighbour is wrong", not wrong)
 
 
-def _start_victims(tenant: Tenant, prefix: str, kernel_ms: int, count: int) -> list[str]:
+def start_victims(tenant: Tenant, prefix: str, kernel_ms: int, count: int) -> list[str]:
     names = [f"{prefix}-{number}" for number in range(count)]
     options = ("--role", "victim", "--kernel-ms", str(kernel_ms))
     tenant.start(*(tenant.pod(name, SHARE, "depart", *options, grace=GRACE_SECONDS) for name in names))
@@ -70,7 +70,7 @@ def _start_victims(tenant: Tenant, prefix: str, kernel_ms: int, count: int) -> l
     return names
 
 
-def _delete(tenant: Tenant, names: list[str]) -> list[float]:
+def delete_in_turn(tenant: Tenant, names: list[str]) -> list[float]:
     """Deletes pods one after the other, without waiting. Returns the seconds until each was gone."""
     began = {}
     for name in names:
@@ -91,10 +91,10 @@ def _delete(tenant: Tenant, names: list[str]) -> list[float]:
 def _unguarded(harness: Harness, tenant: Tenant, kernel_ms: int) -> dict[str, Any]:
     """Without an agent nobody terminates a client in order, so the kubelet kills it in mid-kernel."""
     names = tenant.neighbours(SHARE, NEIGHBOURS, f"beside-{kernel_ms}")
-    victims, deleted = _start_victims(tenant, f"unguarded-{kernel_ms}", kernel_ms, UNGUARDED), 0
+    victims, deleted = start_victims(tenant, f"unguarded-{kernel_ms}", kernel_ms, UNGUARDED), 0
     with without_agent(harness):
         while deleted < len(victims) and len(parts.alive(tenant, names)) == NEIGHBOURS:
-            _delete(tenant, [victims[deleted]])
+            delete_in_turn(tenant, [victims[deleted]])
             deleted += 1
             time.sleep(WATCHED_SECONDS)
         hurt, codes = NEIGHBOURS - len(parts.alive(tenant, names)), parts.errors(tenant, names)

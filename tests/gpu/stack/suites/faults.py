@@ -103,9 +103,9 @@ def _told(scene: Scene) -> set[str]:
     return {f"{it['involvedObject']['name']}: {it['reason']}: {it['message']}" for it in ours}
 
 
-def _illegal_access(scene: Scene) -> None:
-    scene.tenant.start(scene.tenant.pod("culprit", SHARE, "fault", "--role", "faulty", "--after", "0.5"))
-    scene.tenant.wait_event("culprit", "faulted")
+def illegal_access(tenant: Tenant) -> None:
+    tenant.start(tenant.pod("culprit", SHARE, "fault", "--role", "faulty", "--after", "0.5"))
+    tenant.wait_event("culprit", "faulted")
 
 
 def _kill(which: str) -> Callable[[Scene], None]:
@@ -140,18 +140,14 @@ def _wedge_server(scene: Scene) -> None:
     scene.share.wait_ready()
 
 
-def _die(how: str) -> Callable[[Scene], None]:
-    """A client that ends in mid-kernel without any warning."""
-
-    def happen(scene: Scene) -> None:
-        pod = scene.tenant.pod(how, SHARE, command=[sys.executable, "-c", CRASH, str(KERNEL_MS), how])
-        if how == "oom":
-            _limit_host_memory(pod)
-        scene.tenant.start(pod)
-        scene.tenant.wait_event(how, "started")
-        scene.tenant.wait_ended(how)
-
-    return happen
+def die(tenant: Tenant, how: str) -> None:
+    """A client that ends in mid-kernel without any warning: it crashes (`crash`), or fills its memory (`oom`)."""
+    pod = tenant.pod(how, SHARE, command=[sys.executable, "-c", CRASH, str(KERNEL_MS), how])
+    if how == "oom":
+        _limit_host_memory(pod)
+    tenant.start(pod)
+    tenant.wait_event(how, "started")
+    tenant.wait_ended(how)
 
 
 def _limit_host_memory(pod: Object) -> None:
@@ -159,9 +155,9 @@ def _limit_host_memory(pod: Object) -> None:
 
 
 ACCIDENTS = (
-    Accident("illegal-access", _illegal_access),
-    Accident("client-crashes", _die("crash")),
-    Accident("client-out-of-memory", _die("oom")),
+    Accident("illegal-access", lambda scene: illegal_access(scene.tenant)),
+    Accident("client-crashes", lambda scene: die(scene.tenant, "crash")),
+    Accident("client-out-of-memory", lambda scene: die(scene.tenant, "oom")),
     Accident("server-killed", _kill("serverPid")),
     Accident("daemon-killed", _kill("controlPid")),
     Accident("server-wedged", _wedge_server, spares=True),

@@ -1,10 +1,14 @@
 """Parts of several suites."""
 
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gpushare.trial.spread import Spread
+from gpushare_workload.bench.results.document import Run
+from gpushare_workload.reporting.files import read
 from tests.cluster.harness import POLL, Tenant
 
 TOLD_SECONDS = 15
@@ -49,3 +53,12 @@ def is_ours(event: dict[str, Any]) -> bool:
     """Whether a part of gpushare recorded the event."""
     reporter = event.get("reportingComponent") or event.get("source", {}).get("component", "")
     return str(reporter).startswith("gpushare")
+
+
+def bench_runs(logs: Sequence[str]) -> Sequence[Run]:
+    """The runs of one benchmark from the logs of its pods. Raises ValueError if one left no result."""
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / f"{number}.log" for number in range(len(logs))]
+        for path, text in zip(paths, logs, strict=True):
+            path.write_text(text)
+        return read(paths).runs

@@ -8,19 +8,17 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from gpushare.api import names
 from gpushare_workload.backend.work import Grid
-from gpushare_workload.reporting.files import read
 from localcluster.cluster import processes
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness
 from tests.gpu.stack.place import WORK
 from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
 
 SHARE, CLIENTS, THREADS, MEMORY_MIB = "throughput", 8, 100, 16384
 ROUNDS = 3
@@ -114,11 +112,7 @@ def _environment(harness: Harness) -> dict[str, str]:
 
 def _rates(logs: list[str]) -> Rates:
     """Kernels per second of all clients together, by grid. Raises ValueError if one left no result."""
-    with tempfile.TemporaryDirectory() as name:
-        paths = [Path(name) / f"{number}.log" for number in range(len(logs))]
-        for path, text in zip(paths, logs, strict=True):
-            path.write_text(text)
-        runs = read(paths).runs
+    runs = parts.bench_runs(logs)
     found: dict[str, Any] = {run.load.grid.value: run.total_rate for run in runs if run.clients == CLIENTS}
     if missing := {grid.value for grid in Grid} - found.keys():
         raise ValueError(f"no figure of {CLIENTS} clients for {', '.join(sorted(missing))} kernels")

@@ -1,0 +1,103 @@
+"""What a client sees of its part, what it can take beyond it, and whom it can harm by the daemon's own commands."""
+
+import json
+import sys
+import time
+from typing import Any
+
+from gpushare.api import names
+from localcluster.kubectl import CommandError, Object
+from tests.cluster.harness import Harness
+from tests.gpu.stack.suites import escapes, parts
+from tests.peers.cases.served import observer, served
+from tests.peers.way import Clients, Way, clients
+
+WITHOUT_LIMIT = 2 << 30
+"""Bytes that a client asks to exceed where the way promises none."""
+ATTEMPTS: dict[str, dict[str, str | None]] = {
+    "as started": {},
+    "memory: limit raised": {names.ENV_MEMORY: "0=140G"},
+    "memory: malformed limit": {names.ENV_MEMORY: "0=garbage"},
+    "threads: 100 asked for": {names.ENV_THREADS: "100"},
+    "threads: 4 asked for": {names.ENV_THREADS: "4"},
+    "past the daemon": {names.ENV_PIPE_DIRECTORY: "/tmp/nowhere"},
+}
+"""What the client sets in its own environment before it starts CUDA."""
+START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 14, 1.5, 6
+COMMAND_LIMIT_SECONDS = 120
+SETTLE_SECONDS = 5
+
+
+def measure(harness: Harness, way: Way) -> dict[str, Any]:
+    with clients(harness, way) as tenant:
+        begin = time.time() + START_SECONDS
+        hold = HOLD_SECONDS + TURN_SECONDS * len(ATTEMPTS)
+        pods = {}
+        for number, (attempt, environment) in enumerate(ATTEMPTS.items()):
+            plan = {"at": begin + number * TURN_SECONDS, "hold": hold - number * TURN_SECONDS}
+            pods[attempt] = _pod(tenant, f"attempt-{number}", way, plan | {"environment": environment})
+        tenant.start(*pods.values())
+        return {attempt: _outcome(tenant, pod["metadata"]["name"]) for attempt, pod in pods.items()}
+
+
+def commands(harness: Harness, way: Way) -> dict[str, Any]:
+    """The control program's commands beside a client of another pod: by a user without privileges, then by root with
+    the capabilities that a container has by default."""
+    found: dict[str, Any] = {}
+    if way.daemon() is None:
+        return {"no_daemon": True}
+    for who, enforce in (("user", "restricted"), ("root", "privileged")):
+        with clients(harness, way) as others, clients(harness, way, enforce) as tenant:
+            found[who] = _commands(way, others, tenant, who)
+    found["new_client_after"] = _afterwards(harness, way)
+    return found
+
+
+def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str, Any]:
+    [neighbour] = others.neighbours("", 1)
+    daemon = way.daemon()
+    plan = {"way": "control", "server": daemon.server if daemon else None, "client": 0}
+    pod = _pod(tenant, f"control-{who}", way, plan)
+    if who == "root":
+        pod["spec"]["securityContext"] = {"runAsUser": 0}
+        pod["spec"]["containers"][0]["securityContext"] = {}
+    try:
+        tenant.start(pod)
+    except CommandError as error:
+        return {"refused": error.text[-300:], "neighbour_hurt": False}
+    tenant.wait_event(f"control-{who}", "over", COMMAND_LIMIT_SECONDS)
+    lines = tenant.events_of(f"control-{who}", "control")
+    time.sleep(SETTLE_SECONDS)
+    return {
+        "answered": {line["command"]: line["answer"] for line in lines if line["code"] == 0 and line["answer"]},
+        "asked": len(lines),
+        "neighbour_hurt": not parts.alive(others, [neighbour]),
+        "codes": parts.errors(others, [neighbour]),
+    }
+
+
+def _afterwards(harness: Harness, way: Way) -> dict[str, Any]:
+    with clients(harness, way) as tenant:
+        return served(tenant, "afterwards").as_json()
+
+
+def _pod(tenant: Clients, name: str, way: Way, plan: dict[str, Any]) -> Object:
+    """A pod of the program that tries to exceed what the way promises."""
+    granted = {"GPUSHARE_MEMORY_BYTES": str(way.promise.memory or WITHOUT_LIMIT)}
+    plan = plan | {"environment": granted | plan.get("environment", {})}
+    environment = [{"name": "PROGRAM", "value": escapes.PROGRAM}]
+    return tenant.pod(name, command=[sys.executable, "-c", escapes.PROGRAM, json.dumps(plan)], env=environment)
+
+
+def _outcome(tenant: Clients, name: str) -> dict[str, Any]:
+    tenant.wait_event(name, "over", START_SECONDS + HOLD_SECONDS + TURN_SECONDS * len(ATTEMPTS) + 60)
+    lines = {line["event"]: line for line in tenant.log(name)}
+    client = lines.get("client", {})
+    return {
+        "sms": client.get("sms"),
+        "free_mib": client.get("free_mib"),
+        "memory_above_refused": client.get("above_refused"),
+        "share_of_peak": lines.get("throughput", {}).get("share_of_peak"),
+        "error": {key: lines["error"][key] for key in ("code", "text")} if "error" in lines else None,
+        "told": observer(tenant, name),
+    }

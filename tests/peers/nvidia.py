@@ -1,0 +1,142 @@
+"""NVIDIA's device plugin with `sharing.timeSlicing` or `sharing.mps`, by its Helm chart and NVIDIA's container runtime.
+
+What differs from its documentation: the image (`image.py`), no feature discovery, so that the node's labels are set
+here, and no change of the compute mode.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from localcluster.cluster import cluster, nvidia_runtime
+from localcluster.kubectl import Object
+from localcluster.paths import cache_root
+from localcluster.programs.build import NVIDIA
+from tests.cluster.harness import NODE, Harness, wait_until
+from tests.gpu.stack.place import WORK
+from tests.peers import image
+from tests.peers.build import ORIGIN
+from tests.peers.way import CLIENTS, Daemon, Promise, allocatable
+
+RESOURCE = "nvidia.com/gpu"
+RELEASE = "nvidia-device-plugin"
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+LABELS = {"nvidia.com/gpu.present": "true"}
+MPS_LABELS = {"nvidia.com/mps.capable": "true"}
+PROGRAMS = {"control": "nvidia-cuda-mps-control", "server": "nvidia-cuda-mps-server"}
+INSTALL_SECONDS, OFFER_SECONDS = 90, 90
+RUNTIME_CLASS: Object = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+PATCHED = {
+    "image": "NVIDIA's programs on this machine's own C library and shell: no registry can be reached",
+    "compute mode": "`nvidia-smi -c` does nothing: the lent GPU stays in mode Default, not EXCLUSIVE_PROCESS",
+    "labels": "set by hand: nvidia.com/gpu.present, and nvidia.com/mps.capable for MPS (feature discovery is off)",
+}
+
+
+class NvidiaPlugin:
+    """`sharing`: as in the plugin's configuration, `mps` or `timeSlicing`. `peer`: the unpacked folder.
+
+    In a rehearsal without a GPU the node must have a CDI spec of kind nvidia.com/gpu: it stands for the driver.
+    """
+
+    namespace = RELEASE
+
+    def __init__(self, harness: Harness, peer: Path, sharing: str, memory_mib: int) -> None:
+        self._harness, self._peer, self._sharing, self._memory_mib = harness, peer, sharing, memory_mib
+        self.under_mps = sharing == "mps"
+        self.name = "nvidia-mps" if self.under_mps else "nvidia-time-slicing"
+
+    @property
+    def promise(self) -> Promise:
+        return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20) if self.under_mps else Promise(None, None)
+
+    def install(self) -> dict[str, Any]:
+        archive = WORK / "peer.tar"
+        name = image.build(self._peer / "bin", archive)
+        cluster.load_images(self._harness.layout, [archive])
+        archive.unlink()
+        mode = "cdi" if self._harness.stack.simulated else "auto"
+        nvidia_runtime.put(self._harness.layout, NVIDIA.entry(cache_root()), mode)
+        self._harness.kubectl.apply(RUNTIME_CLASS)
+        self._label(LABELS | (MPS_LABELS if self.under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
+        self._install_chart(name)
+        self._wait_offered(CLIENTS)
+        origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
+        return origin | {"patched": PATCHED}
+
+    def uninstall(self) -> None:
+        self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
+        self._label(dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
+
+    def adapted(self, pod: Object) -> Object:
+        pod["spec"]["containers"][0]["resources"] = {"limits": {RESOURCE: "1"}}
+        pod["spec"]["runtimeClassName"] = "nvidia"
+        return pod
+
+    def offered(self) -> int:
+        return allocatable(self._harness, RESOURCE)
+
+    def offer(self, clients: int) -> None:
+        self._label({CONFIG_LABEL: _config_of(clients)})
+        self._wait_offered(clients)
+
+    def daemon(self) -> Daemon | None:
+        if not self.under_mps:
+            return None
+        found = {role: self._pid_of(program) for role, program in PROGRAMS.items()}
+        return Daemon(found["control"], found["server"]) if found["control"] else None
+
+    def restart(self, part: str) -> None:
+        """The chart gives both DaemonSets' pods the same labels: their names tell them apart."""
+        pods = self._harness.kubectl.within(self.namespace).items("pods")
+        names = [pod["metadata"]["name"] for pod in pods]
+        of_daemon = [name for name in names if "mps-control-daemon" in name]
+        chosen = of_daemon if part == "daemon" else [name for name in names if name not in of_daemon]
+        self._harness.kubectl.within(self.namespace).delete("pods", *chosen, wait=False)
+
+    def _install_chart(self, name: str) -> None:
+        repository, _, tag = name.rpartition(":")
+        values = {
+            "image": {"repository": repository, "tag": tag},
+            "runtimeClassName": "nvidia",
+            "config": {"default": _config_of(CLIENTS), "map": {_config_of(n): self._config(n) for n in (4, 8)}},
+        }
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(values, file)
+            file.flush()
+            self._harness.stack.helm(
+                "upgrade", "--install", RELEASE, str(self._peer / "chart"), "--namespace", RELEASE,
+                "--create-namespace", f"--values={file.name}", "--wait", f"--timeout={INSTALL_SECONDS}s",
+            )  # fmt: skip
+
+    def _config(self, clients: int) -> str:
+        resources = [{"name": RESOURCE, "replicas": clients}]
+        return json.dumps({"version": "v1", "sharing": {self._sharing: {"resources": resources}}})
+
+    def _wait_offered(self, clients: int) -> None:
+        wait_until(f"{clients} of {RESOURCE}", lambda: self.offered() == clients, OFFER_SECONDS, self.offered)
+
+    def _label(self, labels: dict[str, Any]) -> None:
+        words = [f"{key}-" if value is None else f"{key}={value}" for key, value in labels.items()]
+        self._harness.kubectl("label", "node", NODE, "--overwrite", *words)
+
+    def _pid_of(self, program: str) -> int | None:
+        """In the node. The program by which a command is sent has the same name: the daemon is the older one."""
+        found = []
+        for entry in self._harness.in_node("/proc").glob("[0-9]*"):
+            try:
+                if Path((entry / "cmdline").read_bytes().split(b"\0")[0].decode()).name == program:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return min(found, default=None)
+
+
+def _config_of(clients: int) -> str:
+    return f"clients-{clients}"

@@ -1,0 +1,197 @@
+"""Writes the measured table into docs/comparison.md: a row for each question, a column for each way, from the JSON."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from localcluster.errors import LocalClusterError
+from localcluster.paths import REPOSITORY
+from tests.peers.cases.accidents import ACCIDENTS
+
+PAGE = REPOSITORY / "docs" / "comparison.md"
+BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
+TITLES = {
+    "gpushare": "gpushare",
+    "nvidia-mps": "NVIDIA device plugin, MPS",
+    "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
+}
+Result = Mapping[str, Any]
+Cell = Callable[[Mapping[str, Any]], str]
+"""From the figures of all cases of one way."""
+NOT_MEASURED = "–"
+OF_EVERY_POD = "GpuPartGranted"
+"""An event about no accident."""
+
+
+def read(results: Path) -> dict[str, Result]:
+    """The results by the ways' names. Raises LocalClusterError if there are none, or one is of a rehearsal."""
+    found = {}
+    for name in TITLES:
+        path = results / f"peers-{name}.json"
+        if path.exists():
+            found[name] = json.loads(path.read_text()) | {"path": os.path.relpath(path, PAGE.parent)}
+    if not found:
+        raise LocalClusterError(f"{results} has no peers-*.json: `tests/peers/run measure` writes them")
+    if simulated := [name for name, result in found.items() if result["simulated"]]:
+        raise LocalClusterError(f"{', '.join(simulated)}: figures of a rehearsal are no results")
+    return found
+
+
+def write(found: Mapping[str, Result]) -> None:
+    text = PAGE.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n{table(found)}{END}{tail}")
+
+
+def table(found: Mapping[str, Result]) -> str:
+    """In Markdown. Each column's head links to the file that its cells come from."""
+    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in found.items()]
+    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for question, cell in ROWS.items():
+        cells = [_cell(cell, result["cases"]) for result in found.values()]
+        if set(cells) != {NOT_MEASURED}:
+            lines.append(f"| {question} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
+    try:
+        return cell(cases)
+    except KeyError:
+        return NOT_MEASURED
+
+
+def _starts(cases: Mapping[str, Any]) -> str:
+    spread = cases["starts"]["eight_at_once_seconds"]["first_kernel_ended"]
+    return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
+
+
+def _users(cases: Mapping[str, Any]) -> str:
+    users = cases["users"]
+    return f"{users['computed']} of {users['uids']}"
+
+
+def _sees(cases: Mapping[str, Any]) -> str:
+    client = cases["limits"]["as started"]
+    return f"{client['sms']} SMs, {client['free_mib']:,} MiB free"
+
+
+def _memory(attempt: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        outcome = cases["limits"][attempt]
+        if outcome["error"] is not None:
+            return f"error {outcome['error']['code']}"
+        verdict = "refused" if outcome["memory_above_refused"] else "not refused"
+        told = [reason for reason in outcome["told"] if reason != OF_EVERY_POD]
+        return f"{verdict}; told: {', '.join(told)}" if told else f"{verdict}; nothing told"
+
+    return cell
+
+
+def _peak(attempt: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        outcome = cases["limits"][attempt]
+        if outcome["share_of_peak"] is None:
+            return f"error {outcome['error']['code']}" if outcome["error"] else NOT_MEASURED
+        return f"{outcome['share_of_peak']:.1%}"
+
+    return cell
+
+
+def _departure(kernel_ms: int) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases[f"departures-{kernel_ms}ms"]
+        return f"{figure['hurt']} of {figure['neighbours']}; pods deleted: {figure['deletions']}"
+
+    return cell
+
+
+def _accident(name: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases[name]
+        if figure.get("no_daemon"):
+            return "no daemon"
+        new = figure["new_client"]
+        seconds = new["seconds"]
+        after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
+        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}"
+
+    return cell
+
+
+def _told(cases: Mapping[str, Any]) -> str:
+    measured = [name for name in ACCIDENTS if name in cases]
+    if not measured:
+        return NOT_MEASURED
+    reasons = {text.partition(": ")[2] for name in measured for text in cases[name].get("told", ())}
+    reasons.discard(OF_EVERY_POD)
+    return ", ".join(sorted(reasons)) or "nothing"
+
+
+def _commands(who: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        if cases["commands"].get("no_daemon"):
+            return "no daemon"
+        figure = cases["commands"][who]
+        if "refused" in figure:
+            return "the pod is not admitted"
+        hurt = "neighbour died" if figure["neighbour_hurt"] else "neighbour went on"
+        return f"{len(figure['answered'])} of {figure['asked']} answered; {hurt}"
+
+    return cell
+
+
+def _rate(load: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases["throughput"][load]
+        return f"{figure['kernels_per_second']['median']:,.0f} /s, p99 {figure['p99_us']:,.0f} µs"
+
+    return cell
+
+
+def _rights(cases: Mapping[str, Any]) -> str:
+    containers = cases["privileges"]["containers"]
+    privileged = [name for name, it in containers.items() if it["privileged"]]
+    host = [name for name, it in containers.items() if it["host_pid"]]
+    return f"{len(privileged)} of {len(containers)} containers privileged, {len(host)} in the host's PID namespace"
+
+
+def _cost(cases: Mapping[str, Any]) -> str:
+    parts = cases["starts"]["parts_with_eight_clients"].values()
+    cpu, memory = (sum(part[key] for part in parts) for key in ("cpu_millicores", "working_set_mib"))
+    return f"{cpu:.0f} m CPU, {memory:.0f} MiB"
+
+
+ROWS: dict[str, Cell] = {
+    "eight pods at once: first kernel done after (median, range)": _starts,
+    "pods of four UIDs at once, computing within 25 s": _users,
+    "what a client sees": _sees,
+    "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),
+    "it asks for 100 % of the threads": _peak("threads: 100 asked for"),
+    "it asks for 4 %": _peak("threads: 4 asked for"),
+    "1 GiB more than promised": _memory("as started"),
+    "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
+    "the same, with a malformed limit": _memory("memory: malformed limit"),
+    "the same, past the daemon": _memory("past the daemon"),
+    "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
+    "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
+    "an illegal access": _accident("illegal-access"),
+    "a client crashes in mid-kernel": _accident("client-crashes"),
+    "limits changed for new clients": _accident("limits-changed"),
+    "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
+    "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
+    "the MPS server killed": _accident("server-killed"),
+    "the MPS control daemon killed": _accident("daemon-killed"),
+    "events about all these accidents": _told,
+    "the daemon's commands, from a pod without privileges": _commands("user"),
+    "… from a pod that is root": _commands("root"),
+    "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
+    "small kernels, waiting after sixteen": _rate("small, depth 16"),
+    "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
+    "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
+    "privileges of its own pods": _rights,
+    "its own pods with eight clients": _cost,
+}

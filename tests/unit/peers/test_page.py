@@ -1,0 +1,69 @@
+"""The table of docs/comparison.md: what it says stands in the results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcluster.errors import LocalClusterError
+from tests.gpu.stack.place import RESULTS
+from tests.peers import page
+
+
+def result(cases: dict[str, Any], simulated: bool = False) -> dict[str, Any]:
+    return {"cases": cases, "simulated": simulated, "path": "a.json"}
+
+
+def rows(cases: dict[str, Any]) -> dict[str, str]:
+    """The cells of one way, by their questions."""
+    lines = page.table({"gpushare": result(cases)}).splitlines()[2:]
+    return dict(line.strip("| ").split(" | ") for line in lines)
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    text = page.PAGE.read_text()
+    written = text.partition(f"{page.BEGIN}\n")[2].partition(page.END)[0]
+    assert written == page.table(page.read(RESULTS)), "run `tests/peers/run page`"
+
+
+def test_a_question_that_nobody_was_asked_has_no_row() -> None:
+    assert rows({}) == {}
+
+
+def test_a_test_that_a_way_has_not_had_is_a_dash_beside_one_that_had_it() -> None:
+    found = {"gpushare": result({}), "nvidia-mps": result({"users": {"computed": 1, "uids": 4}})}
+    assert "| – | 1 of 4 |" in page.table(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [(6.48, "3 of 3 died; new pod: 6.5 s"), (None, "3 of 3 died; new pod: not within 45 s")],
+)
+def test_a_new_pod_that_never_computed_is_told_with_the_time_it_was_given(seconds: float | None, says: str) -> None:
+    new = {"seconds": seconds, "not_within_seconds": 45}
+    accident = {"hurt": 3, "neighbours": 3, "new_client": new, "told": []}
+    assert rows({"illegal-access": accident})["an illegal access"] == says
+
+
+@pytest.mark.parametrize(
+    ("refused", "told", "says"),
+    [
+        (True, ["GpuPartGranted"], "refused; nothing told"),
+        (False, ["GpuPartGranted", "MemoryAboveGrant"], "not refused; told: MemoryAboveGrant"),
+    ],
+)
+def test_what_every_pod_is_told_is_no_answer_to_an_attempt(refused: bool, told: list[str], says: str) -> None:
+    outcome = {"memory_above_refused": refused, "told": told, "error": None}
+    assert rows({"limits": {"as started": outcome}})["1 GiB more than promised"] == says
+
+
+def test_figures_of_a_rehearsal_never_reach_the_page(tmp_path: Path) -> None:
+    (tmp_path / "peers-gpushare.json").write_text(json.dumps(result({}, simulated=True)))
+    with pytest.raises(LocalClusterError, match="figures of a rehearsal are no results"):
+        page.read(tmp_path)
+
+
+def test_without_results_the_command_that_makes_them_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LocalClusterError, match="tests/peers/run measure"):
+        page.read(tmp_path)
