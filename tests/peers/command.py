@@ -3,11 +3,10 @@
 import argparse
 import json
 import os
-import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.cluster.harness import Harness
 from tests.gpu.environment import environment_block
 from tests.gpu.stack import bring
 from tests.gpu.stack.place import RESULTS, WORK
+from tests.gpu.stack.steps import Steps
 from tests.peers import build, page
 from tests.peers.cases import CASES
 from tests.peers.nvidia import NvidiaPlugin
@@ -27,35 +27,22 @@ PREFIX = "peers-"
 
 
 def main(argv: Sequence[str], description: str) -> int:
-    arguments = _parser(description).parse_args(argv)
-    try:
-        return int(not arguments.run(arguments))
-    except LocalClusterError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return _steps(description).run(argv)
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="tests/peers/run", description=description, formatter_class=form)
-    steps = parser.add_subparsers(required=True, metavar="STEP")
-
-    def add(name: str, run: Callable[[argparse.Namespace], bool], text: str) -> argparse.ArgumentParser:
-        step = steps.add_parser(name, help=text, description=text)
-        step.set_defaults(run=run)
-        return step
-
-    made = add("build", _build, "build NVIDIA's device plugin from a checkout of its sources")
+def _steps(description: str) -> Steps:
+    steps = Steps("tests/peers/run", description)
+    made = steps.add("build", _build, "build NVIDIA's device plugin from a checkout of its sources")
     made.add_argument("source", type=Path)
     made.add_argument("out", type=Path)
-    measured = add("measure", _measure, "install, measure and uninstall each way in turn")
+    measured = steps.add("measure", _measure, "install, measure and uninstall each way in turn")
     measured.add_argument("peer", type=Path, help="the folder that `build` wrote to")
     measured.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="default: all")
     measured.add_argument("--cases", nargs="+", choices=CASES, default=tuple(CASES), help="default: all")
     measured.add_argument("--out", type=Path, default=RESULTS, help="for the results (default: %(default)s)")
-    drawn = add("page", _page, "write the measured table into docs/comparison.md")
+    drawn = steps.add("page", _page, "write the measured table into docs/comparison.md")
     drawn.add_argument("--results", type=Path, default=RESULTS, help="where the results are (default: %(default)s)")
-    return parser
+    return steps
 
 
 def _build(arguments: argparse.Namespace) -> bool:
@@ -83,16 +70,23 @@ def _measure(arguments: argparse.Namespace) -> bool:
 def _ways(harness: Harness, arguments: argparse.Namespace, memory_mib: int) -> Iterator[Way]:
     """gpushare is installed by `up`: whatever way comes first, it must be gone before."""
     bring.uninstall(harness.stack)
-    peer = WORK / "peer"
-    if not peer.exists():
-        with tarfile.open(arguments.peer / build.PACKED) as tar:
-            tar.extractall(peer, filter="data")
     for name in arguments.ways:
         if name == "gpushare":
             yield Gpushare(harness, memory_mib)
         else:
             sharing = "mps" if name == "nvidia-mps" else "timeSlicing"
-            yield NvidiaPlugin(harness, peer, sharing, memory_mib)
+            yield NvidiaPlugin(harness, _unpacked(arguments.peer), sharing, memory_mib)
+
+
+def _unpacked(folder: Path) -> Path:
+    """Raises LocalClusterError if `build` has not written to `folder`."""
+    packed, peer = folder / build.PACKED, WORK / "peer"
+    if not peer.exists():
+        if not packed.exists():
+            raise LocalClusterError(f"{packed} is not there: `tests/peers/run build SOURCE {folder}` makes it")
+        with tarfile.open(packed) as tar:
+            tar.extractall(peer, filter="data")
+    return peer
 
 
 def _way(way: Way, harness: Harness, cases: Sequence[str], out: Path, record: bring.Record) -> bool:

@@ -14,6 +14,7 @@ from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA
 from tests.cluster.harness import NODE, Harness, wait_until
+from tests.cluster.rights.runtime_class import RUNTIME_CLASS
 from tests.gpu.stack.place import WORK
 from tests.peers import image
 from tests.peers.build import ORIGIN
@@ -26,12 +27,6 @@ LABELS = {"nvidia.com/gpu.present": "true"}
 MPS_LABELS = {"nvidia.com/mps.capable": "true"}
 PROGRAMS = {"control": "nvidia-cuda-mps-control", "server": "nvidia-cuda-mps-server"}
 INSTALL_SECONDS, OFFER_SECONDS = 90, 90
-RUNTIME_CLASS: Object = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "nvidia"},
-    "handler": "nvidia",
-}
 PATCHED = {
     "image": "NVIDIA's programs on this machine's own C library and shell: no registry can be reached",
     "compute mode": "`nvidia-smi -c` does nothing: the lent GPU stays in mode Default, not EXCLUSIVE_PROCESS",

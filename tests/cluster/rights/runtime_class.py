@@ -11,7 +11,7 @@ from tests.cluster.harness import Harness
 
 CONTROL = "/dev/nvidiactl"
 _OPEN = f"import os; os.open({CONTROL!r}, os.O_WRONLY)"
-_RUNTIME_CLASS = {
+RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
     "kind": "RuntimeClass",
     "metadata": {"name": "nvidia"},
@@ -37,7 +37,7 @@ def unprivileged_agent(harness: Harness, install: Callable[..., object], simulat
     if simulated:
         specification.parent.mkdir(exist_ok=True)
         specification.write_text(json.dumps(_GPUS))
-    harness.kubectl.apply(_RUNTIME_CLASS)
+    harness.kubectl.apply(RUNTIME_CLASS)
     try:
         install("--set=agent.gpuAccess=RuntimeClass")
         yield

@@ -1,11 +1,10 @@
-"""The steps by name, each with a time limit. Exit code 0: all results as expected, 1: not, 2: misuse."""
+"""The steps by name, each with a time limit."""
 
 import argparse
 import json
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,10 +12,10 @@ from types import FrameType
 from localcluster.errors import LocalClusterError
 from tests.gpu.stack import bring, payload, suite
 from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
+from tests.gpu.stack.steps import Steps
 from tests.gpu.stack.suites import SUITES
 
 PACK_SECONDS, UNPACK_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 120, 300, 300
-FORM = argparse.RawDescriptionHelpFormatter
 
 
 class TookTooLongError(LocalClusterError):
@@ -24,32 +23,20 @@ class TookTooLongError(LocalClusterError):
 
 
 def main(argv: Sequence[str], description: str) -> int:
-    arguments = _parser(description).parse_args(argv)
-    try:
-        return int(not arguments.run(arguments))
-    except LocalClusterError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return _steps(description).run(argv)
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tests/gpu/run", description=description, formatter_class=FORM)
-    steps = parser.add_subparsers(required=True, metavar="STEP")
-
-    def add(name: str, run: Callable[[argparse.Namespace], bool], text: str) -> argparse.ArgumentParser:
-        step = steps.add_parser(name, help=text, description=text)
-        step.set_defaults(run=run)
-        return step
-
-    add("pack", _pack, "compress what has to travel into parts").add_argument("out", type=Path)
-    add("unpack", _unpack, "take parts in; with the last one, unpack").add_argument("part", type=Path, nargs="+")
-    up = add("up", _up, "start the cluster, make the clients' image, install gpushare")
-    one = add("suite", _suite, "run suites")
+def _steps(description: str) -> Steps:
+    steps = Steps("tests/gpu/run", description)
+    steps.add("pack", _pack, "compress what has to travel into parts").add_argument("out", type=Path)
+    steps.add("unpack", _unpack, "take parts in; with the last one, unpack").add_argument("part", type=Path, nargs="+")
+    up = steps.add("up", _up, "start the cluster, make the clients' image, install gpushare")
+    one = steps.add("suite", _suite, "run suites")
     one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
-    down = add("down", _down, "save the logs, end everything, say what is left")
-    drawn = add("picture", _picture, "draw what departures, throughput and faults measured")
+    down = steps.add("down", _down, "save the logs, end everything, say what is left")
+    drawn = steps.add("picture", _picture, "draw what departures, throughput and faults measured")
     drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
-    everything = add("all", _all, "up, the suites that are not yet as expected, and down whatever happened")
+    everything = steps.add("all", _all, "up, the suites that are not yet as expected, and down whatever happened")
     for step in (up, everything):
         step.add_argument(
             "--simulated",
@@ -62,7 +49,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
         )
     for step in (one, down, everything):
         step.add_argument("--out", type=Path, help=f"for results and logs (default: {RESULTS}, or build/ if simulated)")
-    return parser
+    return steps
 
 
 @contextmanager
