@@ -67,6 +67,8 @@ def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str,
         return {"refused": error.text[-300:], "neighbour_hurt": False}
     tenant.wait_event(f"control-{who}", "over", COMMAND_LIMIT_SECONDS)
     lines = tenant.events_of(f"control-{who}", "control")
+    if any("FileNotFoundError" in line["answer"] for line in lines):
+        raise AssertionError("the clients' image has no control program")
     time.sleep(SETTLE_SECONDS)
     return {
         "answered": {line["command"]: line["answer"] for line in lines if line["code"] == 0 and line["answer"]},
