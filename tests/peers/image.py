@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpushare.agent.gpus.driver import EXECUTABLES, control_program_dir
 from localcluster.errors import LocalClusterError
-from tests.gpu.stack import host_image, libraries
+from tests.gpu.stack import host_image, tools
 from tests.gpu.stack.host_tree import Tree
 from tests.peers.build import PROGRAMS
 
@@ -30,12 +30,12 @@ exec /usr/bin/nvidia-smi "$@"
 def build(programs: Path, archive: Path) -> str:
     """Writes the archive. Returns the image's name. Raises LocalClusterError without the tools."""
     tree = Tree()
-    tools = [SHELL, *(Path(found) for name in TOOLS if (found := shutil.which(name)))]
-    if len(tools) <= len(TOOLS):
+    machines_own = [SHELL, *(Path(found) for name in TOOLS if (found := shutil.which(name)))]
+    if len(machines_own) <= len(TOOLS):
         raise LocalClusterError(f"this machine lacks one of {', '.join(TOOLS)}")
-    needed = libraries.of([*tools, *(programs / name for name in PROGRAMS)])
+    needed = tools.libraries_of([*machines_own, *(programs / name for name in PROGRAMS)])
     beside = [path.with_name(name) for path in needed if path.name == "libc.so.6" for name in OF_THE_DRIVER]
-    for path in (*tools, *needed, *beside):
+    for path in (*machines_own, *needed, *beside):
         tree.add(path)
     for name in PROGRAMS:
         tree.files[f"/usr/bin/{name}"] = programs / name

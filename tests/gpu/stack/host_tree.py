@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from gpushare.agent.gpus.driver import LIBRARIES
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
-from tests.gpu.stack import libraries
+from tests.gpu.stack import tools
 
 DISTRIBUTIONS = ("numpy", "rich")
 ON_A_GPU = ("cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py")
@@ -120,7 +120,7 @@ def of_this_machine(simulated: bool) -> Tree:
         python,
         *(path for path in tree.files.values() if path.name.endswith(".so") and "lib-dynload" in path.parts),
     ]
-    for path in libraries.of([*programs, *loaded]):
+    for path in tools.libraries_of([*programs, *loaded]):
         tree.add(path)
     return tree
 

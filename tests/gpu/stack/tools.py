@@ -3,11 +3,13 @@
 A script with the tool's name starts it by its own loader with its own libraries, so it runs beside any libc.
 """
 
+import re
 import shutil
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
-from tests.gpu.stack import libraries
 
 TOOLS = ("ip", "nft", "openssl", "nsenter")
 CONFIGURATION = Path("/etc/ssl/openssl.cnf")
@@ -16,6 +18,7 @@ _SCRIPT = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")/{folder}
 {setting}exec "$here/{loader}" --library-path "$here" "$here/{program}" "$@"
 """
+_FOUND = re.compile(r"(?:=> )?(/\S+) \(0x")
 
 
 def gather(directory: Path) -> None:
@@ -28,7 +31,7 @@ def gather(directory: Path) -> None:
             raise LocalClusterError(
                 f"there is no {name} to take along: install it, or `python3 -m localcluster packages`"
             )
-        needed = libraries.of([Path(program)])
+        needed = libraries_of([Path(program)])
         for library in needed:
             shutil.copy(library, folder / library.name)
         shutil.copy(program, folder / f"{name}.program")
@@ -38,3 +41,16 @@ def gather(directory: Path) -> None:
         script.write_text(_SCRIPT.format(folder=FOLDER, setting=setting, loader=loader, program=f"{name}.program"))
         script.chmod(0o755)
     shutil.copy(CONFIGURATION, folder / CONFIGURATION.name)
+
+
+def libraries_found(ldd: str) -> set[Path]:
+    """The files in the output of ldd(1), without those that it did not find."""
+    return {Path(path) for path in _FOUND.findall(ldd)}
+
+
+def libraries_of(programs: Iterable[Path]) -> set[Path]:
+    """The libraries of all these files, the loader included. A file that is not dynamic has none."""
+    paths = [str(path) for path in programs]
+    if not paths:
+        return set()
+    return libraries_found(subprocess.run(["ldd", *paths], capture_output=True, text=True, timeout=120).stdout)

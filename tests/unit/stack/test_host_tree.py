@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.stack import host_image, libraries, oci_archive
+from tests.gpu.stack import host_image, oci_archive, tools
 from tests.gpu.stack.host_tree import Tree, is_of_driver, requirement_name
 
 
@@ -74,7 +74,10 @@ def test_libraries_that_ldd_did_not_find_are_left_out() -> None:
 \tlibcuda.so.1 => not found
 \t/lib64/ld-linux-x86-64.so.2 (0x00007fb)
 """
-    assert libraries.found(output) == {Path("/lib/x86_64-linux-gnu/libz.so.1"), Path("/lib64/ld-linux-x86-64.so.2")}
+    assert tools.libraries_found(output) == {
+        Path("/lib/x86_64-linux-gnu/libz.so.1"),
+        Path("/lib64/ld-linux-x86-64.so.2"),
+    }
 
 
 def test_files_that_only_root_may_read_are_readable_for_all_in_the_image(tmp_path: Path) -> None:
