@@ -33,7 +33,7 @@ class Harness:
 
     def begin(self) -> None:
         """Call this when a test begins. Events of earlier tests on the same cluster no longer count."""
-        self._earlier = frozenset(_version(event) for event in self.kubectl.within(CLUSTER_EVENTS).items("events"))
+        self._earlier = frozenset(event_version(event) for event in self.kubectl.within(CLUSTER_EVENTS).items("events"))
 
     def cluster_events(self, kind: str, name: str, reason: str) -> list[Object]:
         """Events about an object without a namespace, written or counted up since the test began.
@@ -43,7 +43,7 @@ class Harness:
         """
         selector = f"involvedObject.kind={kind},involvedObject.name={name},reason={reason}"
         found = self.kubectl.within(CLUSTER_EVENTS).items("events", "--field-selector", selector)
-        return [event for event in found if _version(event) not in self._earlier]
+        return [event for event in found if event_version(event) not in self._earlier]
 
     # -- the embedded cluster
 
@@ -114,8 +114,11 @@ class Harness:
         return {gpu["computeMode"] for gpu in self.gpu_node()["status"]["gpus"]}
 
     def capacity(self, share: str) -> int:
+        return self.allocatable(f"gpushare.dev/{share}")
+
+    def allocatable(self, resource: str) -> int:
         node = self.kubectl.get("node", NODE)
-        return int(node["status"]["allocatable"].get(f"gpushare.dev/{share}", "0"))
+        return int(node["status"]["allocatable"].get(resource, "0"))
 
     def held_by_gpu(self, share: str) -> dict[str, int]:
         """Slots that containers hold, as the agent reports them; by UUID."""
@@ -302,7 +305,7 @@ class Tenant:
         self.kubectl.delete("pods", *which, "--grace-period=1", seconds=90)
 
 
-def _version(event: Object) -> tuple[str, str]:
+def event_version(event: Object) -> tuple[str, str]:
     """(uid, resourceVersion): an event that is counted up gets a new version."""
     return event["metadata"]["uid"], event["metadata"]["resourceVersion"]
 

@@ -16,7 +16,9 @@ from tests.gpu.stack.payload import compress
 PROGRAMS = ("nvidia-device-plugin", "mps-control-daemon", "config-manager")
 CHART = "deployments/helm/nvidia-device-plugin"
 BUILD_SECONDS = 900
-PACKED = "peer.tar.xz"
+FOLDER = "peer"
+PACKED = f"{FOLDER}.tar.xz"
+"""As `compress` names it."""
 ORIGIN = "origin.json"
 
 
@@ -34,7 +36,7 @@ def build(source: Path, out: Path) -> Path:
     """Returns the packed file. Raises LocalClusterError with the compiler's words if it does not build."""
     if not (source / CHART / "Chart.yaml").exists():
         raise LocalClusterError(f"{source} is no checkout of NVIDIA's k8s-device-plugin: {CHART} is missing")
-    folder = out.resolve() / "peer"
+    folder = out.resolve() / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "bin").mkdir(parents=True)
     packages = [f"./cmd/{name}" for name in PROGRAMS]
@@ -55,8 +57,7 @@ def build(source: Path, out: Path) -> Path:
     )
     shutil.copytree(source / CHART, folder / "chart")
     (folder / ORIGIN).write_text(json.dumps(asdict(_origin(source)), indent=2) + "\n")
-    packed = compress(folder)
-    return packed.rename(out / PACKED)
+    return compress(folder)
 
 
 def _origin(source: Path) -> Origin:

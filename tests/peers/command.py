@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import tarfile
 import time
 import traceback
@@ -15,6 +16,7 @@ from localcluster.kubectl import CommandError
 from tests.cluster.harness import Harness
 from tests.gpu.environment import environment_block
 from tests.gpu.stack import bring
+from tests.gpu.stack.payload import extract
 from tests.gpu.stack.place import RESULTS, WORK
 from tests.gpu.stack.steps import Steps
 from tests.peers import build, page
@@ -22,8 +24,7 @@ from tests.peers.cases import CASES
 from tests.peers.nvidia import NvidiaPlugin
 from tests.peers.way import Gpushare, Way
 
-WAYS = ("gpushare", "nvidia-mps", "nvidia-time-slicing")
-PREFIX = "peers-"
+WAYS = tuple(page.TITLES)
 
 
 def main(argv: Sequence[str], description: str) -> int:
@@ -61,7 +62,7 @@ def _measure(arguments: argparse.Namespace) -> bool:
     harness = Harness(stack)
     arguments.out.mkdir(parents=True, exist_ok=True)
     ended = [
-        _way(way, harness, arguments.cases, arguments.out / f"{PREFIX}{way.name}.json", record)
+        _way(way, harness, arguments.cases, arguments.out / page.file_of(way.name), record)
         for way in _ways(harness, arguments, int(record.truth["memory_mib"]))
     ]
     return all(ended)
@@ -69,24 +70,24 @@ def _measure(arguments: argparse.Namespace) -> bool:
 
 def _ways(harness: Harness, arguments: argparse.Namespace, memory_mib: int) -> Iterator[Way]:
     """gpushare is installed by `up`: whatever way comes first, it must be gone before."""
+    peer = WORK / build.FOLDER
+    if set(arguments.ways) != {Gpushare.name}:
+        _unpack(arguments.peer / build.PACKED, peer)
     bring.uninstall(harness.stack)
     for name in arguments.ways:
-        if name == "gpushare":
+        if name == Gpushare.name:
             yield Gpushare(harness, memory_mib)
         else:
-            sharing = "mps" if name == "nvidia-mps" else "timeSlicing"
-            yield NvidiaPlugin(harness, _unpacked(arguments.peer), sharing, memory_mib)
+            yield NvidiaPlugin(harness, peer, "mps" if name == "nvidia-mps" else "timeSlicing", memory_mib)
 
 
-def _unpacked(folder: Path) -> Path:
-    """Raises LocalClusterError if `build` has not written to `folder`."""
-    packed, peer = folder / build.PACKED, WORK / "peer"
-    if not peer.exists():
-        if not packed.exists():
-            raise LocalClusterError(f"{packed} is not there: `tests/peers/run build SOURCE {folder}` makes it")
-        with tarfile.open(packed) as tar:
-            tar.extractall(peer, filter="data")
-    return peer
+def _unpack(packed: Path, peer: Path) -> None:
+    """In place of what an earlier build has left. Raises LocalClusterError if there is nothing to unpack."""
+    if not packed.exists():
+        raise LocalClusterError(f"{packed} is not there: `tests/peers/run build SOURCE {packed.parent}` makes it")
+    shutil.rmtree(peer, ignore_errors=True)
+    with tarfile.open(packed) as tar:
+        extract(tar, peer, "data")
 
 
 def _way(way: Way, harness: Harness, cases: Sequence[str], out: Path, record: bring.Record) -> bool:

@@ -9,16 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from localcluster.cluster import cluster, nvidia_runtime
+from localcluster.cluster import cluster
 from localcluster.kubectl import Object
-from localcluster.paths import cache_root
-from localcluster.programs.build import NVIDIA
 from tests.cluster.harness import NODE, Harness, wait_until
-from tests.cluster.rights.runtime_class import RUNTIME_CLASS
+from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
 from tests.peers import image
 from tests.peers.build import ORIGIN
-from tests.peers.way import CLIENTS, Daemon, Promise, allocatable
+from tests.peers.way import CLIENTS, Daemon, Promise
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
@@ -56,9 +54,7 @@ class NvidiaPlugin:
         name = image.build(self._peer / "bin", archive)
         cluster.load_images(self._harness.layout, [archive])
         archive.unlink()
-        mode = "cdi" if self._harness.stack.simulated else "auto"
-        nvidia_runtime.put(self._harness.layout, NVIDIA.entry(cache_root()), mode)
-        self._harness.kubectl.apply(RUNTIME_CLASS)
+        offer_runtime_class(self._harness, self._harness.stack.simulated)
         self._label(LABELS | (MPS_LABELS if self.under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
         self._install_chart(name)
         self._wait_offered(CLIENTS)
@@ -75,7 +71,7 @@ class NvidiaPlugin:
         return pod
 
     def offered(self) -> int:
-        return allocatable(self._harness, RESOURCE)
+        return self._harness.allocatable(RESOURCE)
 
     def offer(self, clients: int) -> None:
         self._label({CONFIG_LABEL: _config_of(clients)})

@@ -25,11 +25,16 @@ OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
 
+def file_of(way: str) -> str:
+    """The name of the file with a way's results."""
+    return f"peers-{way}.json"
+
+
 def read(results: Path) -> dict[str, Result]:
     """The results by the ways' names. Raises LocalClusterError if there are none, or one is of a rehearsal."""
     found = {}
     for name in TITLES:
-        path = results / f"peers-{name}.json"
+        path = results / file_of(name)
         if path.exists():
             found[name] = json.loads(path.read_text()) | {"path": os.path.relpath(path, PAGE.parent)}
     if not found:

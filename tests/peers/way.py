@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from localcluster.kubectl import Object
 from localcluster.stack import NAMESPACE
-from tests.cluster.harness import NODE, Harness, Share, Tenant
+from tests.cluster.harness import Harness, Share, Tenant
 from tests.cluster.node import daemon_of
 from tests.gpu.stack import bring
 
@@ -140,7 +140,3 @@ class Gpushare:
         component = {"node agent": "agent", "daemon": "mps"}[part]
         selector = f"--selector=app.kubernetes.io/component={component}"
         self._harness.system.delete("pods", selector, wait=False)
-
-
-def allocatable(harness: Harness, resource: str) -> int:
-    return int(harness.kubectl.get("node", NODE)["status"]["allocatable"].get(resource, "0"))

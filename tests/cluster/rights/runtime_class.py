@@ -11,7 +11,7 @@ from tests.cluster.harness import Harness
 
 CONTROL = "/dev/nvidiactl"
 _OPEN = f"import os; os.open({CONTROL!r}, os.O_WRONLY)"
-RUNTIME_CLASS = {
+_RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
     "kind": "RuntimeClass",
     "metadata": {"name": "nvidia"},
@@ -29,15 +29,13 @@ _GPUS = {
 def unprivileged_agent(harness: Harness, install: Callable[..., object], simulated: bool) -> Iterator[None]:
     """`install`: installs gpushare with the given values of the chart, or as it was without any.
 
-    On a machine with a driver NVIDIA's runtime finds the GPUs as it does by default; otherwise it is given a CDI spec.
-    Its programs must have been built.
+    Where GPUs are simulated, NVIDIA's runtime is given a CDI spec.
     """
-    nvidia_runtime.put(harness.layout, NVIDIA.entry(cache_root()), "cdi" if simulated else "auto")
     specification = harness.in_node("/etc/cdi/nvidia.json")
     if simulated:
         specification.parent.mkdir(exist_ok=True)
         specification.write_text(json.dumps(_GPUS))
-    harness.kubectl.apply(RUNTIME_CLASS)
+    offer_runtime_class(harness, simulated)
     try:
         install("--set=agent.gpuAccess=RuntimeClass")
         yield
@@ -45,6 +43,15 @@ def unprivileged_agent(harness: Harness, install: Callable[..., object], simulat
         install()
         harness.kubectl.delete("runtimeclass", "nvidia")
         specification.unlink(missing_ok=True)
+
+
+def offer_runtime_class(harness: Harness, simulated: bool) -> None:
+    """The RuntimeClass `nvidia`. Its programs must have been built.
+
+    On a machine with a driver NVIDIA's runtime finds the GPUs as it does by default; otherwise by the node's CDI specs.
+    """
+    nvidia_runtime.put(harness.layout, NVIDIA.entry(cache_root()), "cdi" if simulated else "auto")
+    harness.kubectl.apply(_RUNTIME_CLASS)
 
 
 def open_control(harness: Harness) -> None:

@@ -147,14 +147,14 @@ def _unpack_all(slices: list[Path], cache: Path) -> None:
                 shutil.copyfileobj(content, file, BLOCK)
     with tarfile.open(whole) as tar:
         names = tar.getnames()
-        _extract(tar, aside, "data")
+        extract(tar, aside, "data")
     whole.unlink()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_decompress, [aside / name for name in names]))
     aside.rename(cache)
 
 
-def _extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:
+def extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:
     """`only`: a filter of tarfile. Before Python 3.11.4 there are none."""
     options: dict[str, Any] = {"filter": only} if hasattr(tarfile, "data_filter") else {}
     tar.extractall(directory, **options)  # noqa: S202 - our own archive, whose digest was checked
@@ -162,7 +162,7 @@ def _extract(tar: tarfile.TarFile, directory: Path, only: str) -> None:
 
 def _decompress(packed: Path) -> None:
     with tarfile.open(packed) as tar:
-        _extract(tar, packed.parent, "tar")
+        extract(tar, packed.parent, "tar")
     packed.unlink()
 
 

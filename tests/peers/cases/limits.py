@@ -49,8 +49,8 @@ def commands(harness: Harness, way: Way) -> dict[str, Any]:
     for who, enforce in (("user", "restricted"), ("root", "privileged")):
         with clients(harness, way) as others, clients(harness, way, enforce) as tenant:
             found[who] = _commands(way, others, tenant, who)
-    found["new_client_after"] = _afterwards(harness, way)
-    return found
+    with clients(harness, way) as tenant:
+        return found | {"new_client_after": served(tenant, "afterwards").as_json()}
 
 
 def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str, Any]:
@@ -59,8 +59,7 @@ def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str,
     plan = {"way": "control", "server": daemon.server if daemon else None, "client": 0}
     pod = _pod(tenant, f"control-{who}", way, plan)
     if who == "root":
-        pod["spec"]["securityContext"] = {"runAsUser": 0}
-        pod["spec"]["containers"][0]["securityContext"] = {}
+        escapes.as_root(pod)
     try:
         tenant.start(pod)
     except CommandError as error:
@@ -78,14 +77,9 @@ def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str,
     }
 
 
-def _afterwards(harness: Harness, way: Way) -> dict[str, Any]:
-    with clients(harness, way) as tenant:
-        return served(tenant, "afterwards").as_json()
-
-
 def _pod(tenant: Clients, name: str, way: Way, plan: dict[str, Any]) -> Object:
     """A pod of the program that tries to exceed what the way promises."""
-    granted = {"GPUSHARE_MEMORY_BYTES": str(way.promise.memory or WITHOUT_LIMIT)}
+    granted = {names.ENV_GRANTED_MEMORY: str(way.promise.memory or WITHOUT_LIMIT)}
     plan = plan | {"environment": granted | plan.get("environment", {})}
     environment = [{"name": "PROGRAM", "value": escapes.PROGRAM}]
     return tenant.pod(name, command=[sys.executable, "-c", escapes.PROGRAM, json.dumps(plan)], env=environment)

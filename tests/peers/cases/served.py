@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from localcluster.kubectl import CommandError
+from tests.cluster.harness import event_version
 from tests.gpu.stack.suites import costs
 from tests.peers.way import Clients
 
@@ -63,9 +64,7 @@ def told(tenant: Clients) -> Told:
     """Events in the whole cluster that came from others than Kubernetes itself: kind of object, and reason."""
     events = tenant.harness.kubectl.items("events", "--all-namespaces")
     return {
-        (it["metadata"]["uid"], it["metadata"]["resourceVersion"]): f"{it['involvedObject']['kind']}: {it['reason']}"
-        for it in events
-        if not _by_kubernetes(it)
+        event_version(it): f"{it['involvedObject']['kind']}: {it['reason']}" for it in events if not _by_kubernetes(it)
     }
 
 

@@ -1,6 +1,7 @@
 """Eight pods that launch kernels of two sizes, waiting after each launch or after sixteen, all at the same time."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from gpushare_workload.backend.work import Grid
@@ -32,7 +33,7 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
         return _figures(parts.bench_runs([tenant.kubectl.logs(name) for name in names]))
 
 
-def _figures(runs: Any) -> dict[str, Any]:
+def _figures(runs: Sequence[Run]) -> dict[str, Any]:
     by_load: dict[str, list[Run]] = {}
     for run in runs:
         by_load.setdefault(f"{run.load.grid.value}, depth {run.load.depth}", []).append(run)

@@ -176,8 +176,8 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
     plan = {"way": "control", "server": server, "client": client}
     found = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
     with harness.namespace("root", enforce="baseline") as other:
-        found["root_of_the_node"] = _commands(other, _as_root(_pod(other, "control-root", plan)))
-        pod = _as_root(_pod(other, "control-mapped-root", plan))
+        found["root_of_the_node"] = _commands(other, as_root(_pod(other, "control-root", plan)))
+        pod = as_root(_pod(other, "control-mapped-root", plan))
         pod["spec"]["hostUsers"] = False
         found["root_of_a_namespace"] = _commands(other, pod)
     for who in ("user", "root_of_the_node", "root_of_a_namespace"):
@@ -190,7 +190,7 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
     return found
 
 
-def _as_root(pod: Object) -> Object:
+def as_root(pod: Object) -> Object:
     pod["spec"]["securityContext"] = {"runAsUser": 0}
     pod["spec"]["containers"][0]["securityContext"] = {}
     return pod
@@ -199,7 +199,7 @@ def _as_root(pod: Object) -> Object:
 def _namespace_root(harness: Harness, findings: Findings) -> dict[str, Any]:
     """Root of a user namespace may be a client, and has its limits in force like any other."""
     with harness.namespace("root", enforce="baseline") as other:
-        pod = _as_root(other.pod("limits-root", SHARE, "limits", "--throughput", "0"))
+        pod = as_root(other.pod("limits-root", SHARE, "limits", "--throughput", "0"))
         pod["spec"]["hostUsers"] = False
         other.start(pod)
         seen = other.wait_event("limits-root", "limits", 60)
