@@ -9,18 +9,23 @@ from typing import Any
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
 from tests.peers.cases.accidents import ACCIDENTS
+from tests.peers.ways.way import CLIENTS
 
 PAGE = REPOSITORY / "docs" / "comparison.md"
 BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
 TITLES = {
     "gpushare": "gpushare",
+    "gpushare-claims": "gpushare, by claims",
     "nvidia-mps": "NVIDIA device plugin, MPS",
     "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
+    "bare-mps": "MPS by hand",
+    "bare-slices": "no plugin, time slices",
 }
 Result = Mapping[str, Any]
 Cell = Callable[[Mapping[str, Any]], str]
 """From the figures of all cases of one way."""
 NOT_MEASURED = "–"
+NO_PODS = "has no pods of its own"
 OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
@@ -69,9 +74,12 @@ def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
         return NOT_MEASURED
 
 
-def _starts(cases: Mapping[str, Any]) -> str:
-    spread = cases["starts"]["eight_at_once_seconds"]["first_kernel_ended"]
-    return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
+def _starts(which: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        spread = cases["starts"][which]["first_kernel_ended"]
+        return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
+
+    return cell
 
 
 def _users(cases: Mapping[str, Any]) -> str:
@@ -80,8 +88,7 @@ def _users(cases: Mapping[str, Any]) -> str:
 
 
 def _sees(cases: Mapping[str, Any]) -> str:
-    client = cases["limits"]["as started"]
-    return f"{client['sms']} SMs, {client['free_mib']:,} MiB free"
+    return _view(cases["limits"]["as started"])
 
 
 def _memory(attempt: str) -> Cell:
@@ -117,14 +124,25 @@ def _departure(kernel_ms: int) -> Cell:
 def _accident(name: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
         figure = cases[name]
-        if figure.get("no_daemon"):
-            return "no daemon"
+        if absent := figure.get("absent"):
+            return f"has no {absent}"
         new = figure["new_client"]
         seconds = new["seconds"]
         after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
         return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}"
 
     return cell
+
+
+def _changed(cases: Mapping[str, Any]) -> str:
+    """What a client that starts after the change sees, beside what one saw before."""
+    figure, new = cases["limits-changed"], cases["limits-changed"].get("new_client", {})
+    died = _accident("limits-changed")(cases)
+    return died if "absent" in figure or new["sms"] is None else f"{died}; it sees {_view(new)}"
+
+
+def _view(seen: Mapping[str, Any]) -> str:
+    return f"{seen['sms']} SMs, {seen['free_mib']:,} MiB free"
 
 
 def _told(cases: Mapping[str, Any]) -> str:
@@ -138,8 +156,8 @@ def _told(cases: Mapping[str, Any]) -> str:
 
 def _commands(who: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
-        if cases["commands"].get("no_daemon"):
-            return "no daemon"
+        if absent := cases["commands"].get("absent"):
+            return f"has no {absent}"
         figure = cases["commands"][who]
         if "refused" in figure:
             return "the pod is not admitted"
@@ -157,8 +175,20 @@ def _rate(load: str) -> Cell:
     return cell
 
 
+def _standard(cases: Mapping[str, Any]) -> str:
+    return str(cases["privileges"]["clients_meet"])
+
+
+def _gpu_memory(cases: Mapping[str, Any]) -> str:
+    memory = cases["starts"]["gpu_memory_mib"]
+    each = (memory["with_eight_clients"] - memory["before"]) / CLIENTS
+    return f"{each:,.0f} MiB; {memory['with_eight_clients']:,} MiB in all"
+
+
 def _rights(cases: Mapping[str, Any]) -> str:
     containers = cases["privileges"]["containers"]
+    if not containers:
+        return NO_PODS
     privileged = [name for name, it in containers.items() if it["privileged"]]
     host = [name for name, it in containers.items() if it["host_pid"]]
     return f"{len(privileged)} of {len(containers)} containers privileged, {len(host)} in the host's PID namespace"
@@ -166,12 +196,15 @@ def _rights(cases: Mapping[str, Any]) -> str:
 
 def _cost(cases: Mapping[str, Any]) -> str:
     parts = cases["starts"]["parts_with_eight_clients"].values()
+    if not parts:
+        return NO_PODS
     cpu, memory = (sum(part[key] for part in parts) for key in ("cpu_millicores", "working_set_mib"))
     return f"{cpu:.0f} m CPU, {memory:.0f} MiB"
 
 
 ROWS: dict[str, Cell] = {
-    "eight pods at once: first kernel done after (median, range)": _starts,
+    "one pod: first kernel done after (median of three, range)": _starts("one_by_one_seconds"),
+    "eight pods at once: first kernel done after (median, range)": _starts("eight_at_once_seconds"),
     "pods of four UIDs at once, computing within 25 s": _users,
     "what a client sees": _sees,
     "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),
@@ -185,7 +218,7 @@ ROWS: dict[str, Cell] = {
     "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
     "an illegal access": _accident("illegal-access"),
     "a client crashes in mid-kernel": _accident("client-crashes"),
-    "limits changed for new clients": _accident("limits-changed"),
+    "half as many clients with twice the limits": _changed,
     "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
     "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
     "the MPS server killed": _accident("server-killed"),
@@ -197,6 +230,8 @@ ROWS: dict[str, Cell] = {
     "small kernels, waiting after sixteen": _rate("small, depth 16"),
     "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
     "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
+    "GPU memory of an idle client": _gpu_memory,
+    "the strictest Pod Security Standard that its clients meet": _standard,
     "privileges of its own pods": _rights,
     "its own pods with eight clients": _cost,
 }

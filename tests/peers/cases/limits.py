@@ -10,7 +10,7 @@ from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import escapes, parts
 from tests.peers.cases.served import observer, served
-from tests.peers.way import Clients, Way, clients
+from tests.peers.ways.way import Clients, Part, Way, clients
 
 WITHOUT_LIMIT = 2 << 30
 """Bytes that a client asks to exceed where the way promises none."""
@@ -23,7 +23,7 @@ ATTEMPTS: dict[str, dict[str, str | None]] = {
     "past the daemon": {names.ENV_PIPE_DIRECTORY: "/tmp/nowhere"},
 }
 """What the client sets in its own environment before it starts CUDA."""
-START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 14, 1.5, 6
+START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 11, 1.5, 6
 COMMAND_LIMIT_SECONDS = 120
 SETTLE_SECONDS = 5
 
@@ -44,9 +44,9 @@ def commands(harness: Harness, way: Way) -> dict[str, Any]:
     """The control program's commands beside a client of another pod: by a user without privileges, then by root with
     the capabilities that a container has by default."""
     found: dict[str, Any] = {}
-    if way.daemon() is None:
-        return {"no_daemon": True}
-    for who, enforce in (("user", "restricted"), ("root", "privileged")):
+    if Part.DAEMON not in way.parts:
+        return {"absent": Part.DAEMON}
+    for who, enforce in (("user", way.standard), ("root", "privileged")):
         with clients(harness, way) as others, clients(harness, way, enforce) as tenant:
             found[who] = _commands(way, others, tenant, who)
     with clients(harness, way) as tenant:
