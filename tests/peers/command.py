@@ -1,17 +1,13 @@
 """The steps by name. Exit code 0: every case of every way has figures; 1: not; 2: misuse."""
 
 import argparse
-import shutil
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from localcluster.errors import LocalClusterError
 from tests.cluster.harness import Harness
 from tests.gpu.stack import bring
-from tests.gpu.stack.payload import extract
-from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS, WORK
+from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
 from tests.gpu.stack.steps import Steps
 from tests.peers import build, page
 from tests.peers.cases import CASES
@@ -19,6 +15,7 @@ from tests.peers.results import Results
 from tests.peers.session import Deadline, Session
 from tests.peers.ways.bare import BareMps, BareSlices
 from tests.peers.ways.gpushare import Gpushare, GpushareByClaims
+from tests.peers.ways.hami import HamiCore
 from tests.peers.ways.nvidia import NvidiaPlugin
 from tests.peers.ways.way import Way
 
@@ -32,9 +29,11 @@ def main(argv: Sequence[str], description: str) -> int:
 
 def _steps(description: str) -> Steps:
     steps = Steps("tests/peers/run", description)
-    made = steps.add("build", _build, "build NVIDIA's device plugin from a checkout of its sources")
+    made = steps.add("build", _build, "build a peer from a checkout of its sources, and pack it")
+    made.add_argument("peer", choices=build.PEERS)
     made.add_argument("source", type=Path)
     made.add_argument("out", type=Path)
+    made.add_argument("--cuda", type=Path, help="a folder with CUDA's headers below `include`; HAMi-core needs them")
     measured = steps.add("measure", _measure, "install and measure ways, one after the other")
     measured.add_argument("way", nargs="+", choices=WAYS, metavar=f"WAY ({', '.join(WAYS)})")
     measured.add_argument("--peers", type=Path, default=Path("build/peers"), help="what `build` wrote to (%(default)s)")
@@ -48,7 +47,7 @@ def _steps(description: str) -> Steps:
 
 
 def _build(arguments: argparse.Namespace) -> bool:
-    packed = build.build(arguments.source, arguments.out)
+    packed = build.build(arguments.peer, arguments.source, arguments.out, arguments.cuda)
     print(f"{packed}: {packed.stat().st_size >> 20} MiB")
     return True
 
@@ -82,22 +81,11 @@ def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, C
     return {
         "gpushare": partial(Gpushare, harness, memory_mib),
         "gpushare-claims": partial(GpushareByClaims, harness, memory_mib),
-        "nvidia-mps": lambda: NvidiaPlugin(harness, _unpacked(peers), "mps", memory_mib),
-        "nvidia-time-slicing": lambda: NvidiaPlugin(harness, _unpacked(peers), "timeSlicing", memory_mib),
+        "nvidia-mps": lambda: NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), "mps", memory_mib),
+        "nvidia-time-slicing": lambda: NvidiaPlugin(
+            harness, build.unpacked(build.PLUGIN, peers), "timeSlicing", memory_mib
+        ),
         "bare-mps": partial(BareMps, harness),
         "bare-slices": partial(BareSlices, harness),
+        "hami-core": lambda: HamiCore(harness, build.unpacked(build.HAMI, peers), memory_mib),
     }
-
-
-def _unpacked(peers: Path) -> Path:
-    """The folder of the peer, in place of what an earlier build has left.
-
-    Raises LocalClusterError if there is nothing to unpack.
-    """
-    packed, folder = peers / build.PACKED, WORK / build.FOLDER
-    if not packed.exists():
-        raise LocalClusterError(f"{packed} is not there: `tests/peers/run build SOURCE {peers}` makes it")
-    shutil.rmtree(folder, ignore_errors=True)
-    with tarfile.open(packed) as tar:
-        extract(tar, folder, "data")
-    return folder

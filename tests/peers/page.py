@@ -20,6 +20,7 @@ TITLES = {
     "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
     "bare-mps": "MPS by hand",
     "bare-slices": "no plugin, time slices",
+    "hami-core": "HAMi-core, the library alone",
 }
 Result = Mapping[str, Any]
 Cell = Callable[[Mapping[str, Any]], str]

@@ -15,7 +15,7 @@ from tests.cluster.node import kill_if_there
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.peers.ways import rehearsal
 from tests.peers.ways.processes import CONTROL, daemon_in, start_in_node
-from tests.peers.ways.way import Daemon, Part, Promise
+from tests.peers.ways.way import MPS_VARIABLES, Daemon, Part, Promise
 
 DIRECTORY = "/run/peers-mps"
 """On the node: `pipe` for the clients, `log` for the daemon."""
@@ -25,7 +25,7 @@ PIPES = f"{DIRECTORY}/pipe"
 class BareSlices:
     name, namespace, standard = "bare-slices", "none", "restricted"
     promise = Promise(None, None)
-    parts = frozenset[Part]()
+    variables, parts = MPS_VARIABLES, frozenset[Part]()
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness

@@ -8,7 +8,7 @@ from tests.cluster import claims
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.gpu.stack import bring
-from tests.peers.ways.way import CLIENTS, Daemon, Part, Promise
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise
 
 RESERVED_MIB = 512
 """A share leaves this much of the GPU to the MPS server (`CONTEXT_RESERVE_MIB`)."""
@@ -20,7 +20,7 @@ class Gpushare:
     """Slots of one GpuShare."""
 
     name, namespace, standard = "gpushare", NAMESPACE, "restricted"
-    parts = frozenset(Part)
+    variables, parts = MPS_VARIABLES, frozenset(Part)
 
     def __init__(self, harness: Harness, memory_mib: int) -> None:
         """`memory_mib`: of the whole GPU."""

@@ -17,7 +17,7 @@ from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN
 from tests.peers.ways import image
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, Daemon, Part, Promise
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
@@ -38,7 +38,7 @@ class NvidiaPlugin:
     In a rehearsal without a GPU the node must have a CDI spec of kind nvidia.com/gpu: it stands for the driver.
     """
 
-    namespace, standard = RELEASE, "restricted"
+    namespace, standard, variables = RELEASE, "restricted", MPS_VARIABLES
 
     def __init__(self, harness: Harness, peer: Path, sharing: str, memory_mib: int) -> None:
         self._harness, self._peer, self._sharing, self._memory_mib = harness, peer, sharing, memory_mib

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from gpushare.api import names
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant
 
@@ -32,6 +33,23 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class Variables:
+    """Of a client's environment: by them its program may ask for other limits than the pod has. Names and values.
+
+    `past`: where CUDA looks for the daemon; None: the way has nothing that a variable leads past.
+    """
+
+    memory: str
+    memory_raised: str
+    memory_malformed: str
+    threads: str
+    past: str | None
+
+
+MPS_VARIABLES = Variables(names.ENV_MEMORY, "0=140G", "0=garbage", names.ENV_THREADS, names.ENV_PIPE_DIRECTORY)
+
+
+@dataclass(frozen=True)
 class Daemon:
     """PIDs of the node. There is no server before the first client."""
 
@@ -50,6 +68,9 @@ class Way(Protocol):
 
     @property
     def promise(self) -> Promise: ...
+
+    @property
+    def variables(self) -> Variables: ...
 
     @property
     def parts(self) -> frozenset[Part]: ...
