@@ -9,7 +9,7 @@ from tests.cluster.harness import Harness
 from tests.gpu.stack import bring
 from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
 from tests.gpu.stack.steps import Steps
-from tests.peers import build, page
+from tests.peers import build, page, table
 from tests.peers.cases import CASES
 from tests.peers.results import Results
 from tests.peers.session import Deadline, Session
@@ -19,7 +19,7 @@ from tests.peers.ways.hami import HamiCore
 from tests.peers.ways.nvidia import NvidiaPlugin
 from tests.peers.ways.way import Way
 
-WAYS = tuple(page.TITLES)
+WAYS = tuple(table.TITLES)
 CALL_SECONDS = 520
 
 
