@@ -64,15 +64,16 @@ def _measure(arguments: argparse.Namespace) -> bool:
     known = SIMULATED_RESULTS if record.simulated else RESULTS
     out = arguments.out or known
     out.mkdir(parents=True, exist_ok=True)
-    session = Session(Harness(stack), _ways(Harness(stack), arguments.peers, record), deadline)
+    harness, log = Harness(stack), out / "peers.log"
+    log.unlink(missing_ok=True)
+    session = Session(harness, _ways(harness, arguments.peers, record), deadline, log)
     complete = True
     for name in arguments.way:
         results = Results(name, record, out, known)
         cases = [case for case in arguments.cases if arguments.again or not results.is_done(case)]
         if left_out := [case for case in arguments.cases if case not in cases]:
             print(f"{name}: measured before: {', '.join(left_out)}")
-        log = (out / page.file_of(name)).with_suffix(".log")
-        complete = (not cases or session.measure(name, cases, results, log)) and complete
+        complete = (not cases or session.measure(name, cases, results)) and complete
     return complete
 
 

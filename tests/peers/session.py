@@ -41,13 +41,13 @@ class Deadline:
 
 
 class Session:
-    """`ways`: those that there are, by name."""
+    """`ways`: those that there are, by name. `log`: for what each way's own pods wrote last."""
 
-    def __init__(self, harness: Harness, ways: Mapping[str, Callable[[], Way]], deadline: Deadline) -> None:
-        self._harness, self._ways, self._deadline = harness, ways, deadline
+    def __init__(self, harness: Harness, ways: Mapping[str, Callable[[], Way]], deadline: Deadline, log: Path) -> None:
+        self._harness, self._ways, self._deadline, self._log = harness, ways, deadline, log
 
-    def measure(self, name: str, cases: Sequence[str], results: Results, log: Path) -> bool:
-        """Returns whether each of the cases has figures now. `log`: for what the way's own pods wrote last."""
+    def measure(self, name: str, cases: Sequence[str], results: Results) -> bool:
+        """Returns whether each of the cases has figures now."""
         way = self._ways[name]()
         try:
             seconds = min(INSTALL_SECONDS, self._deadline.left)
@@ -58,7 +58,8 @@ class Session:
             _failed(results, "installation", error)
             return False
         finally:
-            log.write_text(_logs(self._harness, way))
+            with self._log.open("a") as log:
+                log.write(f"== {name}\n{_logs(self._harness, way)}\n")
 
     def _install(self, way: Way, results: Results) -> None:
         """In place of the way that is there, and without the pods that a call left that was cut off."""
