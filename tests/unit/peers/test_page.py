@@ -79,6 +79,27 @@ def test_a_new_pod_that_never_computed_is_told_with_the_time_it_was_given(second
     assert rows({"illegal-access": accident})["an illegal access"] == says
 
 
+def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> None:
+    cases = {"daemon-killed": {"absent": "MPS daemon"}, "commands": {"absent": "MPS daemon"}}
+    told = rows(cases)
+    assert told["the MPS control daemon killed"] == "has no MPS daemon"
+    assert told["the daemon's commands, from a pod without privileges"] == "has no MPS daemon"
+
+
+def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> None:
+    new = {"seconds": 4.0, "sms": 32, "free_mib": 35000}
+    figure = {"hurt": 0, "neighbours": 3, "new_client": new}
+    says = "0 of 3 died; new pod: 4.0 s; it sees 32 SMs, 35,000 MiB free"
+    assert rows({"limits-changed": figure})["half as many clients with twice the limits"] == says
+
+
+def test_a_client_costs_what_eight_take_of_the_gpu_beyond_what_was_taken() -> None:
+    starts = {"gpu_memory_mib": {"before": 500, "with_eight_clients": 4500}, "parts_with_eight_clients": {}}
+    told = rows({"starts": starts})
+    assert told["GPU memory of an idle client"] == "500 MiB; 4,500 MiB in all"
+    assert told["its own pods with eight clients"] == "has no pods of its own"
+
+
 @pytest.mark.parametrize(
     ("refused", "told", "says"),
     [
