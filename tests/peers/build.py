@@ -1,24 +1,32 @@
-"""Builds NVIDIA's device plugin from a checkout of its sources, and packs what a machine without network needs of it.
+"""Builds peers from checkouts of their sources, and packs what a machine without network needs of them.
 
-The checkout stays where it is; nothing of it enters this repository. Its vendor tree has all modules, so nothing is
-downloaded.
+A checkout stays as it is; nothing of it enters this repository. NVIDIA's plugin has all its modules in its vendor tree;
+HAMi-core needs CUDA's headers, which NVIDIA publishes as wheels (nvidia-cuda-runtime-cu12, nvidia-nvml-dev-cu12).
 """
 
 import json
+import os
 import shutil
 import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
-from tests.gpu.stack.payload import compress
+from tests.gpu.stack.payload import compress, extract
+from tests.gpu.stack.place import WORK
 
+PLUGIN, HAMI = "nvidia-device-plugin", "hami-core"
 PROGRAMS = ("nvidia-device-plugin", "mps-control-daemon", "config-manager")
 CHART = "deployments/helm/nvidia-device-plugin"
+LIBRARY = "libvgpu.so"
+STUBS = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
+"""What HAMi's library is linked with, and finds with the driver later: option of the linker, name."""
+HAMI_OPTIONS = ("DLSYM_HOOK_ENABLE", "MULTIPROCESS_LIMIT_ENABLE", "HOOK_MEMINFO_ENABLE", "HOOK_NVML_ENABLE")
+"""As its own build.sh has them."""
 BUILD_SECONDS = 900
-FOLDER = "peer"
-PACKED = f"{FOLDER}.tar.xz"
-"""As `compress` names it."""
 ORIGIN = "origin.json"
 
 
@@ -32,43 +40,88 @@ class Origin:
     compiler: str
 
 
-def build(source: Path, out: Path) -> Path:
-    """Returns the packed file. Raises LocalClusterError with the compiler's words if it does not build."""
-    if not (source / CHART / "Chart.yaml").exists():
-        raise LocalClusterError(f"{source} is no checkout of NVIDIA's k8s-device-plugin: {CHART} is missing")
-    folder = out.resolve() / FOLDER
+def build(peer: str, source: Path, out: Path, cuda: Path | None) -> Path:
+    """Returns the packed file. `cuda`: a folder with CUDA's headers below `include`.
+
+    Raises LocalClusterError if `source` is no checkout of the peer, or with the compiler's words.
+    """
+    folder = out.resolve() / peer
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "bin").mkdir(parents=True)
-    packages = [f"./cmd/{name}" for name in PROGRAMS]
-    _run(
-        [
-            "go",
-            "build",
-            "-mod=vendor",
-            "-buildvcs=false",
-            "-trimpath",
-            "-ldflags",
-            "-s -w",
-            "-o",
-            str(folder / "bin"),
-            *packages,
-        ],
-        source,
-    )
-    shutil.copytree(source / CHART, folder / "chart")
-    (folder / ORIGIN).write_text(json.dumps(asdict(_origin(source)), indent=2) + "\n")
+    folder.mkdir(parents=True)
+    origin = _MAKERS[peer](source.resolve(), folder, cuda)
+    (folder / ORIGIN).write_text(json.dumps(asdict(origin), indent=2) + "\n")
     return compress(folder)
 
 
-def _origin(source: Path) -> Origin:
+def unpacked(peer: str, out: Path) -> Path:
+    """The peer's folder on the machine, in place of what an earlier build has left.
+
+    Raises LocalClusterError if there is nothing to unpack.
+    """
+    packed, folder = out / f"{peer}.tar.xz", WORK / peer
+    if not packed.exists():
+        raise LocalClusterError(f"{packed} is not there: `tests/peers/run build {peer} SOURCE {out}` makes it")
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(packed) as tar:
+        extract(tar, folder, "data")
+    return folder
+
+
+def _plugin(source: Path, folder: Path, _: Path | None) -> Origin:
+    _check(source / CHART / "Chart.yaml", "NVIDIA's k8s-device-plugin")
+    (folder / "bin").mkdir()
+    packages = [f"./cmd/{name}" for name in PROGRAMS]
+    options = ["-mod=vendor", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w"]
+    _run(["go", "build", *options, "-o", str(folder / "bin"), *packages], source)
+    shutil.copytree(source / CHART, folder / "chart")
     chart = (source / CHART / "Chart.yaml").read_text()
     version = next(line.split('"')[1] for line in chart.splitlines() if line.startswith("appVersion:"))
-    commit = _run(["git", "rev-parse", "HEAD"], source).strip()
-    return Origin("NVIDIA/k8s-device-plugin", version, commit, _run(["go", "version"], source).strip())
+    return Origin("NVIDIA/k8s-device-plugin", version, _commit(source), _run(["go", "version"], source).strip())
 
 
-def _run(command: list[str], directory: Path) -> str:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_SECONDS)
+def _hami(source: Path, folder: Path, cuda: Path | None) -> Origin:
+    """Its tests are left out: they need CUDA's compiler."""
+    _check(source / "src" / "libvgpu.c", "HAMi-core")
+    if cuda is None or not (cuda / "include" / "cuda.h").exists():
+        raise LocalClusterError(f"HAMi-core needs CUDA's headers: {cuda} has no include/cuda.h; give it with --cuda")
+    with tempfile.TemporaryDirectory() as name:
+        copy, stubs = Path(name) / "source", Path(name) / "stubs"
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".git", "build"))
+        (copy / "test" / "CMakeLists.txt").write_text("")
+        stubs.mkdir()
+        for option, soname in STUBS.items():
+            library = ["-o", str(stubs / f"lib{option}.so"), "-x", "c", "/dev/null"]
+            _run(["gcc", "-shared", f"-Wl,-soname,{soname}", *library], copy)
+        options = [f"-D{name}=1" for name in HAMI_OPTIONS]
+        linker = f"-DCMAKE_SHARED_LINKER_FLAGS=-L{stubs}"
+        environment = {"CUDA_HOME": str(cuda.resolve())}
+        _run(["cmake", "-B", "build", *options, "-DCMAKE_BUILD_TYPE=Release", linker], copy, environment)
+        _run(["cmake", "--build", "build", "--target", "vgpu"], copy, environment)
+        shutil.copy(copy / "build" / LIBRARY, folder / LIBRARY)
+    commit = _commit(source)
+    compiler = _run(["gcc", "--version"], source).splitlines()[0]
+    return Origin("Project-HAMi/HAMi-core", f"commit {commit[:7]}", commit, compiler)
+
+
+_MAKERS: Mapping[str, Callable[[Path, Path, Path | None], Origin]] = {PLUGIN: _plugin, HAMI: _hami}
+PEERS = tuple(_MAKERS)
+
+
+def _check(path: Path, what: str) -> None:
+    if not path.exists():
+        raise LocalClusterError(f"this is no checkout of {what}: {path} is missing")
+
+
+def _commit(source: Path) -> str:
+    return _run(["git", "rev-parse", "HEAD"], source).strip()
+
+
+def _run(command: list[str], directory: Path, environment: Mapping[str, str] | None = None) -> str:
+    merged = {**os.environ, **(environment or {})}
+    try:
+        done = subprocess.run(command, cwd=directory, env=merged, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    except FileNotFoundError as error:
+        raise LocalClusterError(f"{command[0]} is not installed") from error
     if done.returncode != 0:
         raise LocalClusterError(f"{' '.join(command[:3])} … failed in {directory}: {done.stderr.strip()[-800:]}")
     return done.stdout

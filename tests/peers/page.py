@@ -1,28 +1,47 @@
-"""Writes the measured table into docs/comparison.md: a row for each question, a column for each way, from the JSON."""
+"""Writes what was measured into the docs: the table of all ways, and how each peer was installed and what it has.
+
+All of it comes from the JSON files that `tests/peers/run measure` wrote.
+"""
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
-from tests.peers.cases.accidents import ACCIDENTS
+from tests.peers.table import TITLES, Result, table
 
-PAGE = REPOSITORY / "docs" / "comparison.md"
-BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
-TITLES = {
-    "gpushare": "gpushare",
-    "nvidia-mps": "NVIDIA device plugin, MPS",
-    "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
+COMPARISON = REPOSITORY / "docs" / "comparison.md"
+PEERS = REPOSITORY / "docs" / "peers"
+PAGES: Mapping[str, Sequence[str]] = {
+    "gpushare.md": ("gpushare", "gpushare-claims"),
+    "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
+    "hami-core.md": ("hami-core",),
+    "bare.md": ("bare-mps", "bare-slices"),
 }
-Result = Mapping[str, Any]
-Cell = Callable[[Mapping[str, Any]], str]
-"""From the figures of all cases of one way."""
-NOT_MEASURED = "–"
-OF_EVERY_POD = "GpuPartGranted"
-"""An event about no accident."""
+"""The ways that a page of docs/peers is about."""
+BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
+RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "privileged": lambda it: "yes" if it["privileged"] else "no",
+    "capabilities": lambda it: _capabilities(it),
+    "user": lambda it: "of the image" if it["user"] is None else str(it["user"]),
+    "root file system": lambda it: "read-only" if it["read_only_root"] else "writable",
+    "host's PIDs": lambda it: "yes" if it["host_pid"] else "no",
+    "writes on the node": lambda it: ", ".join(f"`{path}`" for path in it["host_paths_writable"]) or "nothing",
+    "API token": lambda it: "yes" if it["api_token"] else "no",
+}
+
+
+def read(results: Path) -> dict[str, Result]:
+    """The results by the ways' names. Raises LocalClusterError if there are none, or one is of a rehearsal."""
+    found = {name: json.loads(path.read_text()) for name in TITLES if (path := results / file_of(name)).exists()}
+    if not found:
+        raise LocalClusterError(f"{results} has no peers-*.json: `tests/peers/run measure` writes them")
+    if simulated := [name for name, result in found.items() if result["simulated"]]:
+        raise LocalClusterError(f"{', '.join(simulated)}: figures of a rehearsal are no results")
+    return {name: result | {"path": str(results / file_of(name))} for name, result in found.items()}
 
 
 def file_of(way: str) -> str:
@@ -30,173 +49,75 @@ def file_of(way: str) -> str:
     return f"peers-{way}.json"
 
 
-def read(results: Path) -> dict[str, Result]:
-    """The results by the ways' names. Raises LocalClusterError if there are none, or one is of a rehearsal."""
-    found = {}
-    for name in TITLES:
-        path = results / file_of(name)
-        if path.exists():
-            found[name] = json.loads(path.read_text()) | {"path": os.path.relpath(path, PAGE.parent)}
-    if not found:
-        raise LocalClusterError(f"{results} has no peers-*.json: `tests/peers/run measure` writes them")
-    if simulated := [name for name, result in found.items() if result["simulated"]]:
-        raise LocalClusterError(f"{', '.join(simulated)}: figures of a rehearsal are no results")
-    return found
-
-
 def write(found: Mapping[str, Result]) -> None:
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n{table(found)}{END}{tail}")
+    for page, text in texts(found).items():
+        page.write_text(text)
 
 
-def table(found: Mapping[str, Result]) -> str:
-    """In Markdown. Each column's head links to the file that its cells come from."""
-    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in found.items()]
-    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    for question, cell in ROWS.items():
-        cells = [_cell(cell, result["cases"]) for result in found.values()]
-        if set(cells) != {NOT_MEASURED}:
-            lines.append(f"| {question} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def texts(found: Mapping[str, Result]) -> dict[Path, str]:
+    """What each page is with these results, by its path. What stands outside of the marks stays."""
+    pages = {COMPARISON: table(_linked(found, COMPARISON))}
+    for name, ways in PAGES.items():
+        page = PEERS / name
+        linked = _linked(found, page)
+        pages[page] = "\n".join(_peer(TITLES[way], linked.get(way)) for way in ways)
+    return {page: _between_marks(page.read_text(), text) for page, text in pages.items()}
 
 
-def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
-    try:
-        return cell(cases)
-    except KeyError:
-        return NOT_MEASURED
+def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
+    return {name: {**it, "path": os.path.relpath(it["path"], page.parent)} for name, it in found.items()}
 
 
-def _starts(cases: Mapping[str, Any]) -> str:
-    spread = cases["starts"]["eight_at_once_seconds"]["first_kernel_ended"]
-    return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
+def _between_marks(page: str, text: str) -> str:
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise LocalClusterError(f"a page has no place for what was measured: {BEGIN} … {END}")
+    return f"{head}{BEGIN}\n{text}{END}{tail}"
 
 
-def _users(cases: Mapping[str, Any]) -> str:
-    users = cases["users"]
-    return f"{users['computed']} of {users['uids']}"
+def _peer(title: str, result: Result | None) -> str:
+    if result is None:
+        return f"### {title}\n\nNot measured yet.\n"
+    blocks = [f"### {title}", _installed(result)]
+    if patched := result["origin"].get("patched"):
+        blocks.append(_rows(("what differed", "how"), patched.items()))
+    if containers := result["cases"].get("privileges", {}).get("containers"):
+        cells = ((name, *(cell(it) for cell in RIGHTS.values())) for name, it in containers.items())
+        blocks.append(_rows(("container", *RIGHTS), cells))
+    if costs := result["cases"].get("starts", {}).get("parts_with_eight_clients"):
+        blocks.append(_rows(("container, with eight clients", "CPU", "memory"), map(_cost, sorted(costs.items()))))
+    return "\n\n".join(blocks) + "\n"
 
 
-def _sees(cases: Mapping[str, Any]) -> str:
-    client = cases["limits"]["as started"]
-    return f"{client['sms']} SMs, {client['free_mib']:,} MiB free"
+def _installed(result: Result) -> str:
+    origin, gpu = result["origin"], result["truth"]
+    commit = f", commit {origin['commit'][:12]}, {origin['compiler']}" if "commit" in origin else ""
+    version = f"{origin['repository']} {origin.get('version', '')}".strip()
+    where = f"{gpu['product']}, driver {gpu['driver']}"
+    measured = result.get("measured", {})
+    seconds = sum(case["seconds"] for case in measured.values())
+    took = f" The {len(measured)} cases took {seconds:.0f} s." if measured else ""
+    how = f" Installed by: {origin['installed']}." if "installed" in origin else ""
+    return (
+        f"[The results]({result['path']}) are of {version}{commit},\non an {where}, {result['environment']['date']}.\n"
+        f"It offered its parts {result['installed_seconds']:.0f} s after the installation began.{took}{how}"
+    )
 
 
-def _memory(attempt: str) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        outcome = cases["limits"][attempt]
-        if outcome["error"] is not None:
-            return f"error {outcome['error']['code']}"
-        verdict = "refused" if outcome["memory_above_refused"] else "not refused"
-        told = [reason for reason in outcome["told"] if reason != OF_EVERY_POD]
-        return f"{verdict}; told: {', '.join(told)}" if told else f"{verdict}; nothing told"
-
-    return cell
+def _capabilities(it: Mapping[str, Any]) -> str:
+    if it["privileged"]:
+        return "all"
+    dropped = "none" if it["all_dropped"] else "the runtime's default"
+    added = ", ".join(it["added_capabilities"])
+    return f"{dropped}, and {added}" if added else dropped
 
 
-def _peak(attempt: str) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        outcome = cases["limits"][attempt]
-        if outcome["share_of_peak"] is None:
-            return f"error {outcome['error']['code']}" if outcome["error"] else NOT_MEASURED
-        return f"{outcome['share_of_peak']:.1%}"
-
-    return cell
+def _cost(entry: tuple[str, Mapping[str, float]]) -> tuple[str, str, str]:
+    name, figures = entry
+    return name, f"{figures['cpu_millicores']:.1f} m", f"{figures['working_set_mib']:.0f} MiB"
 
 
-def _departure(kernel_ms: int) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        figure = cases[f"departures-{kernel_ms}ms"]
-        return f"{figure['hurt']} of {figure['neighbours']}; pods deleted: {figure['deletions']}"
-
-    return cell
-
-
-def _accident(name: str) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        figure = cases[name]
-        if figure.get("no_daemon"):
-            return "no daemon"
-        new = figure["new_client"]
-        seconds = new["seconds"]
-        after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
-        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}"
-
-    return cell
-
-
-def _told(cases: Mapping[str, Any]) -> str:
-    measured = [name for name in ACCIDENTS if name in cases]
-    if not measured:
-        return NOT_MEASURED
-    reasons = {text.partition(": ")[2] for name in measured for text in cases[name].get("told", ())}
-    reasons.discard(OF_EVERY_POD)
-    return ", ".join(sorted(reasons)) or "nothing"
-
-
-def _commands(who: str) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        if cases["commands"].get("no_daemon"):
-            return "no daemon"
-        figure = cases["commands"][who]
-        if "refused" in figure:
-            return "the pod is not admitted"
-        hurt = "neighbour died" if figure["neighbour_hurt"] else "neighbour went on"
-        return f"{len(figure['answered'])} of {figure['asked']} answered; {hurt}"
-
-    return cell
-
-
-def _rate(load: str) -> Cell:
-    def cell(cases: Mapping[str, Any]) -> str:
-        figure = cases["throughput"][load]
-        return f"{figure['kernels_per_second']['median']:,.0f} /s, p99 {figure['p99_us']:,.0f} µs"
-
-    return cell
-
-
-def _rights(cases: Mapping[str, Any]) -> str:
-    containers = cases["privileges"]["containers"]
-    privileged = [name for name, it in containers.items() if it["privileged"]]
-    host = [name for name, it in containers.items() if it["host_pid"]]
-    return f"{len(privileged)} of {len(containers)} containers privileged, {len(host)} in the host's PID namespace"
-
-
-def _cost(cases: Mapping[str, Any]) -> str:
-    parts = cases["starts"]["parts_with_eight_clients"].values()
-    cpu, memory = (sum(part[key] for part in parts) for key in ("cpu_millicores", "working_set_mib"))
-    return f"{cpu:.0f} m CPU, {memory:.0f} MiB"
-
-
-ROWS: dict[str, Cell] = {
-    "eight pods at once: first kernel done after (median, range)": _starts,
-    "pods of four UIDs at once, computing within 25 s": _users,
-    "what a client sees": _sees,
-    "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),
-    "it asks for 100 % of the threads": _peak("threads: 100 asked for"),
-    "it asks for 4 %": _peak("threads: 4 asked for"),
-    "1 GiB more than promised": _memory("as started"),
-    "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
-    "the same, with a malformed limit": _memory("memory: malformed limit"),
-    "the same, past the daemon": _memory("past the daemon"),
-    "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
-    "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
-    "an illegal access": _accident("illegal-access"),
-    "a client crashes in mid-kernel": _accident("client-crashes"),
-    "limits changed for new clients": _accident("limits-changed"),
-    "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
-    "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
-    "the MPS server killed": _accident("server-killed"),
-    "the MPS control daemon killed": _accident("daemon-killed"),
-    "events about all these accidents": _told,
-    "the daemon's commands, from a pod without privileges": _commands("user"),
-    "… from a pod that is root": _commands("root"),
-    "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
-    "small kernels, waiting after sixteen": _rate("small, depth 16"),
-    "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
-    "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
-    "privileges of its own pods": _rights,
-    "its own pods with eight clients": _cost,
-}
+def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -2,24 +2,17 @@
 
 import argparse
 import json
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
-from localcluster.errors import LocalClusterError
 from tests.gpu.stack import bring, payload, suite
 from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
-from tests.gpu.stack.steps import Steps
+from tests.gpu.stack.steps import Steps, time_limit
 from tests.gpu.stack.suites import SUITES
 
 PACK_SECONDS, UNPACK_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 120, 300, 300
-
-
-class TookTooLongError(LocalClusterError):
-    """A step exceeded its time limit."""
 
 
 def main(argv: Sequence[str], description: str) -> int:
@@ -55,18 +48,11 @@ def _steps(description: str) -> Steps:
 @contextmanager
 def _step(name: str, seconds: float) -> Iterator[None]:
     """Prints the duration. Raises TookTooLongError after `seconds`."""
-
-    def late(_: int, __: FrameType | None) -> None:
-        raise TookTooLongError(f"{name} took longer than {seconds:.0f} s")
-
     began = time.monotonic()
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        with time_limit(name, seconds):
+            yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
         print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cluster.harness import Harness
 from tests.peers.cases import accidents, departures, limits, starting, throughput
-from tests.peers.way import Way
+from tests.peers.ways.way import Way
 
 Case = Callable[[Harness, Way], dict[str, Any]]
 

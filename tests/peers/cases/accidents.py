@@ -12,9 +12,10 @@ from tests.cluster.harness import Harness
 from tests.cluster.node import signal_in_node
 from tests.gpu.stack.suites import faults, parts
 from tests.peers.cases.served import served, since, told
-from tests.peers.way import CLIENTS, Clients, Way, clients
+from tests.peers.ways.way import CLIENTS, Clients, Part, Way, clients
 
 NEIGHBOURS, SETTLE_SECONDS = 3, 4.0
+REPAIRED = frozenset({Part.DAEMON_POD, Part.DAEMON, Part.NODE_AGENT})
 CHANGED_CLIENTS = 4
 """In place of eight: each new client gets twice the threads and memory."""
 
@@ -22,17 +23,20 @@ CHANGED_CLIENTS = 4
 @dataclass(frozen=True)
 class Accident:
     happen: Callable[[Way, Clients], None]
-    needs_daemon: bool = False
+    needs: Part | None = None
 
 
 def measure(name: str, harness: Harness, way: Way) -> dict[str, Any]:
     accident = ACCIDENTS[name]
-    if accident.needs_daemon and not way.under_mps:
-        return {"no_daemon": True}
+    if accident.needs and accident.needs not in way.parts:
+        return {"absent": accident.needs}
+    computes = False
     try:
-        return _one(harness, way, accident)
+        outcome = _one(harness, way, accident)
+        computes = outcome["new_client"]["seconds"] is not None
+        return outcome
     finally:
-        _repair(harness, way)
+        _repair(harness, way, computes)
 
 
 def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
@@ -41,8 +45,9 @@ def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
         before, daemon = told(tenant), way.daemon()
         began = time.monotonic()
         accident.happen(way, tenant)
+        happened = time.monotonic()
         new = served(tenant, "after", began)
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - happened)))
         alive = parts.alive(tenant, names)
         return {
             "neighbours": NEIGHBOURS,
@@ -54,17 +59,17 @@ def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
         }
 
 
-def _repair(harness: Harness, way: Way) -> None:
-    """Until new pods compute again, by what an administrator would do: delete the daemon's pod."""
-    way.offer(CLIENTS)
-    with clients(harness, way) as tenant:
-        if served(tenant, "ready").seconds is not None:
-            return
-    way.restart("daemon")
-    way.restart("node agent")
+def _repair(harness: Harness, way: Way, computes: bool) -> None:
+    """Until new pods compute again, by what an administrator would do: replace the daemon and the agent."""
+    if way.offered() not in (CLIENTS, None):
+        way.offer(CLIENTS)
+    if computes:
+        return
+    for part in REPAIRED & way.parts:
+        way.restart(part)
     with clients(harness, way) as tenant:
         if served(tenant, "repaired").seconds is None:
-            raise AssertionError(f"{way.name}: no pod computes after its pods were replaced")
+            raise AssertionError(f"{way.name}: no pod computes after its parts were replaced")
 
 
 def _kill(which: str) -> Callable[[Way, Clients], None]:
@@ -78,11 +83,11 @@ def _kill(which: str) -> Callable[[Way, Clients], None]:
 
 
 ACCIDENTS = {
-    "agent-pod-deleted": Accident(lambda way, _: way.restart("node agent")),
-    "limits-changed": Accident(lambda way, _: way.offer(CHANGED_CLIENTS)),
+    "agent-pod-deleted": Accident(lambda way, _: way.restart(Part.NODE_AGENT), Part.NODE_AGENT),
+    "limits-changed": Accident(lambda way, _: way.offer(CHANGED_CLIENTS), Part.LIMITS),
     "illegal-access": Accident(lambda _, tenant: faults.illegal_access(tenant)),
     "client-crashes": Accident(lambda _, tenant: faults.die(tenant, "crash")),
-    "daemon-pod-deleted": Accident(lambda way, _: way.restart("daemon"), needs_daemon=True),
-    "server-killed": Accident(_kill("server"), needs_daemon=True),
-    "daemon-killed": Accident(_kill("control"), needs_daemon=True),
+    "daemon-pod-deleted": Accident(lambda way, _: way.restart(Part.DAEMON_POD), Part.DAEMON_POD),
+    "server-killed": Accident(_kill("server"), Part.DAEMON),
+    "daemon-killed": Accident(_kill("control"), Part.DAEMON),
 }

@@ -6,7 +6,7 @@ from typing import Any
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import parts
 from tests.gpu.stack.suites.departures import delete_in_turn, start_victims
-from tests.peers.way import Clients, Way, clients
+from tests.peers.ways.way import Clients, Way, clients
 
 KERNELS_MS = (20, 1000)
 NEIGHBOURS, BATCHES = 3, (1, 4)

@@ -10,43 +10,49 @@ from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import escapes, parts
 from tests.peers.cases.served import observer, served
-from tests.peers.way import Clients, Way, clients
+from tests.peers.ways.way import Clients, Part, Variables, Way, clients
 
 WITHOUT_LIMIT = 2 << 30
 """Bytes that a client asks to exceed where the way promises none."""
-ATTEMPTS: dict[str, dict[str, str | None]] = {
-    "as started": {},
-    "memory: limit raised": {names.ENV_MEMORY: "0=140G"},
-    "memory: malformed limit": {names.ENV_MEMORY: "0=garbage"},
-    "threads: 100 asked for": {names.ENV_THREADS: "100"},
-    "threads: 4 asked for": {names.ENV_THREADS: "4"},
-    "past the daemon": {names.ENV_PIPE_DIRECTORY: "/tmp/nowhere"},
-}
-"""What the client sets in its own environment before it starts CUDA."""
-START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 14, 1.5, 6
+START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 11, 1.5, 6
+LATE_SECONDS = 45
 COMMAND_LIMIT_SECONDS = 120
 SETTLE_SECONDS = 5
 
 
+def attempts(variables: Variables) -> dict[str, dict[str, str]]:
+    """What the client sets in its own environment before it starts CUDA."""
+    past = {"past the daemon": {variables.past: "/tmp/nowhere"}} if variables.past else {}
+    return {
+        "as started": {},
+        "memory: limit raised": {variables.memory: variables.memory_raised},
+        "memory: malformed limit": {variables.memory: variables.memory_malformed},
+        "threads: 100 asked for": {variables.threads: "100"},
+        "threads: 4 asked for": {variables.threads: "4"},
+    } | past
+
+
 def measure(harness: Harness, way: Way) -> dict[str, Any]:
+    tried = attempts(way.variables)
     with clients(harness, way) as tenant:
         begin = time.time() + START_SECONDS
-        hold = HOLD_SECONDS + TURN_SECONDS * len(ATTEMPTS)
+        hold = HOLD_SECONDS + TURN_SECONDS * len(tried)
         pods = {}
-        for number, (attempt, environment) in enumerate(ATTEMPTS.items()):
+        for number, (attempt, environment) in enumerate(tried.items()):
             plan = {"at": begin + number * TURN_SECONDS, "hold": hold - number * TURN_SECONDS}
             pods[attempt] = _pod(tenant, f"attempt-{number}", way, plan | {"environment": environment})
         tenant.start(*pods.values())
-        return {attempt: _outcome(tenant, pod["metadata"]["name"]) for attempt, pod in pods.items()}
+        end = time.monotonic() + START_SECONDS + hold + LATE_SECONDS
+        return {attempt: _outcome(tenant, pod["metadata"]["name"], end) for attempt, pod in pods.items()}
 
 
 def commands(harness: Harness, way: Way) -> dict[str, Any]:
     """The control program's commands beside a client of another pod: by a user without privileges, then by root with
     the capabilities that a container has by default."""
     found: dict[str, Any] = {}
-    if way.daemon() is None:
-        return {"no_daemon": True}
-    for who, enforce in (("user", "restricted"), ("root", "privileged")):
+    if Part.DAEMON not in way.parts:
+        return {"absent": Part.DAEMON}
+    for who, enforce in (("user", way.standard), ("root", "privileged")):
         with clients(harness, way) as others, clients(harness, way, enforce) as tenant:
             found[who] = _commands(way, others, tenant, who)
     with clients(harness, way) as tenant:
@@ -85,8 +91,9 @@ def _pod(tenant: Clients, name: str, way: Way, plan: dict[str, Any]) -> Object:
     return tenant.pod(name, command=[sys.executable, "-c", escapes.PROGRAM, json.dumps(plan)], env=environment)
 
 
-def _outcome(tenant: Clients, name: str) -> dict[str, Any]:
-    tenant.wait_event(name, "over", START_SECONDS + HOLD_SECONDS + TURN_SECONDS * len(ATTEMPTS) + 60)
+def _outcome(tenant: Clients, name: str, end: float) -> dict[str, Any]:
+    """`end`: of the waiting for all of them, on the monotonic clock."""
+    tenant.wait_event(name, "over", max(1.0, end - time.monotonic()))
     lines = {line["event"]: line for line in tenant.log(name)}
     client = lines.get("client", {})
     return {

@@ -8,7 +8,7 @@ from typing import Any
 from localcluster.kubectl import CommandError
 from tests.cluster.harness import event_version
 from tests.gpu.stack.suites import costs
-from tests.peers.way import Clients
+from tests.peers.ways.way import Clients
 
 SERVE_SECONDS = 45
 AGAIN_SECONDS = 1.0

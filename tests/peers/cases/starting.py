@@ -1,28 +1,49 @@
 """Pods that start: how long it takes, as which users, and what the way's own pods may do and cost."""
 
+import subprocess
 import sys
 import time
 from typing import Any
 
+from localcluster.errors import LocalClusterError
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import costs
-from tests.peers.way import CLIENTS, Way, clients
+from tests.peers.ways.way import CLIENTS, Way, clients
 
+ALONE = 3
 USERS = 4
 FIRST_USER = 2000
 ALL_STARTED_SECONDS = 25
 """Ten times what a pod needs that nothing keeps from the GPU."""
-IDLE_SECONDS = 15
+IDLE_SECONDS = 12
 """The kubelet's figures of CPU are rates over its last ten seconds or so."""
 
 
 def starts(harness: Harness, way: Way) -> dict[str, Any]:
-    """Seconds from the request to create eight pods at once until each has run a kernel; then the cost of the parts."""
+    """Seconds from the request to create a pod, one after the other and eight at once, until each has run a kernel.
+
+    Then what it costs while the eight wait: CPU and memory of the way's own containers, and the GPU's memory.
+    """
     with clients(harness, way) as tenant:
-        found = {"eight_at_once_seconds": costs.starts(tenant, "together", together=True)}
+        found = {"one_by_one_seconds": costs.starts(tenant, "alone", ALONE, together=False)}
+        tenant.delete_pods()
+        memory = {"before": gpu_memory(harness)}
+        found["eight_at_once_seconds"] = costs.starts(tenant, "together", CLIENTS, together=True)
         time.sleep(IDLE_SECONDS)
+        found["gpu_memory_mib"] = memory | {"with_eight_clients": gpu_memory(harness)}
         return found | {"parts_with_eight_clients": costs.usage(harness, way.namespace)}
+
+
+def gpu_memory(harness: Harness) -> int | None:
+    """MiB of the first GPU that are in use, as nvidia-smi shows them; None where GPUs are simulated."""
+    if harness.stack.simulated:
+        return None
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    if done.returncode != 0:
+        raise LocalClusterError(f"nvidia-smi does not say how much memory is in use: {done.stderr or done.stdout}")
+    return int(done.stdout)
 
 
 def users(harness: Harness, way: Way) -> dict[str, Any]:
@@ -48,6 +69,7 @@ def privileges(harness: Harness, way: Way) -> dict[str, Any]:
     return {
         "offered": way.offered(),
         "expected": CLIENTS,
+        "clients_meet": way.standard,
         "containers": {
             f"{_stem(pod)}/{container['name']}": _rights(pod, container)
             for pod in pods

@@ -9,18 +9,18 @@ from gpushare_workload.bench.results.document import Run
 from gpushare_workload.bench.results.histogram import Histogram
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import parts
-from tests.peers.way import CLIENTS, Way, clients
+from tests.peers.ways.way import CLIENTS, Part, Way, clients
 
 GRIDS = (Grid.SMALL, Grid.SATURATING)
 REPEATS = 2
 SECONDS = ("--seconds", "1.0", "--warmup", "0.2")
-UNTIL_START = 20
-END_SECONDS = 200
+UNTIL_START = 12
+END_SECONDS = 90
 
 
 def measure(harness: Harness, way: Way) -> dict[str, Any]:
     """Kernels per second of all eight together, and the time of one launch as a client waits for it."""
-    mode = "mps" if way.under_mps else "time-slicing"
+    mode = "mps" if Part.DAEMON in way.parts else "time-slicing"
     bench = ("--modes", mode, "--clients", "1", "--kinds", "compute", "--grids", *GRIDS, "--depths", "1", "16")
     with clients(harness, way) as tenant:
         start = str(int(time.time()) + UNTIL_START)

@@ -1,4 +1,4 @@
-"""The table of docs/comparison.md: what it says stands in the results."""
+"""What the docs say of the peers stands in the results."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from localcluster.errors import LocalClusterError
 from tests.gpu.stack.place import RESULTS
-from tests.peers import page
+from tests.peers import page, table
 
 
 def result(cases: dict[str, Any], simulated: bool = False) -> dict[str, Any]:
@@ -17,14 +17,47 @@ def result(cases: dict[str, Any], simulated: bool = False) -> dict[str, Any]:
 
 def rows(cases: dict[str, Any]) -> dict[str, str]:
     """The cells of one way, by their questions."""
-    lines = page.table({"gpushare": result(cases)}).splitlines()[2:]
+    lines = table.table({"gpushare": result(cases)}).splitlines()[2:]
     return dict(line.strip("| ").split(" | ") for line in lines)
 
 
-def test_the_page_says_what_the_results_say() -> None:
-    text = page.PAGE.read_text()
-    written = text.partition(f"{page.BEGIN}\n")[2].partition(page.END)[0]
-    assert written == page.table(page.read(RESULTS)), "run `tests/peers/run page`"
+PAGES = page.texts(page.read(RESULTS))
+PEER = {
+    "path": "a.json",
+    "truth": {"product": "NVIDIA H200", "driver": "580.159.04"},
+    "environment": {"date": "2026-11-24T08:00:00Z"},
+    "installed_seconds": 34.5,
+    "origin": {"repository": "NVIDIA/k8s-device-plugin", "version": "0.20.0", "patched": {"image": "of this machine"}},
+}
+RIGHTS = {
+    "privileged": False,
+    "added_capabilities": ["SYS_ADMIN"],
+    "all_dropped": False,
+    "user": None,
+    "read_only_root": False,
+    "host_pid": True,
+    "host_paths_writable": ["/run/nvidia/mps"],
+    "api_token": True,
+}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_pages_say_what_the_results_say(path: Path) -> None:
+    assert path.read_text() == PAGES[path], "run `tests/peers/run page`"
+
+
+def test_every_way_has_its_page_once() -> None:
+    assert sorted(way for ways in page.PAGES.values() for way in ways) == sorted(table.TITLES)
+
+
+def test_a_peers_page_says_what_differed_and_what_its_containers_may_do(tmp_path: Path) -> None:
+    results = {"cases": {"privileges": {"containers": {"plugin/ctr": RIGHTS}}}, "simulated": False}
+    (tmp_path / "peers-nvidia-mps.json").write_text(json.dumps(PEER | results))
+    text = page.texts(page.read(tmp_path))[page.PEERS / "nvidia-device-plugin.md"]
+    assert "NVIDIA/k8s-device-plugin 0.20.0,\non an NVIDIA H200, driver 580.159.04" in text
+    assert "| image | of this machine |" in text
+    rights = "no | the runtime's default, and SYS_ADMIN | of the image | writable | yes | `/run/nvidia/mps` | yes"
+    assert f"| plugin/ctr | {rights} |" in text
 
 
 def test_a_question_that_nobody_was_asked_has_no_row() -> None:
@@ -33,7 +66,7 @@ def test_a_question_that_nobody_was_asked_has_no_row() -> None:
 
 def test_a_test_that_a_way_has_not_had_is_a_dash_beside_one_that_had_it() -> None:
     found = {"gpushare": result({}), "nvidia-mps": result({"users": {"computed": 1, "uids": 4}})}
-    assert "| – | 1 of 4 |" in page.table(found)
+    assert "| – | 1 of 4 |" in table.table(found)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +77,27 @@ def test_a_new_pod_that_never_computed_is_told_with_the_time_it_was_given(second
     new = {"seconds": seconds, "not_within_seconds": 45}
     accident = {"hurt": 3, "neighbours": 3, "new_client": new, "told": []}
     assert rows({"illegal-access": accident})["an illegal access"] == says
+
+
+def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> None:
+    cases = {"daemon-killed": {"absent": "MPS daemon"}, "commands": {"absent": "MPS daemon"}}
+    told = rows(cases)
+    assert told["the MPS control daemon killed"] == "has no MPS daemon"
+    assert told["the daemon's commands, from a pod without privileges"] == "has no MPS daemon"
+
+
+def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> None:
+    new = {"seconds": 4.0, "sms": 32, "free_mib": 35000}
+    figure = {"hurt": 0, "neighbours": 3, "new_client": new}
+    says = "0 of 3 died; new pod: 4.0 s; it sees 32 SMs, 35,000 MiB free"
+    assert rows({"limits-changed": figure})["half as many clients with twice the limits"] == says
+
+
+def test_a_client_costs_what_eight_take_of_the_gpu_beyond_what_was_taken() -> None:
+    starts = {"gpu_memory_mib": {"before": 500, "with_eight_clients": 4500}, "parts_with_eight_clients": {}}
+    told = rows({"starts": starts})
+    assert told["GPU memory of an idle client"] == "500 MiB; 4,500 MiB in all"
+    assert told["its own pods with eight clients"] == "has no pods of its own"
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def measure(harness: Harness, findings: Findings) -> None:
     with harness.share(SHARE, per_gpu=PER_GPU) as share, harness.namespace() as tenant:
         share.wait_capacity(PER_GPU)
         began = _agent(harness)
-        findings.figures["one_by_one"] = starts(tenant, "alone", together=False)
+        findings.figures["one_by_one"] = starts(tenant, "alone", STARTS, together=False)
         tenant.delete_pods()
-        findings.figures["all_at_once"] = starts(tenant, "together", together=True)
+        findings.figures["all_at_once"] = starts(tenant, "together", STARTS, together=True)
         allocated = "gpushare_allocate_duration_seconds_count"
         ended = _agent(harness)
         findings.figures["kubelet_calls_and_loops_milliseconds"] = _means(began, ended)
@@ -54,9 +54,9 @@ def measure(harness: Harness, findings: Findings) -> None:
         findings.expect("the kubelet asked once for each pod", ended[allocated] - began[allocated] == 2 * STARTS)
 
 
-def starts(tenant: Tenant, prefix: str, together: bool) -> dict[str, Any]:
+def starts(tenant: Tenant, prefix: str, count: int, together: bool) -> dict[str, Any]:
     """Seconds from the request to create a pod until its program runs, has its context, and has run a kernel."""
-    created, names = dict[str, float](), [f"{prefix}-{number}" for number in range(STARTS)]
+    created, names = dict[str, float](), [f"{prefix}-{number}" for number in range(count)]
     pods = {name: tenant.pod(name, SHARE, command=[sys.executable, "-c", FIRST_KERNEL]) for name in names}
     if together:
         created = dict.fromkeys(names, time.time())

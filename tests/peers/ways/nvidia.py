@@ -11,19 +11,19 @@ from typing import Any
 
 from localcluster.cluster import cluster
 from localcluster.kubectl import Object
-from tests.cluster.harness import NODE, Harness, wait_until
+from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
-from tests.peers import image
 from tests.peers.build import ORIGIN
-from tests.peers.way import CLIENTS, Daemon, Promise
+from tests.peers.ways import image
+from tests.peers.ways.processes import daemon_in
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 LABELS = {"nvidia.com/gpu.present": "true"}
 MPS_LABELS = {"nvidia.com/mps.capable": "true"}
-PROGRAMS = {"control": "nvidia-cuda-mps-control", "server": "nvidia-cuda-mps-server"}
 INSTALL_SECONDS, OFFER_SECONDS = 90, 90
 PATCHED = {
     "image": "NVIDIA's programs on this machine's own C library and shell: no registry can be reached",
@@ -38,16 +38,17 @@ class NvidiaPlugin:
     In a rehearsal without a GPU the node must have a CDI spec of kind nvidia.com/gpu: it stands for the driver.
     """
 
-    namespace = RELEASE
+    namespace, standard, variables = RELEASE, "restricted", MPS_VARIABLES
 
     def __init__(self, harness: Harness, peer: Path, sharing: str, memory_mib: int) -> None:
         self._harness, self._peer, self._sharing, self._memory_mib = harness, peer, sharing, memory_mib
-        self.under_mps = sharing == "mps"
-        self.name = "nvidia-mps" if self.under_mps else "nvidia-time-slicing"
+        self._under_mps = sharing == "mps"
+        self.name = "nvidia-mps" if self._under_mps else "nvidia-time-slicing"
+        self.parts = frozenset(Part) if self._under_mps else frozenset({Part.NODE_AGENT, Part.LIMITS})
 
     @property
     def promise(self) -> Promise:
-        return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20) if self.under_mps else Promise(None, None)
+        return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20) if self._under_mps else Promise(None, None)
 
     def install(self) -> dict[str, Any]:
         archive = WORK / "peer.tar"
@@ -55,7 +56,7 @@ class NvidiaPlugin:
         cluster.load_images(self._harness.layout, [archive])
         archive.unlink()
         offer_runtime_class(self._harness, self._harness.stack.simulated)
-        self._label(LABELS | (MPS_LABELS if self.under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
+        self._label(LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
         self._install_chart(name)
         self._wait_offered(CLIENTS)
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
@@ -65,12 +66,15 @@ class NvidiaPlugin:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
         self._label(dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
 
+    def prepare(self, tenant: Tenant) -> None:
+        """Every namespace may ask for the resource."""
+
     def adapted(self, pod: Object) -> Object:
         pod["spec"]["containers"][0]["resources"] = {"limits": {RESOURCE: "1"}}
         pod["spec"]["runtimeClassName"] = "nvidia"
         return pod
 
-    def offered(self) -> int:
+    def offered(self) -> int | None:
         return self._harness.allocatable(RESOURCE)
 
     def offer(self, clients: int) -> None:
@@ -78,17 +82,16 @@ class NvidiaPlugin:
         self._wait_offered(clients)
 
     def daemon(self) -> Daemon | None:
-        if not self.under_mps:
+        if not self._under_mps:
             return None
-        found = {role: self._pid_of(program) for role, program in PROGRAMS.items()}
-        return Daemon(found["control"], found["server"]) if found["control"] else None
+        return daemon_in(self._harness)
 
-    def restart(self, part: str) -> None:
+    def restart(self, part: Part) -> None:
         """The chart gives both DaemonSets' pods the same labels: their names tell them apart."""
         pods = self._harness.kubectl.within(self.namespace).items("pods")
         names = [pod["metadata"]["name"] for pod in pods]
         of_daemon = [name for name in names if "mps-control-daemon" in name]
-        chosen = of_daemon if part == "daemon" else [name for name in names if name not in of_daemon]
+        chosen = of_daemon if part is Part.DAEMON_POD else [name for name in names if name not in of_daemon]
         self._harness.kubectl.within(self.namespace).delete("pods", *chosen, wait=False)
 
     def _install_chart(self, name: str) -> None:
@@ -116,17 +119,6 @@ class NvidiaPlugin:
     def _label(self, labels: dict[str, Any]) -> None:
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in labels.items()]
         self._harness.kubectl("label", "node", NODE, "--overwrite", *words)
-
-    def _pid_of(self, program: str) -> int | None:
-        """In the node. The program by which a command is sent has the same name: the daemon is the older one."""
-        found = []
-        for entry in self._harness.in_node("/proc").glob("[0-9]*"):
-            try:
-                if Path((entry / "cmdline").read_bytes().split(b"\0")[0].decode()).name == program:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return min(found, default=None)
 
 
 def _config_of(clients: int) -> str:

@@ -1,0 +1,206 @@
+"""The table of what was measured: a row for each question, a column for each way. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.peers.cases.accidents import ACCIDENTS
+from tests.peers.ways.way import CLIENTS
+
+TITLES = {
+    "gpushare": "gpushare",
+    "gpushare-claims": "gpushare, by claims",
+    "nvidia-mps": "NVIDIA device plugin, MPS",
+    "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
+    "bare-mps": "MPS by hand",
+    "bare-slices": "no plugin, time slices",
+    "hami-core": "HAMi-core, the library alone",
+}
+Result = Mapping[str, Any]
+Cell = Callable[[Mapping[str, Any]], str]
+"""From the figures of all cases of one way."""
+NOT_MEASURED = "–"
+NO_PODS = "has no pods of its own"
+OF_EVERY_POD = "GpuPartGranted"
+"""An event about no accident."""
+
+
+def table(found: Mapping[str, Result]) -> str:
+    """In Markdown. Each column's head links to the file that its cells come from."""
+    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in found.items()]
+    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for question, cell in ROWS.items():
+        cells = [_cell(cell, result["cases"]) for result in found.values()]
+        if set(cells) != {NOT_MEASURED}:
+            lines.append(f"| {question} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
+    try:
+        return cell(cases)
+    except KeyError:
+        return NOT_MEASURED
+
+
+def _starts(which: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        spread = cases["starts"][which]["first_kernel_ended"]
+        return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
+
+    return cell
+
+
+def _users(cases: Mapping[str, Any]) -> str:
+    users = cases["users"]
+    return f"{users['computed']} of {users['uids']}"
+
+
+def _sees(cases: Mapping[str, Any]) -> str:
+    return _view(cases["limits"]["as started"])
+
+
+def _memory(attempt: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        outcome = cases["limits"][attempt]
+        if outcome["error"] is not None:
+            return f"error {outcome['error']['code']}"
+        verdict = "refused" if outcome["memory_above_refused"] else "not refused"
+        told = [reason for reason in outcome["told"] if reason != OF_EVERY_POD]
+        return f"{verdict}; told: {', '.join(told)}" if told else f"{verdict}; nothing told"
+
+    return cell
+
+
+def _peak(attempt: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        outcome = cases["limits"][attempt]
+        if outcome["share_of_peak"] is None:
+            return f"error {outcome['error']['code']}" if outcome["error"] else NOT_MEASURED
+        return f"{outcome['share_of_peak']:.1%}"
+
+    return cell
+
+
+def _departure(kernel_ms: int) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases[f"departures-{kernel_ms}ms"]
+        return f"{figure['hurt']} of {figure['neighbours']}; pods deleted: {figure['deletions']}"
+
+    return cell
+
+
+def _accident(name: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases[name]
+        if absent := figure.get("absent"):
+            return f"has no {absent}"
+        new = figure["new_client"]
+        seconds = new["seconds"]
+        after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
+        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}"
+
+    return cell
+
+
+def _changed(cases: Mapping[str, Any]) -> str:
+    """What a client that starts after the change sees, beside what one saw before."""
+    figure, new = cases["limits-changed"], cases["limits-changed"].get("new_client", {})
+    died = _accident("limits-changed")(cases)
+    return died if "absent" in figure or new["sms"] is None else f"{died}; it sees {_view(new)}"
+
+
+def _view(seen: Mapping[str, Any]) -> str:
+    return f"{seen['sms']} SMs, {seen['free_mib']:,} MiB free"
+
+
+def _told(cases: Mapping[str, Any]) -> str:
+    measured = [name for name in ACCIDENTS if name in cases]
+    if not measured:
+        return NOT_MEASURED
+    reasons = {text.partition(": ")[2] for name in measured for text in cases[name].get("told", ())}
+    reasons.discard(OF_EVERY_POD)
+    return ", ".join(sorted(reasons)) or "nothing"
+
+
+def _commands(who: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        if absent := cases["commands"].get("absent"):
+            return f"has no {absent}"
+        figure = cases["commands"][who]
+        if "refused" in figure:
+            return "the pod is not admitted"
+        hurt = "neighbour died" if figure["neighbour_hurt"] else "neighbour went on"
+        return f"{len(figure['answered'])} of {figure['asked']} answered; {hurt}"
+
+    return cell
+
+
+def _rate(load: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases["throughput"][load]
+        rate = figure["kernels_per_second"]["median"]
+        return f"{rate:,.0f} /s, p50 {figure['p50_us']:,.0f} µs, p99 {figure['p99_us']:,.0f} µs"
+
+    return cell
+
+
+def _standard(cases: Mapping[str, Any]) -> str:
+    return str(cases["privileges"]["clients_meet"])
+
+
+def _gpu_memory(cases: Mapping[str, Any]) -> str:
+    memory = cases["starts"]["gpu_memory_mib"]
+    each = (memory["with_eight_clients"] - memory["before"]) / CLIENTS
+    return f"{each:,.0f} MiB; {memory['with_eight_clients']:,} MiB in all"
+
+
+def _rights(cases: Mapping[str, Any]) -> str:
+    containers = cases["privileges"]["containers"]
+    if not containers:
+        return NO_PODS
+    privileged = [name for name, it in containers.items() if it["privileged"]]
+    host = [name for name, it in containers.items() if it["host_pid"]]
+    return f"{len(privileged)} of {len(containers)} containers privileged, {len(host)} in the host's PID namespace"
+
+
+def _cost(cases: Mapping[str, Any]) -> str:
+    parts = cases["starts"]["parts_with_eight_clients"].values()
+    if not parts:
+        return NO_PODS
+    cpu, memory = (sum(part[key] for part in parts) for key in ("cpu_millicores", "working_set_mib"))
+    return f"{cpu:.0f} m CPU, {memory:.0f} MiB"
+
+
+ROWS: dict[str, Cell] = {
+    "one pod: first kernel done after (median of three, range)": _starts("one_by_one_seconds"),
+    "eight pods at once: first kernel done after (median, range)": _starts("eight_at_once_seconds"),
+    "pods of four UIDs at once, computing within 25 s": _users,
+    "what a client sees": _sees,
+    "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),
+    "it asks for 100 % of the threads": _peak("threads: 100 asked for"),
+    "it asks for 4 %": _peak("threads: 4 asked for"),
+    "1 GiB more than promised": _memory("as started"),
+    "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
+    "the same, with a malformed limit": _memory("memory: malformed limit"),
+    "the same, past the daemon": _memory("past the daemon"),
+    "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
+    "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
+    "an illegal access": _accident("illegal-access"),
+    "a client crashes in mid-kernel": _accident("client-crashes"),
+    "half as many clients with twice the limits": _changed,
+    "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
+    "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
+    "the MPS server killed": _accident("server-killed"),
+    "the MPS control daemon killed": _accident("daemon-killed"),
+    "events about all these accidents": _told,
+    "the daemon's commands, from a pod without privileges": _commands("user"),
+    "… from a pod that is root": _commands("root"),
+    "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
+    "small kernels, waiting after sixteen": _rate("small, depth 16"),
+    "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
+    "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
+    "GPU memory of an idle client": _gpu_memory,
+    "the strictest Pod Security Standard that its clients meet": _standard,
+    "privileges of its own pods": _rights,
+    "its own pods with eight clients": _cost,
+}

@@ -1,0 +1,1 @@
+"""The ways to share a GPU that are compared, behind one interface (`way`)."""
