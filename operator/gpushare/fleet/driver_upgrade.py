@@ -15,7 +15,8 @@ STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 CLIENT_LABEL = "nvidia.com/gpu.deploy.client"
 """Not there unless an administrator has put it on the node; then it says whether GPU clients may be there."""
 PAUSED = "paused-for-driver-upgrade"
-IDLE_STATES = ("", "upgrade-done")
+IDLE_STATES = ("", "uncordon-required", "upgrade-done")
+"""No GPU is taken in any other: the GPU Operator validates the new driver by programs of its own first."""
 LEAVING_STATES = (
     "cordon-required",
     "wait-for-jobs-required",

@@ -93,6 +93,12 @@ def test_otherwise_an_agent_stays(labels: dict[str, str]) -> None:
     assert decide(empty(labels)).without_agent == frozenset()
 
 
+def test_while_the_new_driver_is_validated_the_agent_is_there_and_takes_no_gpu() -> None:
+    decided = decide(empty({STATE_LABEL: "validation-required"}))
+    assert (decided.assignments["n1"], decided.without_agent) == ((), frozenset())
+    assert decide(empty({STATE_LABEL: "uncordon-required"})).assignments["n1"] == (Make.assigned("a"),)
+
+
 def test_an_agent_that_has_left_stays_away_until_the_driver_is_there() -> None:
     away = Make.without_heartbeat(empty(LEAVING[0]))
     assert decide(away).without_agent == {"n1"}
