@@ -72,6 +72,21 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* That of the values, and off each node whose driver is being replaced, once no share has anything there. */}}
+{{- define "gpushare.agentAffinity" -}}
+{{- $here := dict "key" "gpushare.dev/driver-released" "operator" "DoesNotExist" }}
+{{- $affinity := deepCopy .Values.agent.affinity }}
+{{- $node := get $affinity "nodeAffinity" | default dict }}
+{{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
+{{- $terms := list }}
+{{- range get $required "nodeSelectorTerms" | default (list dict) }}
+{{- $expressions := append (get . "matchExpressions" | default list) $here }}
+{{- $terms = append $terms (merge (dict "matchExpressions" $expressions) .) }}
+{{- end }}
+{{- $node = set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- toYaml (set $affinity "nodeAffinity" $node) }}
+{{- end }}
+
 {{/* Argument: component. Replicas on different nodes, where there are several. */}}
 {{- define "gpushare.spread" -}}
 topologySpreadConstraints:

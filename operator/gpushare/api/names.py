@@ -20,6 +20,10 @@ FINALIZER = f"{GROUP}/drain"
 NODE_LABEL_PREFIX = f"share.{GROUP}/"
 """Node labels `share.gpushare.dev/<share>: "true"`: the node selector of the share's MPS DaemonSet."""
 
+LABEL_DRIVER_RELEASED = f"{GROUP}/driver-released"
+"""Node label `gpushare.dev/driver-released: "true"`: while the driver is replaced, nothing of a share is on the node,
+and the node agent keeps away, too."""
+
 ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
 

@@ -173,12 +173,14 @@ def _labels(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterab
             continue
         current = known.share_labels
         desired = {names.node_label(share) for share in shares}
-        patch: dict[str, str | None] = {key: "true" for key in desired if known.labels.get(key) != "true"}
-        patch |= dict.fromkeys(current - desired)
+        added = {key: "true" for key in desired if known.labels.get(key) != "true"}
+        patch: dict[str, str | None] = {**added, **dict.fromkeys(current - desired)}
+        concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
+        if (node in plan.without_agent) is not known.without_agent:
+            patch[names.LABEL_DRIVER_RELEASED] = "true" if node in plan.without_agent else None
         if patch:
-            concerned = frozenset(key.removeprefix(names.NODE_LABEL_PREFIX) for key in patch)
-            # Taking a label away ends a pod, so it belongs to the end of a share, not to its beginning.
-            stage = WriteStage.LABEL if any(patch.values()) else WriteStage.STOP
+            # Taking a share's label away ends a pod, so it belongs to the end of a share, not to its beginning.
+            stage = WriteStage.LABEL if added else WriteStage.STOP
             body = {"metadata": {"labels": patch}}
             yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
 

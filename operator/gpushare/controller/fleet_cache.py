@@ -88,6 +88,11 @@ class KnownNode:
     def __post_init__(self) -> None:
         object.__setattr__(self, "share_labels", share_labels(self.labels))
 
+    @property
+    def without_agent(self) -> bool:
+        """The node agent keeps away, since the driver is being replaced."""
+        return names.LABEL_DRIVER_RELEASED in self.labels
+
 
 def share_labels(labels: Iterable[str]) -> frozenset[str]:
     return frozenset(key for key in labels if key.startswith(names.NODE_LABEL_PREFIX))

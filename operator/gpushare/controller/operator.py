@@ -72,9 +72,17 @@ class Operator:
             await kube.close()
 
     def _agents(self) -> dict[str, bool]:
-        """By node, whether its agent reports; nodes of which that is not known yet are left out."""
+        """By node, whether its agent reports. Nodes of which that is not known yet, or that have none, are left out."""
         nodes = self.reconciler.cache.gpu_nodes.objects.values()
-        return {node.name: not node.silence for node in nodes if node.agent_reporting is not None}
+        return {
+            node.name: not node.silence
+            for node in nodes
+            if node.agent_reporting is not None and not self._without_agent(node.name)
+        }
+
+    def _without_agent(self, node: str) -> bool:
+        known = self.reconciler.cache.nodes.get(node)
+        return known is not None and known.without_agent
 
     async def _work(self) -> None:
         """Runs until cancelled; an error in any part ends all."""
@@ -97,7 +105,9 @@ class Operator:
             gc.freeze()
             start(self.reconciler.run(), "reconcile")
             settings = self._settings
-            monitor = HeartbeatMonitor(self.kube, settings.namespace, settings.pod_name, cache.gpu_nodes)
+            monitor = HeartbeatMonitor(
+                self.kube, settings.namespace, settings.pod_name, cache.gpu_nodes, self._without_agent
+            )
             start(monitor.run(), "heartbeats")
             start(resync.keep_resyncing(self.kube, cache), "resync")
             if self._settings.certificates == "SelfSigned":

@@ -1,8 +1,9 @@
 """Which GPU belongs to which share from now on.
 
-Guarantees: a GPU has one owner. A share keeps what it holds (sticky) unless its own spec no longer selects it; free
-GPUs go to the oldest share that selects them. A GPU leaves a share in steps: it drains, and is unassigned once its node
-reports that no container holds a slot; no other share gets it before its node has released it.
+Guarantees: a GPU has one owner. A share keeps what it holds (sticky) unless its own spec no longer selects it or the
+node's driver is to be replaced; free GPUs go to the oldest share that selects them. A GPU leaves a share in steps: it
+drains, and is unassigned once its node reports that no container holds a slot; no other share gets it before its node
+has released it.
 """
 
 from collections.abc import Collection, Mapping
@@ -131,7 +132,7 @@ def _kept_of_node(share: GpuShare, held: NodeGpus | None, index: FleetIndex) -> 
         return ()
     most, kinds = share.spec.gpus.per_node, index.facts[held.node.name].held_kinds[share.name]
     if (most is None or len(held.records) <= most) and all(
-        kind is not None and index.refusal(share, kind, by_spec=True) is None for kind in kinds
+        kind is not None and index.refusal(share, kind, giving_up=True) is None for kind in kinds
     ):
         return held.records
     mine = [record for record in held.records if _still_selected(share, record, index)]
@@ -147,7 +148,7 @@ def _still_selected(share: GpuShare, record: GpuRecord, index: FleetIndex) -> bo
     profile = index.profile(record)
     if profile is None:
         return not record.node.has_report or record.daemon is not None or bool(record.slots)
-    return index.refusal(share, profile, by_spec=True) is None
+    return index.refusal(share, profile, giving_up=True) is None
 
 
 def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:

@@ -131,6 +131,7 @@ class FleetPlan:
     `finalizers`: shares that must carry our finalizer; `released`: deleted shares that may go.
     `replaced`: MPS pods to be deleted, so that the DaemonSet makes new ones from the present template.
     `started`: nodes with a start-up taint that has nothing to wait for any more.
+    `without_agent`: nodes whose driver is replaced and on which nothing of a share is left: the agent leaves, too.
     `again_at`: when the same snapshot may be planned differently. `pending`: claims that fit on no GPU now.
     """
 
@@ -141,6 +142,7 @@ class FleetPlan:
     released: frozenset[str]
     replaced: tuple[MpsPod, ...]
     started: frozenset[str]
+    without_agent: frozenset[str]
     again_at: datetime | None
     reports: Mapping[str, ShareReport]
     pending: tuple[Pending, ...] = ()

@@ -10,6 +10,7 @@ from datetime import datetime
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
+from gpushare.fleet import driver_upgrade
 from gpushare.fleet.assign import Owners, assignments, deliverable, owners
 from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
 from gpushare.fleet.pending import Pending, claim_counts, due, pending
@@ -39,6 +40,7 @@ def plan(snapshot: Snapshot, memory: FleetMemory | None = None) -> FleetPlan:
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
         started=_started(snapshot, planned),
+        without_agent=_without_agent(snapshot, labels),
         again_at=min(
             (moment for moment in _moments(snapshot, index, planned, rolling, summarized) if moment > snapshot.now),
             default=None,
@@ -108,6 +110,17 @@ def _started(snapshot: Snapshot, planned: Planned) -> frozenset[str]:
     starting = [node for node in snapshot.nodes if node.starting]
     by_slots = {share.name for share in snapshot.shares if not share.by_claims} if starting else set()
     return frozenset(node.name for node in starting if not waits_for(node, planned.get(node.name, ()), by_slots))
+
+
+def _without_agent(snapshot: Snapshot, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    leaving = [node for node in snapshot.nodes if driver_upgrade.leaving(node.labels)]
+    with_daemons = {pod.node for pod in snapshot.pods} if leaving else set()
+    return frozenset(node.name for node in leaving if not labels.get(node.name) and not _has_shares(node, with_daemons))
+
+
+def _has_shares(node: NodeView, with_daemons: set[str]) -> bool:
+    """Whether something of a share is there still, though no share is to have anything."""
+    return node.name in with_daemons or bool(_labelled(node))
 
 
 def _labelled(node: NodeView) -> set[str]:

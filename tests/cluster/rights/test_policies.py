@@ -464,6 +464,13 @@ def test_the_operator_changes_nothing_else_of_a_node(harness: Harness, patch: Ob
     assert ("start-up taints" if "spec" in patch else "share.gpushare.dev/<share>") in message
 
 
+def test_the_operator_sends_the_agent_off_a_node_by_a_label(harness: Harness) -> None:
+    operator = acting_as(harness, OPERATOR)
+    operator("label", "node", NODE, "gpushare.dev/driver-released=true", "--dry-run=server")
+    message = refusal(operator, "label", "node", NODE, "gpushare.dev/driver=true", "--dry-run=server")
+    assert "gpushare.dev/driver-released" in message
+
+
 @pytest.fixture(scope="module")
 def by_claims() -> GpuShare:
     spec = {

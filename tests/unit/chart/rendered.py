@@ -16,6 +16,7 @@ CHART = REPOSITORY / "charts" / "gpushare"
 NAMESPACE = "gpu-home"
 Object = dict[str, Any]
 
+TERMS = "agent.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 VARIANTS = {
     "default": (),
     "simulated": ("simulation.enabled=true",),
@@ -51,6 +52,15 @@ VARIANTS = {
     ),
     "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
     "lean": ("agent.gpuAccess=RuntimeClass",),
+    "placed": (
+        f"{TERMS}[0].matchExpressions[0].key=zone",
+        f"{TERMS}[0].matchExpressions[0].operator=In",
+        f"{TERMS}[0].matchExpressions[0].values={{a}}",
+        f"{TERMS}[1].matchFields[0].key=metadata.name",
+        f"{TERMS}[1].matchFields[0].operator=In",
+        f"{TERMS}[1].matchFields[0].values={{n1}}",
+        "agent.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=1",
+    ),
     "page": (
         "ui.enabled=true",
         "ui.hosts={gpus.example.com,gpus}",

@@ -172,3 +172,20 @@ def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> Non
     }
     assert policies["gpushare-mps"]["policyTypes"] == ["Ingress", "Egress"]
     assert not {"ingress", "egress"} & policies["gpushare-mps"].keys()
+
+
+def test_the_agent_keeps_off_nodes_whose_driver_was_let_go_of_whatever_else_its_affinity_says() -> None:
+    here = {"key": "gpushare.dev/driver-released", "operator": "DoesNotExist"}
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    named_so = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    affinity = dict(workloads("placed"))["gpushare-agent"]["affinity"]
+    required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required["nodeSelectorTerms"] == [
+        {"matchExpressions": [zone, here]},
+        {"matchExpressions": [here], "matchFields": [named_so]},
+    ]
+    assert "podAffinity" in affinity
+    plain = dict(workloads("default"))["gpushare-agent"]["affinity"]["nodeAffinity"]
+    assert plain == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+    }

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.api.names import FINALIZER
+from gpushare.api.names import FINALIZER, LABEL_DRIVER_RELEASED
 from gpushare.controller.apply import FIRST_BACKOFF
 from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import plan
+from gpushare.fleet.driver_upgrade import STATE_LABEL
 from gpushare.fleet.status.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.clock import Clock
@@ -116,6 +117,38 @@ async def test_a_taint_that_somebody_adds_at_that_moment_is_not_lost(
     clock.now += FIRST_BACKOFF
     await once(reconciler)
     assert kube.live(NODES, "n1")["spec"]["taints"] == [OTHER]
+
+
+async def test_while_the_driver_is_replaced_the_agent_is_sent_away_last_and_comes_back_first(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
+    await once(reconciler)
+    await report(kube, reconciler, daemons=[daemon()])
+    await once(reconciler)
+
+    async def upgrade(state: str) -> None:
+        node = kube.live(NODES, "n1")
+        labels = node["metadata"]["labels"] | {STATE_LABEL: state}
+        kube.put(NODES, {**node, "metadata": node["metadata"] | {"labels": labels}})
+        await relist(kube, reconciler)
+        await once(reconciler)
+
+    await upgrade("cordon-required")
+    await report(kube, reconciler, daemons=[daemon(drained=True)])
+    await once(reconciler)
+    assert LABEL_DRIVER_RELEASED not in kube.live(NODES, "n1")["metadata"]["labels"], "the daemon has not ended"
+    await report(kube, reconciler, daemons=[])
+    await once(reconciler)
+    assert not {LABEL, LABEL_DRIVER_RELEASED} & kube.live(NODES, "n1")["metadata"]["labels"].keys(), "one by one"
+    await relist(kube, reconciler)
+    await once(reconciler)
+    assert kube.live(NODES, "n1")["metadata"]["labels"][LABEL_DRIVER_RELEASED] == "true"
+    kube.writes.clear()
+    await relist(kube, reconciler)
+    await once(reconciler)
+    assert kube.writes == []
+    await upgrade("uncordon-required")
+    assert LABEL_DRIVER_RELEASED not in kube.live(NODES, "n1")["metadata"]["labels"]
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: FakeKube, reconciler: Reconciler) -> None:

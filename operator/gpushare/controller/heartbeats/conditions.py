@@ -5,10 +5,12 @@ controller does with a Node's, and the agent takes them back with its next statu
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpushare.api.conditions import AGENT_REPORTING, EventReason
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.meta import Condition
+from gpushare.api.names import LABEL_DRIVER_RELEASED
 from gpushare.kube.client import Object
 from gpushare.kube.heartbeat import Renewal
 
@@ -35,8 +37,31 @@ def is_announced(gpu_node: Object, reporting: bool) -> bool:
     return said is None or said["status"] == "True"
 
 
-def conditions(current: Sequence[Object], reporting: bool, last: Renewal | None, now: str) -> list[Object]:
-    """What the GpuNode's conditions should be. `current`: as the API has them; `last`: the last heartbeat seen.
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """`last`: the last heartbeat seen. `sent_away`: the operator keeps the agent off the node."""
+
+    last: Renewal | None
+    sent_away: bool = False
+
+    @property
+    def message(self) -> str:
+        """What is known of a silent agent, and what it means."""
+        if self.sent_away:
+            return (
+                f"the agent has left this node while its driver is replaced (label {LABEL_DRIVER_RELEASED}): no share "
+                "has a GPU here, and what is reported of the node may be old"
+            )
+        since = f"since {self.last.time} (pod {self.last.holder})" if self.last is not None else "yet"
+        return (
+            f"the agent has renewed no heartbeat {since}: what is reported of this node may be old, no further pod "
+            "starts on its GPUs, and clients of pods that are deleted here are not terminated in order; look at the "
+            "agent's pod"
+        )
+
+
+def conditions(current: Sequence[Object], reporting: bool, silence: Silence, now: str) -> list[Object]:
+    """What the GpuNode's conditions should be. `current`: as the API has them. `silence`: matters unless `reporting`.
 
     `now`: RFC 3339, for conditions whose status changes.
     """
@@ -54,19 +79,10 @@ def conditions(current: Sequence[Object], reporting: bool, last: Renewal | None,
         type=AGENT_REPORTING,
         status="Unknown",
         reason=EventReason.AGENT_SILENT,
-        message=silence(last),
+        message=silence.message,
         last_transition_time=_since(before, "Unknown", now),
     )
-    return [*(_outdated(item, last, now) for item in others), own.wire()]
-
-
-def silence(last: Renewal | None) -> str:
-    """What is known of a silent agent, and what it means."""
-    since = f"since {last.time} (pod {last.holder})" if last is not None else "yet"
-    return (
-        f"the agent has renewed no heartbeat {since}: what is reported of this node may be old, no further pod starts "
-        "on its GPUs, and clients of pods that are deleted here are not terminated in order; look at the agent's pod"
-    )
+    return [*(_outdated(item, silence.last, now) for item in others), own.wire()]
 
 
 def _own(current: Sequence[Object]) -> Object | None:

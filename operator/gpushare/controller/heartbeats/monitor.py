@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from typing import Literal
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.heartbeats.ages import POLL_SECONDS, HeartbeatAges
-from gpushare.controller.heartbeats.conditions import conditions, is_announced, is_contradicted, is_due, silence
+from gpushare.controller.heartbeats.conditions import Silence, conditions, is_announced, is_contradicted, is_due
 from gpushare.controller.writes import MANAGER
 from gpushare.kube.client import API_ERRORS, GPU_NODES, Kube, KubeError, Object
 from gpushare.kube.event_recorder import EventRecorder
@@ -39,16 +40,19 @@ class HeartbeatMonitor:
         namespace: str,
         instance: str,
         gpu_nodes: Store[GpuNode],
+        without_agent: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`namespace`: gpushare's own. `instance`: who reports the events. `gpu_nodes`: kept current by a watch.
+        `without_agent`: whether the agent keeps away from a node, since the driver there is replaced.
 
         `clock`: seconds, monotonic. `now`: the time of day, for conditions.
         """
         self._kube = kube
         self._namespace = namespace
         self._gpu_nodes = gpu_nodes
+        self._without_agent = without_agent
         self._clock = clock
         self._now = now
         self._ages = HeartbeatAges()
@@ -119,12 +123,15 @@ class HeartbeatMonitor:
         """The whole list, since nothing else can be merged; with the version that it was made from."""
         name = current["metadata"]["name"]
         before = (current.get("status") or {}).get("conditions") or []
-        desired = conditions(before, reporting, self._ages.last_renewal(name), format_timestamp(self._now()))
+        desired = conditions(before, reporting, self._silence(name), format_timestamp(self._now()))
         body = {
             "metadata": {"resourceVersion": current["metadata"]["resourceVersion"]},
             "status": {"conditions": desired},
         }
         return await self._kube.patch(GPU_NODES, name, body, manager=MANAGER, subresource="status")
+
+    def _silence(self, node: str) -> Silence:
+        return Silence(self._ages.last_renewal(node), sent_away=self._without_agent(node))
 
     def _record(self, gpu_node: Object, reporting: bool) -> None:
         regarding = reference(gpu_node, names.API_VERSION, "GpuNode")
@@ -132,6 +139,8 @@ class HeartbeatMonitor:
             note = "the agent renews its heartbeat again: what it reports is current, departures are guarded"
             event = Event(regarding, "Normal", EventReason.AGENT_REPORTING, "Observe", note, happened=True)
         else:
-            note = silence(self._ages.last_renewal(gpu_node["metadata"]["name"]))
-            event = Event(regarding, "Warning", EventReason.AGENT_SILENT, "Observe", note, key="silent", happened=True)
+            silence = self._silence(gpu_node["metadata"]["name"])
+            kind: Literal["Normal", "Warning"] = "Normal" if silence.sent_away else "Warning"
+            note = silence.message
+            event = Event(regarding, kind, EventReason.AGENT_SILENT, "Observe", note, key="silent", happened=True)
         self._recorder.record(event)

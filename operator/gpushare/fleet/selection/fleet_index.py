@@ -11,7 +11,7 @@ from gpushare.fleet.held_gpus import NodeGpus
 from gpushare.fleet.model import NodeView, Snapshot
 from gpushare.fleet.selection.node_facts import FleetMemory, RememberedNode
 from gpushare.fleet.selection.nodes import NodeIndex
-from gpushare.fleet.selection.refusals import SPEC_RULES, Candidate, FoundGpu, GpuProfile, first_refusal
+from gpushare.fleet.selection.refusals import GIVE_UP_RULES, Candidate, FoundGpu, GpuProfile, first_refusal
 
 
 class Selection:
@@ -62,13 +62,13 @@ class FleetIndex:
         """None of a GPU that its agent does not list."""
         return self.facts[record.node.name].profiles[record.uuid]
 
-    def refusal(self, share: GpuShare, profile: GpuProfile, *, by_spec: bool = False) -> GpuReason | None:
-        """Why `share` cannot take a GPU of this profile that nobody holds. `by_spec`: for SPEC_RULES alone."""
-        key = share.name, profile, by_spec
+    def refusal(self, share: GpuShare, profile: GpuProfile, *, giving_up: bool = False) -> GpuReason | None:
+        """Why `share` cannot take a GPU of this profile that nobody holds, or, `giving_up`, cannot keep one."""
+        key = share.name, profile, giving_up
         if key not in self._refused:
             found = self._of_profile[profile]
             candidate = Candidate(found.node, found.gpu, found.nvidia_dra, share)
-            refusal = first_refusal(candidate, SPEC_RULES) if by_spec else first_refusal(candidate)
+            refusal = first_refusal(candidate, GIVE_UP_RULES) if giving_up else first_refusal(candidate)
             self._refused[key] = refusal.reason if refusal is not None else None
         return self._refused[key]
 

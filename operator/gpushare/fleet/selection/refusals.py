@@ -3,11 +3,11 @@
 Each rule answers with a sentence that names what holds the GPU and what to do, or with None. A new rule is a new
 function in one of the lists.
 
-SPEC_RULES follow from the share's own spec; they also make a share give up a GPU that it holds, once idle. All others
-are about the node; they never take a GPU away from the share that holds it.
+GIVE_UP_RULES also make a share give up a GPU that it holds, once idle: those that follow from the share's own spec, and
+a driver that has to be let go of. All others never take a GPU away from the share that holds it.
 
 A large fleet has many GPUs and few kinds of them: what a rule may look at decides how often it is asked. The rules in
-FACTS see a node and its GPU alone (FoundGpu), so they are asked once for each GPU. SPEC_RULES see of the GPU no more
+FACTS see a node and its GPU alone (FoundGpu), so they are asked once for each GPU. GIVE_UP_RULES see of the GPU no more
 than its GpuProfile has, so they are asked once for each share and profile (`gpushare.fleet.selection.fleet_index`).
 """
 
@@ -19,6 +19,7 @@ from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.fleet import driver_upgrade
 from gpushare.fleet.model import NodeView
 
 CONTEXT_RESERVE_MIB = 512
@@ -26,9 +27,6 @@ CONTEXT_RESERVE_MIB = 512
 
 LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
-
-UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
-"""Written by NVIDIA's GPU Operator; empty and `upgrade-done` mean that no upgrade is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +114,12 @@ def held_by_pods(found: FoundGpu) -> str | None:
 
 
 def driver_upgrading(found: FoundGpu) -> str | None:
-    state = found.node.labels.get(UPGRADE_LABEL, "")
-    if state in ("", "upgrade-done"):
-        return None
-    return f"the driver of node {found.node.name} is being upgraded ({UPGRADE_LABEL}={state})"
+    label = driver_upgrade.upgrade(found.node.labels)
+    return None if label is None else f"the driver of node {found.node.name} is being upgraded ({label})"
+
+
+def driver_leaving(candidate: Candidate) -> str | None:
+    return driver_upgrading(candidate) if driver_upgrade.leaving(candidate.node.labels) else None
 
 
 def mig_enabled(found: FoundGpu) -> str | None:
@@ -249,10 +249,11 @@ CHAIN: tuple[tuple[GpuReason, Rule], ...] = (
 )
 """All rules, in the order in which they are reported."""
 
-SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
+GIVE_UP_RULES: tuple[tuple[GpuReason, Rule], ...] = (
     (GpuReason.PRODUCT_MISMATCH, product_mismatch),
     (GpuReason.CLIENT_CEILING, client_ceiling),
     (GpuReason.MEMORY_OVERCOMMITTED, memory_overcommitted),
+    (GpuReason.DRIVER_UPGRADING, driver_leaving),
 )
 """per_node_reached is not among them: it decides between GPUs, not about one."""
 
@@ -261,20 +262,22 @@ SPEC_RULES: tuple[tuple[GpuReason, Rule], ...] = (
 class GpuProfile:
     """All that decides whether a share may take a GPU that nobody holds: of one profile, all GPUs or none.
 
-    `fact`: the first of FACTS that keeps every share from it. The rest is what SPEC_RULES read.
+    `fact`: the first of FACTS that keeps every share from it. The rest is what GIVE_UP_RULES read.
     """
 
     fact: GpuReason | None
     product: str
     memory_mib: int
     client_ceiling: int
+    driver_leaving: bool
 
 
 def profile_of(found: FoundGpu) -> GpuProfile:
     fact = next((reason for reason, holds in FACTS if holds(found) is not None), None)
     gpu_node = found.node.gpu_node
     ceiling = gpu_node.status.client_ceiling if gpu_node else 0
-    return GpuProfile(fact, found.gpu.product, found.gpu.memory_mib, ceiling)
+    leaving = driver_upgrade.leaving(found.node.labels)
+    return GpuProfile(fact, found.gpu.product, found.gpu.memory_mib, ceiling, leaving)
 
 
 def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:

@@ -98,13 +98,13 @@ def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> 
 def reason_of(share: GpuShare, group: GpuGroup, index: FleetIndex) -> GpuReason | None:
     """Why `share` does not have these GPUs; None of its own, and of those that are not listed.
 
-    A GPU that leaves the share is judged by the share's spec alone; any other by the whole chain. One that nothing
+    A GPU that leaves the share is judged by what makes it leave; any other by the whole chain. One that nothing
     else keeps from the share is left to others by perNode.
     """
     if group.profile is None or (group.owned and group.holder == share.name):
         return None
     if group.holder == share.name:
-        return index.refusal(share, group.profile, by_spec=True) or GpuReason.PER_NODE_REACHED
+        return index.refusal(share, group.profile, giving_up=True) or GpuReason.PER_NODE_REACHED
     found = index.refusal(share, group.profile)
     if found is None:
         return GpuReason.PER_NODE_REACHED if group.holder is None else GpuReason.HELD_BY_SHARE

@@ -292,6 +292,15 @@ def test_of_an_owners_pods_the_one_that_does_not_run_is_explained() -> None:
     assert worst_first([done, sound, stuck]) == [stuck, sound, done]
 
 
+def test_a_failed_pod_is_explained_unless_its_owner_has_made_another_since() -> None:
+    sound, failed = running(), pod("failed", status={"phase": "Failed"})
+    sound["metadata"]["creationTimestamp"], failed["metadata"]["creationTimestamp"] = "2026-01-01", "2026-01-02"
+    assert worst_first([sound, failed]) == [failed, sound]
+    sound["metadata"]["creationTimestamp"] = "2026-01-03"
+    assert worst_first([failed, sound]) == [sound, failed]
+    assert worst_first([failed]) == [failed]
+
+
 def test_the_answers_about_a_node_need_none_that_cannot_be_read() -> None:
     nodes: list[GpuNode] = []
     assert "its state cannot be read" in why(PodFacts(waiting("CreateContainerError", CDI), nodes=nodes)).sentence

@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.controller.fleet_cache import known_gpu_node
 from gpushare.controller.heartbeats.ages import POLL_SECONDS
-from gpushare.controller.heartbeats.conditions import conditions
+from gpushare.controller.heartbeats.conditions import Silence, conditions
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.kube.client import EVENTS, GPU_NODES, KubeError, Object
 from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
@@ -32,6 +32,7 @@ class Fleet:
         self.seconds = 0.0
         self.changes = 0
         self.renewals = 0
+        self.sent_away: set[str] = set()
         self.kube.put(GPU_NODES, {"metadata": {"name": "n1"}, "status": {"conditions": AGENTS_OWN}})
         self.restart()
 
@@ -40,7 +41,9 @@ class Fleet:
         self.store = Store(known_gpu_node, self._changed)
         kube: Any = self.kube
         now = datetime(2026, 3, 1, tzinfo=UTC)
-        self.monitor = HeartbeatMonitor(kube, NAMESPACE, "operator-0", self.store, lambda: self.seconds, lambda: now)
+        self.monitor = HeartbeatMonitor(
+            kube, NAMESPACE, "operator-0", self.store, self.sent_away.__contains__, lambda: self.seconds, lambda: now
+        )
 
     def _changed(self) -> None:
         self.changes += 1
@@ -144,6 +147,15 @@ async def test_a_condition_that_says_true_again_while_the_agent_is_silent_is_cor
     assert fleet.events() == ["AgentSilent"]
 
 
+async def test_of_an_agent_that_was_sent_away_all_is_unknown_too_but_nothing_is_wrong(fleet: Fleet) -> None:
+    fleet.sent_away.add("n1")
+    await fleet.turns(4)
+    assert fleet.statuses() == ALL_UNKNOWN
+    assert "while its driver is replaced" in fleet.conditions()["AgentReporting"]["message"]
+    (event,) = fleet.kube.all(EVENTS)
+    assert (event["type"], event["reason"]) == ("Normal", "AgentSilent")
+
+
 async def test_another_operator_says_nothing_before_it_has_watched_for_the_lease(fleet: Fleet) -> None:
     fleet.restart()
     fleet.kube.requests.clear()
@@ -239,6 +251,6 @@ async def test_the_operators_own_lease_is_no_agents_heartbeat(fleet: Fleet) -> N
 
 
 def test_a_condition_that_is_unknown_already_keeps_its_words_and_its_time() -> None:
-    first = conditions(AGENTS_OWN, False, None, EARLIER)
-    assert conditions(first, False, None, NOW) == first
+    first = conditions(AGENTS_OWN, False, Silence(None), EARLIER)
+    assert conditions(first, False, Silence(None), NOW) == first
     assert {item["lastTransitionTime"] for item in first} == {EARLIER}

@@ -21,7 +21,7 @@ from gpushare.fleet.selection.nodes import NodeIndex
 from gpushare.fleet.selection.refusals import (
     CHAIN,
     FACTS,
-    SPEC_RULES,
+    GIVE_UP_RULES,
     Candidate,
     FoundGpu,
     Refusal,
@@ -92,7 +92,7 @@ def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str
     def stays(record: GpuRecord) -> bool:
         if record.gpu is None:
             return not record.node.has_report or record.daemon is not None or bool(record.slots)
-        return first_refusal(Candidate(record.node, record.gpu, False, share, share.name), SPEC_RULES) is None
+        return first_refusal(Candidate(record.node, record.gpu, False, share, share.name), GIVE_UP_RULES) is None
 
     mine = [record for record in found if record.holder == share.name and stays(record)]
     mine.sort(key=lambda it: (it.draining, not (it.slots or it.claimed), it.index, it.uuid))
@@ -120,7 +120,9 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
             elif record.gpu is not None:
                 holder = given_of.get(record.uuid) or record.holder
                 candidate = Candidate(node, record.gpu, name in snapshot.nvidia_dra_nodes, share, holder, taken)
-                rules = (*SPEC_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)) if holder == share.name else CHAIN
+                rules = (
+                    (*GIVE_UP_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)) if holder == share.name else CHAIN
+                )
                 refusal = first_refusal(candidate, rules)
                 if refusal is not None and refusal.reason is GpuReason.PRODUCT_MISMATCH:
                     mismatched[record.gpu.product] += 1
@@ -159,7 +161,7 @@ def test_a_selector_matches_by_the_index_what_it_matches_node_by_node(make: Any,
 def test_a_rule_is_a_fact_a_rule_of_the_spec_or_one_of_the_plan() -> None:
     """Who adds a rule to the chain alone would have it ignored wherever a profile is asked."""
     of_the_plan = {GpuReason.HELD_BY_SHARE, GpuReason.PER_NODE_REACHED}
-    assert {*dict(FACTS), *dict(SPEC_RULES), *of_the_plan} == set(dict(CHAIN))
+    assert {*dict(FACTS), *dict(GIVE_UP_RULES), *of_the_plan} == set(dict(CHAIN))
     assert [pair for pair in CHAIN if pair in FACTS] == list(FACTS)
 
 

@@ -108,8 +108,21 @@ def is_made_by(name: str, owner: str) -> bool:
 
 
 def worst_first(pods: Iterable[Pod]) -> list[Pod]:
-    """Of the pods of one owner, those that do not run first."""
-    return sorted(pods, key=lambda pod: (phase(pod) == "Succeeded", _ready(pod), full_name(pod)))
+    """Of the pods of one owner, those that do not run first. One that has failed is history if a later one was made."""
+    known = list(pods)
+    latest = max((_made(pod) for pod in known), default="")
+
+    def rank(pod: Pod) -> tuple[int, str]:
+        if phase(pod) in ("Succeeded", "Failed"):
+            is_history = phase(pod) == "Succeeded" or _made(pod) < latest
+            return (3 if is_history else 1), full_name(pod)
+        return (2 if _ready(pod) else 0), full_name(pod)
+
+    return sorted(known, key=rank)
+
+
+def _made(pod: Pod) -> str:
+    return str(pod["metadata"].get("creationTimestamp") or "")
 
 
 def _ready(pod: Pod) -> bool:
