@@ -130,10 +130,9 @@ def test_slots_of_pods_that_were_deleted_by_force_while_the_kubelet_was_away_are
 
 def test_after_a_reboot_shares_serve_again_and_controllers_clients_run_by_slots_and_by_claims(harness: Harness) -> None:
     """A reboot ends every container and empties /run; what is left are the kubelet's checkpoints."""
-    slots = {"per_node": 1}
     with (
-        harness.share("plain", **slots) as plain,
-        harness.share("lent", delivery="ResourceClaim", sizes=SIZES, **slots) as lent,
+        harness.share("plain", per_node=1) as plain,
+        harness.share("lent", delivery="ResourceClaim", sizes=SIZES, per_node=1) as lent,
         harness.namespace("reboot") as tenant,
     ):
         claims.wait_template(tenant, "small", "lent")

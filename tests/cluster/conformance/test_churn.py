@@ -1,6 +1,7 @@
 """Many clients at once, made and deleted again and again, with the agent replaced in between: docs/conformance.md."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 PODS = 15
 PER_GPU = 8
 GPUS = 2
-SPECS = {
+SPECS: dict[str, dict[str, Any]] = {
     "slots": {"delivery": "DevicePlugin"},
     "claims": {"delivery": "ResourceClaim", "sizes": SIZES},
 }

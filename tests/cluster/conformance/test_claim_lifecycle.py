@@ -166,7 +166,7 @@ def test_containers_of_one_pod_have_each_its_own_part_by_its_own_claim(tenant: T
     [template] = pod["spec"]["containers"]
 
     def container(name: str, *arguments: str) -> Object:
-        return template | {"name": name, "resources": {"claims": [{"name": name}]}, "args": ["run", *arguments]}
+        return {**template, "name": name, "resources": {"claims": [{"name": name}]}, "args": ["run", *arguments]}
 
     pod["spec"]["containers"] = [container("main", *HELD), container("beside", *HELD)]
     pod["spec"]["initContainers"] = [container("before", "limits")]

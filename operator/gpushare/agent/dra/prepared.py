@@ -160,11 +160,13 @@ class PreparedClaims:
                 users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
         found = {}
         for key, claim in by_name.items():
-            pod = _user(claim, users.get(key, ()))
-            for use in uses(pod) if pod else ():
+            user = _user(claim, users.get(key, ()))
+            if user is None:
+                continue
+            for use in uses(user):
                 for part in claim.parts:
                     if use.of(claim.name, part.request):
-                        where = (claim.namespace, pod["metadata"]["name"], use.container)
+                        where = (claim.namespace, user["metadata"]["name"], use.container)
                         found[where] = ClaimUse((part.grant.share, part.uuid), part.grant)
         return found
 
