@@ -295,7 +295,7 @@ class AgentState:
         return united(listed, self.plugins.pending()).get((share, uuid), frozenset())
 
     def claims_used(self) -> set[tuple[str, str]] | None:
-        """(namespace, name) of each claim that a pod of this node uses; None: that, or the kubelet, is not known now."""
+        """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
         if self.kubelet.view is None or self.kubelet.error or not self.pods.synced.is_set():
             return None
         return {(pod["metadata"]["namespace"], use.claim) for pod in self.pods.objects.values() for use in uses(pod)}

@@ -15,7 +15,7 @@ from localcluster.cluster import processes
 from tests.cluster import claims
 from tests.cluster.claims import SIZES, claim_specs
 from tests.cluster.clients.test_gate import daemon_down
-from tests.cluster.harness import Harness, Share, Tenant, has_container, holds_for, wait_until
+from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
 from tests.cluster.node import without_agent
 
 pytestmark = pytest.mark.takes(110)  # all of them, on one worker
@@ -59,14 +59,47 @@ def test_what_comes_and_goes_while_the_agent_is_away_is_served_and_released_once
     start(tenant, "leaves", "stays")
     check_limits(tenant, "leaves")
     check_limits(tenant, "stays")
+    wait_until("its health is told", lambda: health(tenant, "stays") == "Healthy", 60)
     with without_agent(harness):
+        wait_until("nobody knows its health", lambda: health(tenant, "stays") == "Unknown", 60)
         tenant.kubectl.delete("pod", "leaves", wait=False)
         start(tenant, "comes")
         holds_for("it started without its agent", lambda: not has_container(tenant.kubectl.get("pod", "comes")), 5)
     check_limits(tenant, "comes")
+    wait_until("its health is told again", lambda: health(tenant, "stays") == "Healthy", 60)
     wait_until("the other one is gone", lambda: is_gone(tenant, "leaves"), 60)
     wait_until("two are prepared", lambda: len(claim_specs(harness)) == 2, 60, lambda: claim_specs(harness))
     assert not tenant.events_of("stays", "gpu-error")
+
+
+def health(tenant: Tenant, name: str) -> str:
+    """Of the GPU of a pod's only container, as the kubelet reports it in the pod's status."""
+    statuses = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
+    told = [it["health"] for found in statuses[0].get("allocatedResourcesStatus") or () for it in found["resources"]]
+    return str(told[0]) if told else ""
+
+
+def test_the_health_of_a_claims_gpu_follows_its_daemon_in_the_status_of_the_pod(
+    harness: Harness, share: Share, tenant: Tenant
+) -> None:
+    """The container has no process on the GPU, so that the end of the MPS daemon does not end it."""
+    start(tenant, "idle", command=["sleep", "3600"])
+    wait_until("it is healthy", lambda: health(tenant, "idle") == "Healthy", 60, lambda: tenant.explain("idle"))
+    with daemon_down(harness, share):
+        wait_until("it is not", lambda: health(tenant, "idle") == "Unhealthy", 60, lambda: tenant.explain("idle"))
+    wait_until("it is again", lambda: health(tenant, "idle") == "Healthy", 60, lambda: tenant.explain("idle"))
+    tenant.delete_pods("idle")
+
+
+def test_an_agent_that_is_replaced_leaves_the_nodes_slice_alone(harness: Harness, share: Share) -> None:
+    def slice_uid() -> str:
+        return str(harness.kubectl.get("resourceslice", f"{NODE}-gpushare.dev")["metadata"]["uid"])
+
+    before = slice_uid()
+    kill_agent(harness)
+    harness.wait_component("agent", 90)
+    share.wait_ready()
+    assert slice_uid() == before
 
 
 def kill_agent(harness: Harness) -> None:

@@ -245,3 +245,12 @@ def test_a_pod_of_a_name_that_was_deleted_by_force_gets_a_part_again(harness: Ha
         gpu_of(tenant, "again")
         tenant.kubectl.delete("pod", "again", "--force", "--grace-period=0")
     wait_until("nothing is prepared", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
+
+
+def test_a_pod_whose_containers_use_no_claim_runs_without_a_gpu(harness: Harness, tenant: Tenant) -> None:
+    """Its claim is prepared all the same, and holds a part as long as the pod is there."""
+    pod = claims.sized(tenant, "idle", "lent", "small", command=["sleep", "3600"])
+    del pod["spec"]["containers"][0]["resources"]
+    tenant.start(pod)
+    wait_until("it runs", lambda: has_container(tenant.kubectl.get("pod", "idle")), 60, lambda: tenant.explain("idle"))
+    assert len(claim_specs(harness)) == 1
