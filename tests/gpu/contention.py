@@ -4,7 +4,7 @@
     python3 tests/gpu/contention.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH; a minute
 
 One process, and four that do the same at the same moment: without MPS in time slices, and as clients of one bare MPS
-daemon with a quarter of the threads and 16 GiB each, in turns. Then, whether a client reads what another one has left in
+daemon with a quarter of the threads and 16 GiB each, in turns. Then, whether a client reads what another has left in
 memory: a client fills 1 GiB, frees it or ends, and the next one searches all memory that it can get, unwritten.
 """
 
@@ -263,7 +263,7 @@ def summary(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def leftovers(environment: dict[str, str]) -> dict[str, Any]:
-    """What a client finds of 1 GiB that it wrote itself, that another one wrote and freed, and that one left at its end."""
+    """What a client finds of 1 GiB that it wrote itself, that another freed, and that another left at its end."""
     found: dict[str, Any] = {}
     with Clients(1, environment) as reader:
         reader.ask("write")
