@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.names import device_name
-from localcluster.kubectl import Object
+from localcluster.kubectl import CommandError, Object
 from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim, claim_specs, with_claim
 from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
@@ -159,7 +159,7 @@ def refusals(tenant: Tenant, name: str) -> list[str]:
 
 
 def test_containers_of_one_pod_have_each_its_own_part_by_its_own_claim(tenant: Tenant) -> None:
-    amounts = {"main": ("30", "6Gi"), "beside": ("15", "3Gi"), "before": ("10", "2Gi")}
+    amounts = {"main": ("30", "6Gi"), "beside": ("15", "3Gi"), "side": ("10", "2Gi")}
     for name, (threads, memory) in amounts.items():
         tenant.kubectl.create(claim(name, OWN, {"threads": threads, "memory": memory}))
     pod = tenant.pod("several", "lent", *HELD)
@@ -169,7 +169,7 @@ def test_containers_of_one_pod_have_each_its_own_part_by_its_own_claim(tenant: T
         return {**template, "name": name, "resources": {"claims": [{"name": name}]}, "args": ["run", *arguments]}
 
     pod["spec"]["containers"] = [container("main", *HELD), container("beside", *HELD)]
-    pod["spec"]["initContainers"] = [container("before", "limits")]
+    pod["spec"]["initContainers"] = [{**container("side", *HELD), "restartPolicy": "Always"}]
     pod["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in amounts]
     tenant.start(pod)
     for name, (threads, memory) in amounts.items():
@@ -177,6 +177,17 @@ def test_containers_of_one_pod_have_each_its_own_part_by_its_own_claim(tenant: T
         text = wait_until(f"limits of {name}", lambda name=name: log_of(tenant, "several", name), 60)
         assert '"problems": []' in text, text
         assert line in text, (memory, text)
+
+
+def test_an_init_container_that_ends_is_refused_a_claim(tenant: Tenant) -> None:
+    """Nothing would let its kernels end before it is killed."""
+    tenant.kubectl.create(claim("before", OWN))
+    pod = with_claim(tenant.pod("early", "lent", "limits"), resourceClaimName="before")
+    [container] = pod["spec"]["containers"]
+    pod["spec"]["initContainers"] = [{**container, "name": "before"}]
+    del container["resources"]
+    with pytest.raises(CommandError, match="an init container that ends cannot use a claim"):
+        tenant.start(pod)
 
 
 def log_of(tenant: Tenant, pod: str, container: str) -> str:
