@@ -215,8 +215,8 @@ class _Claims:
             return
         if container.ends_before_the_pod_runs:
             yield (
-                f"{field}: {quoted(ours[0])}: an init container that ends cannot use a claim: Kubernetes lets it have no"
-                " preStop hook, so a deletion in mid-kernel could end its neighbours; make it a sidecar"
+                f"{field}: {quoted(ours[0])}: an init container that ends cannot use a claim: Kubernetes lets it have"
+                " no preStop hook, so a deletion in mid-kernel could end its neighbours; make it a sidecar"
                 " (restartPolicy: Always) or do its work in an ordinary container"
             )
         if len(ours) > 1:

@@ -63,8 +63,8 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
     for container in (pod.get("spec") or {}).get("initContainers") or ():
         if container["name"] in mine and container.get("restartPolicy") != "Always":
             raise ClaimRefused(
-                f"init container {container['name']} uses {claim}: one that ends has no preStop hook; make it a sidecar "
-                "(restartPolicy: Always) or do its work in an ordinary container"
+                f"init container {container['name']} uses {claim}: one that ends has no preStop hook; make it a "
+                "sidecar (restartPolicy: Always) or do its work in an ordinary container"
             )
     for use in found:
         if use.container in mine and use.claim != claim.name and use.claim in others:
