@@ -308,13 +308,15 @@ class Tenant:
 
 
 def within(root: Path, path: str) -> Path:
-    """What `path` is below `root`. The kernel would follow a link such as /var/run -> /run from this machine's root."""
+    """What `path` is below `root`. The kernel would follow a link such as /var/run -> /run from this machine's root; the
+    links below /proc are its own, and lead where they should.
+    """
     found, rest = root, [part for part in path.split("/") if part]
     for _ in range(MOST_LINKS):
         while rest and not (found / rest[0]).is_symlink():
             found /= rest.pop(0)
-        if not rest:
-            return found
+        if not rest or found.is_relative_to(root / "proc"):
+            return found.joinpath(*rest)
         target = (found / rest.pop(0)).readlink()
         found = root if target.is_absolute() else found
         rest = [part for part in target.parts if part != "/"] + rest

@@ -23,6 +23,12 @@ def test_a_link_is_followed_within_the_node(root: Path, path: str) -> None:
     assert within(root, path) == root / "run-of-the-node" / "cdi"
 
 
+def test_a_link_of_the_kernels_own_is_left_to_it(root: Path) -> None:
+    (root / "proc" / "1").mkdir(parents=True)
+    (root / "proc" / "1" / "root").symlink_to("/")
+    assert within(root, "/proc/1/root/etc") == root / "proc" / "1" / "root" / "etc"
+
+
 def test_what_is_not_there_has_a_path_in_the_node_too(root: Path) -> None:
     assert within(root, "/var/run/later/x") == root / "run-of-the-node" / "later" / "x"
 
