@@ -308,7 +308,7 @@ class Tenant:
 
 
 def within(root: Path, path: str) -> Path:
-    """What `path` is below `root`. The kernel would follow a link such as /var/run -> /run from this machine's root. The
+    """What `path` is below `root`. The kernel would follow a link such as /var/run from the root of this machine; the
     links below /proc are its own, and lead where they should.
     """
     found, rest = root, [part for part in path.split("/") if part]
