@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
     parser.addoption("--pause", type=float, default=20.0, help="seconds for which parts stand still (default: 20)")
     parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
+    parser.addoption("--rounds", type=int, default=2, help="rounds of many clients at once (default: 2)")
     parser.addoption("--seed", type=int, help="of the random cycles (default: a new one, which is printed)")
 
 
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pause(request: pytest.FixtureRequest) -> float:
     """Seconds for which a part stands still."""
     found: float = request.config.getoption("--pause")
+    return found
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often many clients come and go."""
+    found: int = request.config.getoption("--rounds")
     return found
 
 

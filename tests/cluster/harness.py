@@ -1,5 +1,6 @@
 """What the cluster tests say in words of the domain: shares, clients, slots, and waiting with a reason."""
 
+import errno
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from tests.cluster.reads import Api, ReadingKubectl
 T = TypeVar("T")
 NODE = "node1"
 POLL = 0.25
+MOST_LINKS = 40
 CLUSTER_EVENTS = "default"
 """Kubernetes keeps events about objects without a namespace here."""
 PATIENCE = int(os.environ.get("GPUSHARE_TEST_PATIENCE", "3"))
@@ -53,8 +55,8 @@ class Harness:
         return cluster.running(self.stack.embedded)
 
     def in_node(self, path: str) -> Path:
-        """A path of the node's file system as this machine reaches it."""
-        return Path(f"/proc/{processes.init(self.layout)}/root{path}")
+        """A path of the node's file system as this machine reaches it, with the node's own links followed."""
+        return within(Path(f"/proc/{processes.init(self.layout)}/root"), path)
 
     def gpu_dirs(self) -> dict[str, Path]:
         root = self.in_node("/run/gpushare")
@@ -303,6 +305,22 @@ class Tenant:
     def delete_pods(self, *names: str) -> None:
         which = names or ("--all",)
         self.kubectl.delete("pods", *which, "--grace-period=1", seconds=90)
+
+
+def within(root: Path, path: str) -> Path:
+    """What `path` is below `root`. The kernel would follow a link such as /var/run from the root of this machine; the
+    links below /proc are its own, and lead where they should.
+    """
+    found, rest = root, [part for part in path.split("/") if part]
+    for _ in range(MOST_LINKS):
+        while rest and not (found / rest[0]).is_symlink():
+            found /= rest.pop(0)
+        if not rest or found.is_relative_to(root / "proc"):
+            return found.joinpath(*rest)
+        target = (found / rest.pop(0)).readlink()
+        found = root if target.is_absolute() else found
+        rest = [part for part in target.parts if part != "/"] + rest
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def event_version(event: Object) -> tuple[str, str]:

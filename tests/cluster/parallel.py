@@ -14,6 +14,10 @@ from xdist.scheduler import LoadScopeScheduling
 WORKERS_PER_CORE = 1.5
 TOGETHER = frozenset(
     {
+        "tests/cluster/conformance/test_accelerators.py",
+        "tests/cluster/conformance/test_assignments.py",
+        "tests/cluster/conformance/test_claim_faults.py",
+        "tests/cluster/conformance/test_claim_lifecycle.py",
         "tests/cluster/rights/test_admission.py",
         "tests/cluster/tools/test_chart.py",
         "tests/cluster/shares/test_claim_clients.py",

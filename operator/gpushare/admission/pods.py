@@ -213,6 +213,12 @@ class _Claims:
         field = f"{container.field}.resources.claims"
         if not ours:
             return
+        if container.ends_before_the_pod_runs:
+            yield (
+                f"{field}: {quoted(ours[0])}: an init container that ends cannot use a claim: Kubernetes lets it have"
+                " no preStop hook, so a deletion in mid-kernel could end its neighbours; make it a sidecar"
+                " (restartPolicy: Always) or do its work in an ordinary container"
+            )
         if len(ours) > 1:
             named = some(map(quoted, ours))
             yield f"{field}: {named}: a container reaches one GPU by one claim of gpushare's; keep one of them"

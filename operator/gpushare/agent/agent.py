@@ -115,6 +115,7 @@ class Agent:
             Loop("report", self._status.report, every.report, state.report_due, timed=True),
             Loop("follow_daemons", state.follow_daemons, every.files),
             Loop("follow_attaches", self._incidents.follow_attaches, every.files),
+            Loop("gone_claims", self._delivery.give_up_gone, every.kubelet),
             Loop("heartbeat", self._heartbeat.renew, every.report),
             Loop("report_incidents", self._incidents.report, every.report),
             Loop("hand_over", self._incidents.hand_over, every.report),

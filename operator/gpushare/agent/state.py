@@ -18,6 +18,7 @@ from gpushare.agent.attach.arrivals import ArrivalLog
 from gpushare.agent.attach.grants import PartHolders
 from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu
 from gpushare.agent.dra.prepared import PreparedClaims
+from gpushare.agent.dra.users import uses
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
@@ -292,6 +293,12 @@ class AgentState:
         """Slots of the share that containers hold on the GPU, with pending ones."""
         listed = self.kubelet.view.held if self.kubelet.view else {}
         return united(listed, self.plugins.pending()).get((share, uuid), frozenset())
+
+    def claims_used(self) -> set[tuple[str, str]] | None:
+        """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
+        if self.kubelet.view is None or self.kubelet.error or not self.pods.synced.is_set():
+            return None
+        return {(pod["metadata"]["namespace"], use.claim) for pod in self.pods.objects.values() for use in uses(pod)}
 
     def claimed_grants(self) -> dict[ContainerName, Grant]:
         """What the prepared claims of this node's containers grant."""

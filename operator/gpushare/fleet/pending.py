@@ -2,8 +2,8 @@
 
 The scheduler only says that it cannot allocate all claims. It decides on objects in the API, so the same sums are made
 here: for each GPU what claims have consumed, what is left, and what this claim needs, rounded up by the GPU's own
-policy. A claim that would fit is not explained: the scheduler is about to allocate it, or its pod waits for something
-else.
+policy. A claim that would fit is not explained, unless it has selectors of its own: the scheduler is about to allocate
+it, or its pod waits for something else.
 
 Claims that ask for the same are explained once, and GPUs with the same left are looked at once. Tenants decide how many
 different requests there are, so of each share only so many are explained (REQUESTS), those that have waited longest.
@@ -71,6 +71,7 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending.
+    `selects`: it has selectors of its own, which only the scheduler evaluates.
 
     `share`: empty where the claim names a DeviceClass that is not ours but selects our devices.
     """
@@ -81,6 +82,7 @@ class Claim:
     created: datetime
     asked: Mapping[str, int] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
+    selects: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,9 @@ def pending(demand: Demand, now: datetime) -> list[Pending]:
 
 
 def _explained(claims: list[Claim], offer: "_Offer") -> Iterable[Pending]:
-    alike: dict[frozenset[tuple[str, int]], list[Claim]] = {}
+    alike: dict[tuple[bool, frozenset[tuple[str, int]]], list[Claim]] = {}
     for claim in sorted(claims, key=lambda claim: (claim.created, claim.name)):
-        request = frozenset(claim.asked.items())
+        request = claim.selects, frozenset(claim.asked.items())
         if request in alike or len(alike) < REQUESTS:
             alike.setdefault(request, []).append(claim)
     for same in alike.values():
@@ -198,7 +200,7 @@ class _Offer:
 
 
 def _explain(claim: Claim, offer: _Offer) -> Pending | None:
-    """None: by capacity it fits on some GPU."""
+    """None: by capacity it fits on some GPU, and selects none by itself."""
     if not offer.takers and offer.closed is None:
         text = f'no GPU of GpuShare "{claim.share}" is offered: its conditions say why'
         return Pending(claim, "none", text)
@@ -210,7 +212,7 @@ def _explain(claim: Claim, offer: _Offer) -> Pending | None:
     for device, taken in offer.different:
         gap = _gap(claim, device, taken)
         if not gap.lacking:
-            return None
+            return _selecting(claim, device) if claim.selects else None
         gaps.append(gap)
     nearest = min(gaps, key=lambda gap: gap.order)
     lacking = "; ".join(_lack(name, need, left) for name, (need, left) in sorted(nearest.lacking.items()))
@@ -219,6 +221,15 @@ def _explain(claim: Claim, offer: _Offer) -> Pending | None:
     if all(_never(gap) for gap in gaps):
         text += "; no GPU of the share has that much even when empty: claim less"
     return Pending(claim, " ".join(sorted(nearest.lacking)), text)
+
+
+def _selecting(claim: Claim, device: ClaimDevice) -> Pending:
+    """Selectors are CEL, which is not evaluated here; a pod that waits for something else is told the same."""
+    text = (
+        f"its amounts fit on {device} now: unless its pod waits for something else, its own selectors match no GPU "
+        "with room; compare them with the attributes that kubectl get resourceslices -o yaml shows"
+    )
+    return Pending(claim, "selectors", text)
 
 
 def claim_counts(share: GpuShare, demand: Demand, unplaced: Sequence[Pending]) -> ClaimCounts | None:

@@ -96,6 +96,15 @@ def test_what_would_bypass_or_double_a_claim_is_refused(containers: list[dict[st
     assert refused(pod(*containers), data()) == [problem]
 
 
+def test_a_claim_of_an_init_container_that_ends_is_refused_and_a_sidecars_is_not() -> None:
+    body = pod(user())
+    body["spec"]["initContainers"] = [user("mine")]
+    (problem,) = refused(body, data())
+    assert problem.startswith('spec.initContainers[0].resources.claims: "mine": an init container that ends cannot use')
+    body["spec"]["initContainers"] = [user("mine", restartPolicy="Always")]
+    assert "lifecycle" in admitted(body, data())["spec"]["initContainers"][0]
+
+
 def test_annotations_are_said_to_have_no_effect_on_claims() -> None:
     answer = admit_pod(pod(user("mine"), annotations={"gpushare.dev/threads": "10"}), data())
     assert isinstance(answer, Admitted)

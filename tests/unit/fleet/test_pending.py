@@ -1,6 +1,7 @@
 """Claims that fit nowhere: which capacity lacks, by how much, and where they nearly fit."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -51,6 +52,17 @@ def told(*parts: ClaimDevice | Claim) -> list[str]:
 def test_a_claim_that_fits_somewhere_is_not_explained() -> None:
     full = claim("ml/full", held(0, threads=100))
     assert told(device(0), device(1), full, claim(threads=50)) == []
+
+
+def test_a_claim_that_would_fit_by_its_amounts_is_told_to_look_at_its_own_selectors() -> None:
+    full = claim("ml/full", held(0, threads=100))
+    selects = replace(claim(threads=50), selects=True)
+    (message,) = told(device(0), device(1), full, selects, claim("ml/plain", threads=50))
+    assert message.startswith(
+        "its amounts fit on GPU gpu-1 of node n1 now: unless its pod waits for something else, its own"
+    )
+    (lacks,) = told(device(0), full, selects)
+    assert "50 percent of threads lack" in lacks
 
 
 def test_what_lacks_is_told_by_name_and_amount_and_where_it_nearly_fits() -> None:

@@ -129,7 +129,7 @@ class ClaimPreparer:
         if claim.for_slots and not any(use.claim == claim.name for use in uses(pod)):
             raise _NotYetError(f"{claim}: its pod's status does not name it yet")
         parts = tuple(self._part(claim, part, labels, pod) for part in claim.parts)
-        return PreparedClaim(claim.uid, claim.namespace, claim.name, parts)
+        return PreparedClaim(claim.uid, claim.namespace, claim.name, parts, claim.pod_uid)
 
     def _part(self, claim: Allocation, part: Part, labels: dict[str, str], pod: Object) -> PreparedPart:
         gpu = next((it for it in self._state.claimable() if names.device_name(it.uuid) == part.device), None)
@@ -153,6 +153,7 @@ class _NotYetError(Exception):
 
 
 def _is_of(known: PreparedClaim, claim: Allocation) -> bool:
-    """Whether it was prepared from this allocation."""
+    """Whether it was prepared from this allocation, for this pod."""
     before = [(part.request, part.device, part.share_id) for part in known.parts]
-    return before == [(part.request, part.device, part.share_id) for part in claim.parts]
+    same = before == [(part.request, part.device, part.share_id) for part in claim.parts]
+    return same and known.pod_uid in ("", claim.pod_uid)

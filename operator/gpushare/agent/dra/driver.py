@@ -6,8 +6,10 @@ Guarantees: a node without such a share has no watch and no socket, and asks for
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gpushare.agent.dra.claims import ClaimPreparer, ClaimState
+from gpushare.agent.dra.gone import ClaimUsers, GoneClaims
 from gpushare.agent.dra.plugin import DraPlugin
 from gpushare.agent.dra.publisher import SlicePublisher
 from gpushare.agent.dra.service import DeviceHealth
@@ -34,12 +36,18 @@ class Offered:
     view: GpuView | None
 
 
+class DeliveryState(ClaimState, ClaimUsers, Protocol):
+    """The part of AgentState that claims are delivered from."""
+
+
 class ClaimDelivery:
-    def __init__(self, kube: Kube, kubelet_dir: Path, state: ClaimState, clock: Callable[[], float]) -> None:
+    def __init__(self, kube: Kube, kubelet_dir: Path, state: DeliveryState, clock: Callable[[], float]) -> None:
         """`clock`: seconds, monotonic."""
         self._state = state
         self._slices = SlicePublisher(kube, state.node, clock, state.tick_due.set)
-        self._plugin = DraPlugin(kubelet_dir, ClaimPreparer(kube, state))
+        preparer = ClaimPreparer(kube, state)
+        self._plugin = DraPlugin(kubelet_dir, preparer)
+        self._gone = GoneClaims(kube, state, preparer.unprepare, clock)
         self._offered: tuple[Offered, ...] = ()
         self._serving = False
 
@@ -74,6 +82,10 @@ class ClaimDelivery:
         if not (self._offered or self._state.claims) and self._slices.known and self._slices.present is None:
             await self._plugin.close()
             self._serving = False
+
+    async def give_up_gone(self) -> None:
+        """Unprepares claims that no kubelet will ask for any more."""
+        await self._gone.give_up()
 
     async def close(self) -> None:
         """Prepared claims stay prepared."""

@@ -3,12 +3,14 @@
 A spec carries every CUDA_MPS_* variable, which the pod's own would otherwise decide: the runtime gives CDI precedence.
 It names no device and no mount; those are in the GPU's CDI spec, the gate, which the container is given too.
 
-Guarantees: a spec is written as a whole or not at all; a restarted agent knows the claims that were prepared before.
+Guarantees: a spec is written as a whole or not at all; a restarted agent knows the claims that were prepared before. A
+claim grants its part to one pod at a time, though the kubelet starts every pod that may use a claim once the first has
+been prepared.
 """
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.grant.environment import client_environment, grant_from_environment
 from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
+from gpushare.kube.pods import has_ended
 from gpushare.mps.files import MAX_BYTES, write_text
 
 LOG = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ LOG = logging.getLogger(__name__)
 PREFIX = names.CLAIM_CDI_KIND.replace("/", "-") + "-"
 SUFFIX = ".json"
 _NAMESPACE, _NAME = f"{names.GROUP}/claim-namespace", f"{names.GROUP}/claim-name"
+_POD = f"{names.GROUP}/claim-pod"
 _GPU, _POOL, _DEVICE = f"{names.GROUP}/gpu", f"{names.GROUP}/pool", f"{names.GROUP}/device"
 _REQUEST, _SHARE_ID = f"{names.GROUP}/request", f"{names.GROUP}/share-id"
 
@@ -57,12 +61,16 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """A claim whose containers may start; it holds its parts until the kubelet unprepares it."""
+    """A claim whose containers may start; it holds its parts until the kubelet unprepares it.
+
+    `pod_uid`: of the pod that it was prepared for; empty: an earlier release prepared it.
+    """
 
     uid: str
     namespace: str
     name: str
     parts: tuple[PreparedPart, ...]
+    pod_uid: str = ""
 
 
 def cdi_devices(claim_uid: str, part: PreparedPart) -> list[str]:
@@ -75,7 +83,7 @@ def spec(claim: PreparedClaim) -> dict[str, Any]:
     return {
         "cdiVersion": CDI_VERSION,
         "kind": names.CLAIM_CDI_KIND,
-        "annotations": {_NAMESPACE: claim.namespace, _NAME: claim.name},
+        "annotations": {_NAMESPACE: claim.namespace, _NAME: claim.name, _POD: claim.pod_uid},
         "devices": [
             {
                 "name": _device_name(claim.uid, part.request),
@@ -119,6 +127,9 @@ class PreparedClaims:
     def get(self, claim_uid: str) -> PreparedClaim | None:
         return self._claims.get(claim_uid)
 
+    def all(self) -> list[PreparedClaim]:
+        return list(self._claims.values())
+
     def names_in(self, namespace: str) -> set[str]:
         """The names of the namespace's claims."""
         return {claim.name for claim in self._claims.values() if claim.namespace == namespace}
@@ -141,16 +152,22 @@ class PreparedClaims:
         return {share_gpu: frozenset(numbers.values()) for share_gpu, numbers in self._held.items()}
 
     def containers(self, pods: Iterable[Object]) -> dict[ContainerName, ClaimUse]:
-        """The containers of `pods` whose claims are prepared."""
+        """The containers of `pods` whose claims are prepared, of one pod for each claim."""
         by_name = {(claim.namespace, claim.name): claim for claim in self._claims.values()}
-        found = {}
+        users: dict[tuple[str, str], list[Object]] = {}
         for pod in pods if by_name else ():
-            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            for use in uses(pod):
-                claim = by_name.get((namespace, use.claim))
-                for part in claim.parts if claim else ():
-                    if use.of(use.claim, part.request):
-                        found[namespace, name, use.container] = ClaimUse((part.grant.share, part.uuid), part.grant)
+            for name in {use.claim for use in uses(pod)}:
+                users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
+        found = {}
+        for key, claim in by_name.items():
+            user = _user(claim, users.get(key, ()))
+            if user is None:
+                continue
+            for use in uses(user):
+                for part in claim.parts:
+                    if use.of(claim.name, part.request):
+                        where = (claim.namespace, user["metadata"]["name"], use.container)
+                        found[where] = ClaimUse((part.grant.share, part.uuid), part.grant)
         return found
 
     def pods(self, pods: Iterable[Object]) -> dict[ShareGpu, frozenset[str]]:
@@ -200,6 +217,19 @@ class PreparedClaims:
         return known is not None
 
 
+def _user(claim: PreparedClaim, pods: Collection[Object]) -> Object | None:
+    """Whom of `pods`, which all use it, the claim serves: the pod that it was prepared for, or, where that has ended or
+    is not known, who has been there longest.
+    """
+    living = [pod for pod in pods if not has_ended(pod)] or list(pods)
+
+    def rank(pod: Object) -> tuple[bool, bool, str, str]:
+        uid, started = pod["metadata"]["uid"], str((pod.get("status") or {}).get("startTime") or "")
+        return uid != claim.pod_uid, not started, started, uid
+
+    return min(living, key=rank, default=None)
+
+
 def _lowest_free(taken: Iterable[int]) -> int:
     numbers = set(taken)
     return next(number for number in range(len(numbers) + 1) if number not in numbers)
@@ -219,7 +249,7 @@ def _read(path: Path) -> PreparedClaim:
     uid = path.name[len(PREFIX) : -len(SUFFIX)]
     annotations = body["annotations"]
     parts = tuple(_read_part(device) for device in body["devices"])
-    return PreparedClaim(uid, annotations[_NAMESPACE], annotations[_NAME], parts)
+    return PreparedClaim(uid, annotations[_NAMESPACE], annotations[_NAME], parts, annotations.get(_POD, ""))
 
 
 def _read_part(device: Mapping[str, Any]) -> PreparedPart:

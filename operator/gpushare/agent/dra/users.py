@@ -38,7 +38,8 @@ def users(pod: Object, claim: str, request: str) -> list[str]:
 
 
 def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
-    """Refuses a part that several containers use, and a container with several parts: a process reaches one GPU.
+    """Refuses a part that several containers use, a container with several parts, since a process reaches one GPU, and
+    an init container that ends, which can have no preStop hook and would not leave in order.
 
     `others`: names of the namespace's claims that are prepared already. Errors: ClaimRefused.
     """
@@ -59,6 +60,12 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
                 "request for each container"
             )
     mine = {use.container for use in found if use.claim == claim.name}
+    for container in (pod.get("spec") or {}).get("initContainers") or ():
+        if container["name"] in mine and container.get("restartPolicy") != "Always":
+            raise ClaimRefused(
+                f"init container {container['name']} uses {claim}: one that ends has no preStop hook; make it a "
+                "sidecar (restartPolicy: Always) or do its work in an ordinary container"
+            )
     for use in found:
         if use.container in mine and use.claim != claim.name and use.claim in others:
             raise ClaimRefused(

@@ -113,8 +113,9 @@ def _pruned_claim(claim: Object) -> Object | None:
 
 
 def _pruned_request(request: Object) -> Object:
-    """Without selectors, which may have 10 kB each, for example."""
-    return {key: request[key] for key in ("deviceClassName", "capacity") if key in request}
+    """Of selectors, which may have 10 kB each, only that there are some."""
+    kept = {key: request[key] for key in ("deviceClassName", "capacity") if key in request}
+    return kept | ({"selectors": [{}]} if request.get("selectors") else {})
 
 
 def _pruned_template(template: Object) -> Object:

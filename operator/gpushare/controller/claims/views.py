@@ -91,6 +91,7 @@ def claim(obj: Object) -> Iterable[Claim]:
             created=_moment(str(metadata.get("creationTimestamp") or "")),
             asked=asked,
             held=held,
+            selects=any(request.get("selectors") for request in requests_of(obj)),
         )
 
 

@@ -105,6 +105,15 @@ async def test_a_claim_that_was_allocated_anew_is_prepared_anew(node: Node) -> N
     assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
 
 
+async def test_a_claim_that_the_next_pod_has_by_now_is_prepared_for_that_pod(node: Node) -> None:
+    await node.prepare()
+    successor = "88888888-2222-3333-4444-555555555555"
+    users = [{"resource": "pods", "name": "p", "uid": successor}]
+    node.kube.put(RESOURCE_CLAIMS, claim(reservedFor=users))
+    node.pods = {successor: pod() | {"metadata": {"name": "p", "namespace": "ns", "uid": successor}}}
+    assert (await node.prepare()).pod_uid == successor
+
+
 async def test_each_part_keeps_its_number_while_others_come_and_go(node: Node) -> None:
     uids = [f"00000000-0000-0000-0000-{number:012d}" for number in range(3)]
     for number, uid in enumerate(uids):

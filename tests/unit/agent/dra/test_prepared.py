@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpushare.agent.dra.prepared import PreparedClaim, PreparedClaims, PreparedPart, cdi_devices
 from gpushare.grant.model import Grant
-from tests.unit.agent.dra.objects import UID
+from tests.unit.agent.dra.objects import POD_UID, UID, pod
 from tests.unit.small_disk import no_room, read_only, small_disk
 
 
@@ -49,6 +51,37 @@ def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: P
     } <= named
     assert cdi_devices(UID, part())[0] == "gpushare.dev/gpu=GPU-0"
     assert cdi_devices(UID, part())[1] == f"{body['kind']}={device['name']}"
+
+
+def user(name: str, uid: str, started: str = "", **status: str) -> dict[str, Any]:
+    found = pod(**status)
+    found["metadata"] |= {"name": name, "uid": uid}
+    found["status"] |= {"startTime": started} if started else {}
+    return found
+
+
+FIRST, SECOND = user("first", POD_UID, "2026-03-02T00:00:00Z"), user("second", "another", "2026-03-01T00:00:00Z")
+DONE = user("first", POD_UID, "2026-03-02T00:00:00Z", phase="Succeeded")
+LATE, UNSTARTED = user("late", "a-late", "2026-03-09T00:00:00Z"), user("unstarted", "a-first")
+
+
+@pytest.mark.parametrize(
+    ("pods", "served"),
+    [
+        pytest.param([SECOND, FIRST], "first", id="the pod that it was prepared for"),
+        pytest.param([SECOND, DONE, LATE], "second", id="once that has ended, who has been there longest"),
+        pytest.param([UNSTARTED, LATE], "late", id="who has started before who has not"),
+        pytest.param([DONE], "first", id="one that has ended, if there is nobody else"),
+    ],
+)
+def test_a_claim_that_several_pods_use_grants_its_part_to_one_of_them(
+    tmp_path: Path, pods: list[dict[str, Any]], served: str
+) -> None:
+    claims = PreparedClaims(tmp_path)
+    claims.add(replace(prepared(), pod_uid=POD_UID))
+    for listed in (pods, pods[::-1]):
+        assert set(claims.containers(listed)) == {("ns", served, "app")}
+        assert set(PreparedClaims(tmp_path).containers(listed)) == {("ns", served, "app")}
 
 
 def test_claims_that_cannot_be_read_are_read_later_and_may_be_there_until_then(tmp_path: Path) -> None:

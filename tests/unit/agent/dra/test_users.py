@@ -28,6 +28,17 @@ def test_one_container_reaches_one_gpu_by_one_claim() -> None:
     check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["e"])
 
 
+def test_a_claim_of_an_init_container_that_ends_is_refused_and_a_sidecars_is_not() -> None:
+    early = pod(container("main", "nic"), claims={"gpu": "c", "nic": "n"})
+    early["spec"]["initContainers"] = [container("before")]
+    with pytest.raises(
+        ClaimRefused, match="init container before uses ResourceClaim ns/c: one that ends has no preStop"
+    ):
+        check(CLAIM, early, [])
+    early["spec"]["initContainers"] = [container("before", restartPolicy="Always")]
+    check(CLAIM, early, [])
+
+
 def test_a_claim_that_says_it_is_the_schedulers_gives_one_container_one_part() -> None:
     """Whoever forges its mark has a claim of several requests, and could reach a GPU by each."""
     forged = allocation(claim(result("one"), result("two"), name="slots", by_scheduler=True), UID, "n")

@@ -1,0 +1,191 @@
+"""Slots through restarts of whatever there is on a node, as Kubernetes tests device plugins: docs/conformance.md."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from localcluster.cluster import processes
+from localcluster.kubectl import Object
+from tests.cluster import claims
+from tests.cluster.claims import SIZES
+from tests.cluster.clients.test_gate import end_container
+from tests.cluster.harness import NODE, Harness, Share, Tenant, is_ready, wait_until
+from tests.cluster.node import without_agent
+
+pytestmark = pytest.mark.takes(60)
+
+HOLD = ("limits", "--hold", "3600")
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("kept", per_node=1) as share:
+        share.wait_capacity(8)
+        yield share
+
+
+@pytest.fixture
+def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
+    with harness.namespace("kept") as tenant:
+        yield tenant
+
+
+def restart_agent(harness: Harness) -> None:
+    harness.restart_pods("agent", force=True)
+    harness.wait_component("agent")
+
+
+def restart_kubelet(harness: Harness) -> None:
+    processes.replace(harness.layout, "kubelet", signal.SIGTERM)
+
+
+def restart_both(harness: Harness) -> None:
+    restart_kubelet(harness)
+    restart_agent(harness)
+
+
+def slot_of(tenant: Tenant, name: str) -> tuple[str, str]:
+    """(slot, its health) of a pod's container, as the kubelet reports it."""
+    (status,) = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
+    found = status.get("allocatedResourcesStatus") or []
+    if not found:
+        return "", ""
+    (resource,) = found[0]["resources"]
+    return str(resource["resourceID"]), str(resource["health"])
+
+
+def restarts(tenant: Tenant, name: str) -> int:
+    (status,) = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
+    return int(status.get("restartCount", 0)) if "running" in status.get("state", {}) else -1
+
+
+def test_a_container_keeps_its_slot_through_restarts_of_itself_of_agent_and_kubelet(
+    harness: Harness, share: Share, tenant: Tenant
+) -> None:
+    names = ("one", "two")
+    tenant.start(*(tenant.pod(name, "kept", *HOLD, restart="Always") for name in names))
+    for name in names:
+        assert tenant.wait_event(name, "limits")["problems"] == []
+    slots = wait_until("both slots", lambda: both_healthy(tenant, names))
+    assert len(set(slots)) == len(names)
+    accidents: list[Callable[[Harness], None]] = [restart_kubelet, restart_agent, restart_both]
+    for number in range(2):  # each further restart of a container waits longer
+        end_container(harness, tenant, "one")
+        wait_until("it runs again", lambda number=number: restarts(tenant, "one") == number + 1, 120,
+                   lambda: tenant.explain("one"))  # fmt: skip
+        assert tenant.wait_event("one", "limits")["problems"] == []
+        assert wait_until("both slots", lambda: both_healthy(tenant, names), 60) == slots
+        for accident in accidents if number == 0 else ():
+            accident(harness)
+            assert wait_until("both slots", lambda: both_healthy(tenant, names), 60) == slots
+    assert restarts(tenant, "two") == 0
+    share.wait_capacity(8)
+
+
+def both_healthy(tenant: Tenant, names: tuple[str, ...]) -> list[str]:
+    found = [slot_of(tenant, name) for name in names]
+    return [slot for slot, _ in found] if all(health == "Healthy" for _, health in found) else []
+
+
+def test_a_pod_that_has_succeeded_stays_so_though_the_kubelet_restarts_without_an_agent(
+    harness: Harness, share: Share, tenant: Tenant
+) -> None:
+    tenant.start(tenant.pod("done", "kept", "limits"))
+    assert tenant.wait_ended("done") == "Succeeded"
+    with without_agent(harness):
+        restart_kubelet(harness)
+        wait_until("the kubelet reports", lambda: node_is_ready(harness), 60)
+        assert tenant.kubectl.get("pod", "done")["status"]["phase"] == "Succeeded"
+    share.wait_capacity(8, 60)
+    assert tenant.kubectl.get("pod", "done")["status"]["phase"] == "Succeeded"
+
+
+def node_is_ready(harness: Harness) -> bool:
+    return is_ready(harness.kubectl.get("node", NODE))
+
+
+def test_slots_of_pods_that_were_deleted_by_force_while_the_kubelet_was_away_are_free_again(
+    harness: Harness, share: Share, tenant: Tenant
+) -> None:
+    names = [f"orphan-{number}" for number in range(8)]
+    tenant.start(*(tenant.pod(name, "kept", *HOLD) for name in names))
+    for name in names:
+        tenant.wait_event(name, "limits")
+    os.kill(processes.components(harness.layout)["kubelet"].pid, signal.SIGSTOP)
+    try:
+        tenant.kubectl.delete("pods", *names, "--force", "--grace-period=0", wait=False)
+    finally:
+        processes.replace(harness.layout, "kubelet", signal.SIGKILL)
+    wait_until("nobody holds a slot", lambda: not harness.held_by_gpu("kept"), 90)
+    share.wait_capacity(8, 60)
+    tenant.start_replaced(tenant.pod("after", "kept", "limits"))
+    assert tenant.wait_event("after", "limits")["problems"] == []
+
+
+def test_after_a_reboot_shares_serve_again_and_controllers_clients_run_by_slots_and_by_claims(harness: Harness) -> None:
+    """A reboot ends every container and empties /run; what is left are the kubelet's checkpoints."""
+    with (
+        harness.share("plain", per_node=1) as plain,
+        harness.share("lent", delivery="ResourceClaim", sizes=SIZES, per_node=1) as lent,
+        harness.namespace("reboot") as tenant,
+    ):
+        claims.wait_template(tenant, "small", "lent")
+        by_slot = tenant.pod("by-slot", "plain", *HOLD, restart="Always")
+        by_claim = claims.sized(tenant, "by-claim", "lent", "small", *HOLD, restart="Always")
+        tenant.kubectl.create(deployment(by_slot), deployment(by_claim))
+        before = {
+            app: wait_until("it runs", lambda app=app: client_of(tenant, app), 90) for app in ("by-slot", "by-claim")
+        }
+        reboot(harness)
+        for share in (plain, lent):
+            share.wait_ready(seconds=120)
+        plain.wait_capacity(8, 90)
+        for app, old in before.items():
+            wait_until(f"{app} runs anew", lambda app=app, old=old: client_of(tenant, app) not in (old, ""), 120,
+                       lambda: tenant.pods())  # fmt: skip
+
+
+def deployment(pod: Object) -> Object:
+    name = pod["metadata"]["name"]
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+        },
+    }
+
+
+def client_of(tenant: Tenant, app: str) -> str:
+    """The container's id of a running client that has found its limits in force; empty: there is none."""
+    for pod in tenant.kubectl.items("pods", f"--selector=app={app}"):
+        for status in pod["status"].get("containerStatuses") or ():
+            found = tenant.events_of(pod["metadata"]["name"], "limits") if "running" in status["state"] else []
+            if found and found[0]["problems"] == []:
+                return str(status["containerID"])
+    return ""
+
+
+def reboot(harness: Harness) -> None:
+    """All containers of the node end at once, ours too, while the kubelet is away, and /run loses our files."""
+    os.kill(processes.components(harness.layout)["kubelet"].pid, signal.SIGSTOP)
+    try:
+        for process in processes.everything(harness.layout):
+            with suppress(OSError):  # it has just ended
+                if "kubepods" in Path(f"/proc/{process.pid}/cgroup").read_text():
+                    os.kill(process.pid, signal.SIGKILL)
+        for path in harness.in_node("/var/run/cdi").glob("*gpushare*"):
+            path.unlink()
+        for directory in ("/run/gpushare", "/run/gpushare-simulation"):
+            for entry in harness.in_node(directory).iterdir():
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    finally:
+        processes.replace(harness.layout, "kubelet", signal.SIGKILL)
