@@ -78,7 +78,7 @@ __all__ = (  # with the names of resources, for those who connect anyway
 
 REQUEST_SECONDS = 15.0
 RETRIES = 10
-"""Of a request that is answered with Retry-After, as in client-go; all the waits together take REQUEST_SECONDS at most."""
+"""Of a request that is answered with Retry-After, as in client-go; all waits together take REQUEST_SECONDS at most."""
 MAX_RETRY_DIGITS = 4
 """A wait of days is no API server's."""
 WATCH_SECONDS = 300

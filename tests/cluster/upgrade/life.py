@@ -1,4 +1,4 @@
-"""What goes on in a cluster through an upgrade: a share by slots and one by claims, with clients that check each result.
+"""What goes on through an upgrade: a share by slots and one by claims, with clients that check each result.
 
 `goes_on` is asked in each state between two releases. It looks at the old (nobody was ended), makes something new of
 each kind, and lets one depart in mid-kernel, which is the agent's work with the MPS daemon.

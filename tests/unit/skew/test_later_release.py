@@ -14,10 +14,23 @@ from gpushare.mps.wire import BrokerState, DaemonState, RefusedAttach
 from tests.unit.agent.fake_node import FakeNode
 
 STATE: dict[str, Any] = {
-    "version": 1, "uuid": "GPU-0", "share": "a", "heartbeat": 5.0, "reason": "OutOfPaint", "message": "no blue left",
-    "serverPid": 1000, "contexts": 3,
-}  # fmt: skip
-REFUSAL: dict[str, Any] = {"reason": "TooBlue", "podUid": "u", "container": "app", "message": "it is blue", "count": 2, "at": 7.0}  # fmt: skip
+    "version": 1,
+    "uuid": "GPU-0",
+    "share": "a",
+    "heartbeat": 5.0,
+    "reason": "OutOfPaint",
+    "message": "no blue left",
+    "serverPid": 1000,
+    "contexts": 3,
+}
+REFUSAL: dict[str, Any] = {
+    "reason": "TooBlue",
+    "podUid": "u",
+    "container": "app",
+    "message": "it is blue",
+    "count": 2,
+    "at": 7.0,
+}
 BROKER: dict[str, Any] = {"version": 1, "uuid": "GPU-0", "heartbeat": 5.0, "listening": True, "refusals": [REFUSAL]}
 
 
