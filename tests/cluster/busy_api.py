@@ -25,8 +25,13 @@ EVERY = 10
 RETRY_AFTER = 2
 """Seconds, whole ones, as an API server says them."""
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length"})
-_BUSY = (429, {"Retry-After": str(RETRY_AFTER)}, "Too many requests, please try again later.\n")
-_FAILING = (500, {}, '{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}')
+_Answer = tuple[int, dict[str, str], str]
+_BUSY: _Answer = (429, {"Retry-After": str(RETRY_AFTER)}, "Too many requests, please try again later.\n")
+_FAILING: _Answer = (
+    500,
+    {},
+    '{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}',
+)
 _MAX_BODY = 64 * 1024 * 1024
 
 

@@ -67,8 +67,8 @@ class Life:
             share.wait_ready(seconds=90)
         self._objects_are_valid()
         self._limits_move()
-        for share in (SLOTTED, CLAIMED):
-            self._newcomer(share, stack)
+        for name in (SLOTTED, CLAIMED):
+            self._newcomer(name, stack)
         self._departure(stack)
         self._nobody_ended()
         wait_until("the node is well", self._well, 60, lambda: self.harness.gpu_node()["status"])
