@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.harness import Harness
 from tests.cluster.upgrade.life import CLAIMED, SLOTTED
@@ -20,7 +21,9 @@ def write_samples(harness: Harness, directory: str) -> None:
         "crd-gpushares": "crd/gpushares.gpushare.dev",
         "crd-gpunodes": "crd/gpunodes.gpushare.dev",
     }.items():
-        _write(target / f"{name}.json", json.dumps(harness.kubectl.get(reference)))
+        found = without_words(harness.kubectl.get(*reference.split("/")))
+        found["metadata"].pop("managedFields", None)
+        _write(target / f"{name}.json", json.dumps(found))
     for gpu in harness.gpu_dirs().values():
         if json.loads((gpu / "daemon.json").read_text())["share"] != SLOTTED:
             continue
@@ -29,7 +32,14 @@ def write_samples(harness: Harness, directory: str) -> None:
                 _write(target / path.name, path.read_text())
     specs = sorted(harness.in_node("/var/run/cdi").glob("gpushare.dev-claim-*.json"))
     _write(target / "claim-cdi.json", specs[0].read_text())
-    _write(target / "claim-cdi.name", json.dumps(specs[0].name))
+    _write(target / "claim-cdi.name.json", json.dumps(specs[0].name))
+
+
+def without_words(schema: Any) -> Any:
+    """A definition without its descriptions, which are most of it."""
+    if isinstance(schema, dict):
+        return {key: without_words(value) for key, value in schema.items() if key != "description"}
+    return [without_words(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def _write(path: Path, text: str) -> None:
