@@ -158,6 +158,11 @@ autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autos
 	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/cluster/tools/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
 
+.PHONY: upgrade-test
+upgrade-test: venv cluster-build ## from the release before to this one, halfway, and back; BEFORE=COMMIT, SAMPLES=DIR keeps what it wrote
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/upgrade -v --upgrade $(if $(BEFORE),--before $(BEFORE)) $(if $(SAMPLES),--samples $(SAMPLES))
+
 .PHONY: alerts-test
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
