@@ -25,7 +25,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--before", metavar="COMMIT", help="the release before (default: tests/cluster/upgrade/before.txt)"
     )
-    parser.addoption("--samples", metavar="DIR", help="write there what the release before writes (tests/unit/skew)")
     parser.addoption("--pause", type=float, default=20.0, help="seconds for which parts stand still (default: 20)")
     parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
     parser.addoption("--seed", type=int, help="of the random cycles (default: a new one, which is printed)")

@@ -17,7 +17,6 @@ from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.shares.test_changes import mps_pod, uid, wait_condition
 from tests.cluster.upgrade.before import BEFORE, release_before
 from tests.cluster.upgrade.life import CLAIMED, SLOTTED, Life
-from tests.cluster.upgrade.samples import write_samples
 
 CLUSTER = f"{conftest.CLUSTER}-up"
 AGENT, OPERATOR, WEBHOOK = "daemonset/gpushare-agent", "deployment/gpushare-operator", "deployment/gpushare-webhook"
@@ -78,17 +77,13 @@ def roll(life: Life, share: Share, stack: Stack) -> None:
     share.wait_ready(seconds=90)
 
 
-def test_clients_go_on_through_an_upgrade_that_stops_halfway_and_back(
-    request: pytest.FixtureRequest, fresh: Harness, before: Stack
-) -> None:
+def test_clients_go_on_through_an_upgrade_that_stops_halfway_and_back(fresh: Harness, before: Stack) -> None:
     now = fresh.stack
     assert before.operator_image != now.operator_image
     with life_of(fresh, before) as life:
         slotted, claimed = life.slotted, life.claimed
         servers = life.servers()
         life.goes_on(before)
-        if samples := request.config.getoption("--samples"):
-            write_samples(fresh, samples)
 
         install(now, keep_driver=True)
         for share in (slotted, claimed):

@@ -1,6 +1,6 @@
 """What the release before wrote, read by this one, and nothing missing in what this one writes in its place.
 
-The samples in `before` are what that release left in a cluster: `make upgrade-test SAMPLES=tests/unit/skew/before`.
+The samples in `before` are what that release's own code wrote: `make skew-samples` in its tree.
 """
 
 import json
