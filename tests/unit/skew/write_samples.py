@@ -2,8 +2,8 @@
 
     PYTHONPATH=operator:. python tests/unit/skew/write_samples.py DIRECTORY
 
-They come from the agent and the operator of the unit tests, with one share by slots and one by claims, a client above its
-grant that was ended, a claim that is prepared, and a broker that let one process in and refused another.
+They come from the agent and the operator of the unit tests, with one share by slots and one by claims, a client above
+its grant that was ended, a claim that is prepared, and a broker that let one process in and refused another.
 """
 
 import asyncio
@@ -116,7 +116,6 @@ async def main(target: Path) -> None:
     def write(name: str, value: Any) -> None:
         (target / name).write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
 
-    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         async with node_of(Path(directory)) as node:
             (claim,) = node.cdi.glob("*claim*")
@@ -134,4 +133,6 @@ async def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    TARGET = Path(sys.argv[1])
+    TARGET.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(TARGET))
