@@ -158,6 +158,11 @@ autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autos
 	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/cluster/tools/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
 
+.PHONY: upgrade-test
+upgrade-test: venv cluster-build ## from the release before to this one, halfway, and back; BEFORE=COMMIT names another
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/upgrade -v --upgrade $(if $(BEFORE),--before $(BEFORE))
+
 .PHONY: alerts-test
 alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
@@ -174,6 +179,10 @@ dashboard: venv cluster-build ## does every panel show something, and does no al
 .PHONY: browser-test
 browser-test: venv ## the page of kubectl gpushare ui in a real browser (chromium, chromium-driver)
 	@$(BIN)/python -m pytest tests/browser -v
+
+.PHONY: skew-samples
+skew-samples: venv ## what this release writes, for the tests of the next one: tests/unit/skew/before
+	@PYTHONPATH=operator:. $(BIN)/python tests/unit/skew/write_samples.py tests/unit/skew/before
 
 .PHONY: format
 format: venv ## format and fix what can be fixed

@@ -39,6 +39,8 @@ class Stack:
     simulated: bool
     embedded: str | None
     """Name of the embedded cluster, or None for the user's own."""
+    chart: Path = CHART
+    """Of the release that the images are of."""
 
     @property
     def kubectl(self) -> Kubectl:
@@ -116,14 +118,18 @@ def prepare_namespace(kubectl: Kubectl, name: str, enforce: str, **labels: str) 
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": standard | labels}})
 
 
-def install(stack: Stack, *values: str, seconds: float = 180) -> None:
-    """helm upgrade --install, and wait until all of it is ready. `values`: arguments such as --set=a=b."""
+def install(stack: Stack, *values: str, seconds: float = 180, keep_driver: bool = False) -> None:
+    """helm upgrade --install, and wait until all of it is ready. `values`: arguments such as --set=a=b.
+
+    `keep_driver`: a simulated driver of another image stays, and with it what runs on its GPUs.
+    """
     prepare_namespace(stack.kubectl, NAMESPACE, "privileged")
-    _delete_older_driver(stack)
+    if not keep_driver:
+        _delete_older_driver(stack)
     repository, _, tag = stack.operator_image.rpartition(":")
     simulation = ["--set=simulation.enabled=true"] if stack.simulated else []
     stack.helm(
-        "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE,
+        "upgrade", "--install", RELEASE, str(stack.chart), "--namespace", NAMESPACE,
         f"--set=image.repository={repository}", f"--set-string=image.tag={tag}", *simulation, *values,
         "--wait", "--timeout", f"{int(seconds)}s",
         seconds=seconds + 20,

@@ -42,6 +42,12 @@ def make_pki(layout: Layout) -> None:
     _write_private(layout.kubeconfig, kubeconfig(pki, "admin", network.server))
 
 
+def serving_certificate(pki: Path, name: str, address: str) -> tuple[Path, Path]:
+    """A certificate and its key by which a server at `address` counts as the API server."""
+    _certificate(pki, name, f"/CN={name}", _alternative_names([], [address]))
+    return pki / f"{name}.crt", pki / f"{name}.key"
+
+
 def kubeconfig(pki: Path, name: str, server: str) -> str:
     """A kubeconfig (JSON, which is YAML) with the credentials of `name` embedded."""
     cluster = {"server": server, "certificate-authority-data": _base64(pki / "ca.crt")}

@@ -21,6 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
+    parser.addoption("--upgrade", action="store_true", help="build the release before, and upgrade from it and back")
+    parser.addoption(
+        "--before", metavar="COMMIT", help="the release before (default: tests/cluster/upgrade/before.txt)"
+    )
     parser.addoption("--pause", type=float, default=20.0, help="seconds for which parts stand still (default: 20)")
     parser.addoption("--cycles", type=int, default=25, help="steps of the random cycles (default: 25)")
     parser.addoption("--rounds", type=int, default=2, help="rounds of many clients at once (default: 2)")

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
 from gpushare.kube.kept import kept_share
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
 
@@ -105,6 +107,7 @@ class AgentState:
         """The GPUs taken."""
 
         self._arrivals = ArrivalLog()
+        self._problems = LogOnChange(LOG)
         self._early_due = False
         self._early_at = -math.inf
         self.decisions: dict[Uuid, GpuDecision] = {}
@@ -217,10 +220,9 @@ class AgentState:
 
     def _read_spec(self) -> None:
         node = self.gpu_node()
-        if node is not None:
+        if node is not None and node.spec.assignments is not None:
             self.generation = node.metadata.generation
-            if node.spec.assignments is not None:
-                self.assignments = tuple(node.spec.assignments)
+            self.assignments = tuple(node.spec.assignments)
         self.on_disk = daemon_files.read_all(self.settings.root)
 
     def _decision_input(self) -> DecisionInput:
@@ -277,8 +279,17 @@ class AgentState:
         return next(iter(self.nodes.objects.values()), None)
 
     def gpu_node(self) -> GpuNode | None:
+        """A spec or status that cannot be read, such as another release's, counts as one without news."""
         found = self.raw_gpu_node()
-        return None if found is None else GpuNode.model_validate(found)
+        if found is None:
+            return None
+        try:
+            node = GpuNode.model_validate(found)
+            self._problems.clear()
+        except ValidationError as error:
+            self._problems.log("GpuNode %s is ignored where it cannot be read: %s", self.node, error)
+            node = _readable(found)
+        return node
 
     def published_findings(self) -> list[Finding]:
         """The findings in the API server's GpuNode."""
@@ -428,6 +439,15 @@ class AgentState:
         except ValidationError as error:
             LOG.warning("GpuShare %s is ignored: %s", key[1], error)
             return obj, None
+
+
+def _readable(gpu_node: Object) -> GpuNode:
+    node = GpuNode.model_validate({"metadata": gpu_node["metadata"]})
+    for part in ("spec", "status"):
+        with suppress(ValidationError):
+            whole = GpuNode.model_validate({"metadata": gpu_node["metadata"], part: gpu_node.get(part) or {}})
+            node = node.model_copy(update={part: getattr(whole, part)})
+    return node
 
 
 def _identities(reading: Reading) -> Iterator[tuple[int, int]]:

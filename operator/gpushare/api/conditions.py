@@ -83,6 +83,7 @@ class DaemonReason(StrEnum):
     GATE_NOT_OPEN = "GateNotOpen"  # its CDI spec cannot be written, so no container starts; those that run go on
     NOFILE_TOO_LOW = "NofileTooLow"
     STOPPING = "Stopping"
+    UNKNOWN = "Unknown"  # a supervisor of another release gives a reason that this one has no word for; message has it
 
     @classmethod
     def _missing_(cls, value: object) -> "DaemonReason | None":

@@ -291,8 +291,9 @@ class Applier:
     def _failed(self, write: Write, error: Exception) -> None:
         _, last = self._retries.get(write.key, (0.0, FIRST_BACKOFF / 2))
         backoff = min(last * 2, LAST_BACKOFF)
-        self._retries[write.key] = self._clock() + backoff, backoff
-        LOG.warning("%s failed, again in %.0f s: %s", write, backoff, error)
+        pause = max(backoff, getattr(error, "retry_after", 0.0))
+        self._retries[write.key] = self._clock() + pause, backoff
+        LOG.warning("%s failed, again in %.0f s: %s", write, pause, error)
 
     async def _carry_out(self, write: Write) -> None:
         match write.verb:

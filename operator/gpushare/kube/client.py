@@ -4,6 +4,7 @@ The generated client supplies configuration, authentication (with token reload) 
 out, since what we write is server-side apply and what we read goes into our own models.
 """
 
+import asyncio
 import json
 import os
 import socket
@@ -76,6 +77,10 @@ __all__ = (  # with the names of resources, for those who connect anyway
 )
 
 REQUEST_SECONDS = 15.0
+RETRIES = 10
+"""Of a request that is answered with Retry-After, as in client-go; all waits together take REQUEST_SECONDS at most."""
+MAX_RETRY_DIGITS = 4
+"""A wait of days is no API server's."""
 WATCH_SECONDS = 300
 """Length of one watch request; the server ends it and we go on from the last resource version."""
 SILENT_SECONDS = 150.0
@@ -335,22 +340,29 @@ class Kube:
         accept: str = "application/json",
         api: client.ApiClient | None = None,
     ) -> Any:
-        if method != "GET":
-            self._may_write()
+        """Sent again when the server that is too busy for it says."""
         api = api or self._api
         headers = {"Accept": accept, "Content-Type": content or "application/json"}
-        request = await api.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        raw = await api.call_api(*request, _request_timeout=limits)
-        if raw.status >= HTTPStatus.BAD_REQUEST:
-            raise _error(raw.status, await raw.read())
-        return raw
+        retries, waited = 0, 0.0
+        while True:
+            if method != "GET":
+                self._may_write()
+            request = await api.param_serialize(
+                method,
+                path,
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            raw = await api.call_api(*request, _request_timeout=limits)
+            if raw.status < HTTPStatus.BAD_REQUEST:
+                return raw
+            answer, pause = await raw.read(), _retry_after(raw.status, raw.response.headers.get("Retry-After", ""))
+            retries, waited = retries + 1, waited + pause
+            if not pause or retries > RETRIES or waited > REQUEST_SECONDS:
+                raise _error(raw.status, answer, pause)
+            await asyncio.sleep(pause)
 
 
 async def _read(raw: Any, most: int) -> bytes | None:
@@ -406,10 +418,16 @@ def _object(body: bytes, *fields: str) -> Object:
     raise KubeError(HTTPStatus.BAD_GATEWAY, "", f"the answer is none of an API server: {text!r}")
 
 
-def _error(status: int, body: bytes) -> KubeError:
+def _retry_after(status: int, header: str) -> float:
+    """Seconds; 0: it does not say when to ask again. As client-go, which takes whole seconds of a 429 or 5xx alone."""
+    busy = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return float(header) if busy and header.isdecimal() and len(header) <= MAX_RETRY_DIGITS else 0.0
+
+
+def _error(status: int, body: bytes, retry_after: float) -> KubeError:
     """Something between us and the API server may answer with anything, so only a Status object is read."""
     try:
         answer = json.loads(body)
-        return KubeError(status, str(answer.get("reason", "")), str(answer.get("message", "")))
+        return KubeError(status, str(answer.get("reason", "")), str(answer.get("message", "")), retry_after)
     except (ValueError, AttributeError):
-        return KubeError(status, "", body[:200].decode(errors="replace"))
+        return KubeError(status, "", body[:200].decode(errors="replace"), retry_after)

@@ -55,7 +55,7 @@ class _Following:
                 if not (isinstance(error, KubeError) and error.gone):
                     LOG.warning("watch of %s broke off, again in %.1f s: %s", self._resource.plural, backoff, error)
                 self._broke_off(error)
-                await asyncio.sleep(backoff)
+                await asyncio.sleep(max(backoff, getattr(error, "retry_after", 0.0)))
                 backoff = min(backoff * 2, LAST_BACKOFF)
 
     async def _watch(self, version: str) -> str:

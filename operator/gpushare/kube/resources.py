@@ -9,12 +9,16 @@ Object = dict[str, Any]
 
 
 class KubeError(Exception):
-    """The API server refused. `status` is the HTTP status, `reason` the API's own word, such as AlreadyExists."""
+    """The API server refused. `status` is the HTTP status, `reason` the API's own word, such as AlreadyExists.
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    `retry_after`: seconds before which it asks not to be asked again.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{reason or status}: {message}")
         self.status = status
         self.reason = reason
+        self.retry_after = retry_after
 
     @property
     def not_found(self) -> bool:

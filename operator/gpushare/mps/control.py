@@ -10,17 +10,24 @@ Standard library only; synchronous, and safe to call from several threads.
 import math
 import os
 import re
+import select
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, cast
 
 PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process"
 DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
 """Of an unexpected answer in an error message; the daemon's own sentences are shorter."""
+
+MAX_ANSWER_BYTES = 256 * 1024
+"""Of one run; a full table of clients has some 3 kB. A supervisor's memory does not depend on what its daemon says."""
 
 MAX_DIGITS = 18
 """Of a number in an answer: more are garbage, and thousands of them make int() raise."""
@@ -241,20 +248,45 @@ def _answer(program: str, environment: Mapping[str, str], script: str, seconds: 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
     except OSError as error:
         raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
+    command, end = script.strip().replace("\n", "; "), time.monotonic() + seconds
     with process:
         try:
-            output, _ = process.communicate(script, timeout=seconds)
-        except subprocess.TimeoutExpired as error:
+            output = _output(process, script, end)
+            if len(output) > MAX_ANSWER_BYTES:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise RefusedError(command, f"more than {MAX_ANSWER_BYTES} bytes: {_text(output)}")
+            process.wait(max(0.0, end - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
             os.killpg(process.pid, signal.SIGKILL)
-            command = script.strip().replace("\n", "; ")
             raise ControlTimeoutError(f"{command!r} was not answered within {seconds:g} s") from error
-    return process.returncode, output.strip("\n")
+    return process.returncode, _text(output).strip("\n")
+
+
+def _output(process: "subprocess.Popen[bytes]", script: str, end: float) -> bytes:
+    """All that it prints, or a little more than MAX_ANSWER_BYTES of it. TimeoutError: it goes on after `end`."""
+    stdin, stdout = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+    with suppress(BrokenPipeError):  # it ended without reading; a pipe holds more than any script of ours has
+        stdin.write(script.encode())
+        stdin.close()
+    output, readable = b"", select.poll()
+    readable.register(stdout, select.POLLIN)
+    while len(output) <= MAX_ANSWER_BYTES:
+        left = end - time.monotonic()
+        if left <= 0 or not readable.poll(1000 * left):
+            raise TimeoutError
+        chunk = os.read(stdout.fileno(), MAX_ANSWER_BYTES)
+        if not chunk:
+            return output
+        output += chunk
+    return output
+
+
+def _text(output: bytes) -> str:
+    return output.decode(errors="replace")
 
 
 def _whole(value: int) -> int:

@@ -20,6 +20,9 @@ from gpushare.mps.attach_protocol import (
 )
 from gpushare.mps.control import ControlCommands, ControlTimeoutError, NoDaemonError, RefusedError
 
+MAX_MESSAGES = 64
+"""Of one answer, which the daemon was seen to send in two."""
+
 
 class ControlSocket(ControlCommands):
     """`path`: the daemon's socket. `seconds`: for all commands of one call. Each call may raise any ControlError."""
@@ -44,6 +47,8 @@ class ControlSocket(ControlCommands):
                     sock.send(message)
                 while not is_end_of_answer(received[-1]):
                     received.append(self._receive(sock, end))
+                    if len(received) > MAX_MESSAGES:
+                        raise RefusedError(command, f"more than {MAX_MESSAGES} messages")
             except TimeoutError as error:
                 raise ControlTimeoutError(f"{command!r} was not answered in time") from error
             except OSError as error:

@@ -1,13 +1,14 @@
 """daemon.json and state.json, by which agent and supervisor communicate through the node's directory.
 
 Both are replaced atomically and carry a version, because during an upgrade agent and supervisor are of different
-releases. Unknown fields are ignored.
+releases. Unknown fields are ignored. A reason that only the other release knows is told in its words, and hides nothing
+else of the file: without the server's PID nobody could end a departing client in order.
 """
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpushare.api.base import ApiModel
 from gpushare.api.conditions import DaemonReason
@@ -55,6 +56,11 @@ class DaemonState(ApiModel):
         description="PIDs that keep the server from being replaced.",
     )
     stopped: bool = Field(default=False, description="The daemon has ended as requested; its sockets are gone.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_another_release(cls, data: Any) -> Any:
+        return _known_reason(data, DaemonReason, DaemonReason.UNKNOWN, 1024)
 
     @property
     def ready(self) -> bool:
@@ -105,6 +111,18 @@ class GpuGrants(ApiModel):
     pods: list[GrantedPod] = Field(default_factory=list, max_length=256)
 
 
+def _known_reason(data: Any, known: type[StrEnum], unknown: StrEnum, longest: int) -> Any:
+    """`data` with the reason `unknown` in the place of one that is not `known`, which its message then tells."""
+    reason = data.get("reason") if isinstance(data, dict) else None
+    if not isinstance(reason, str):
+        return data
+    try:
+        known(reason)
+    except ValueError:
+        return {**data, "reason": unknown, "message": f"{reason[:64]}: {data.get('message', '')}"[:longest]}
+    return data
+
+
 class RefusedAttach(StrEnum):
     """Why the broker refused a process."""
 
@@ -115,6 +133,7 @@ class RefusedAttach(StrEnum):
     COMMAND = "ControlCommand"
     PROTOCOL = "ProtocolError"
     SERVER_HUNG = "ServerHung"
+    OTHER = "Other"  # a broker of another release has a reason that this one has no word for; message has it
 
 
 class Arrival(ApiModel):
@@ -136,6 +155,11 @@ class AttachRefusal(ApiModel):
     message: str = Field(max_length=512, description="Of the latest one.")
     count: int = Field(ge=1)
     at: float = Field(description="CLOCK_BOOTTIME seconds of the latest one.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_another_release(cls, data: Any) -> Any:
+        return _known_reason(data, RefusedAttach, RefusedAttach.OTHER, 512)
 
 
 MAX_ARRIVALS, MAX_REFUSALS = 64, 32

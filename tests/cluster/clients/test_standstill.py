@@ -27,7 +27,8 @@ context.close()
 """
 """It ends by itself."""
 STILL_SECONDS = 60
-"""Longer than the operator's Lease, an agent's heartbeat and the time after which the agent's liveness is doubted."""
+"""At least: longer than the operator's Lease, an agent's heartbeat and the time after which an agent's liveness is
+doubted."""
 
 
 COMPONENTS = ("kube-apiserver", "etcd", "kubelet")
@@ -69,9 +70,10 @@ def restarts(pod: Object) -> int:
 
 
 @pytest.mark.takes(200)
-def test_what_ends_and_faults_while_the_api_server_stands_still_is_told_and_settled_afterwards(
-    harness: Harness,
+def test_what_starts_ends_and_faults_while_the_api_server_stands_still_is_told_and_settled_afterwards(
+    harness: Harness, pause: float
 ) -> None:
+    seconds = max(pause, STILL_SECONDS)
     with (
         harness.share("calm", per_node=1) as calm,
         harness.share("hurt", per_node=1) as hurt,
@@ -79,13 +81,17 @@ def test_what_ends_and_faults_while_the_api_server_stands_still_is_told_and_sett
     ):
         names = tenant.neighbours("calm", 2)
         start(tenant, program(tenant, "calm", "brief", BRIEF, "25"), program(tenant, "hurt", "notebook", LINGER))
+        start(tenant, program(tenant, "calm", "again", BRIEF, "10", restart="Always"))
         start(tenant, program(tenant, "hurt", "culprit", CULPRIT, "15"))
         agent, checks = agent_pod(harness), {name: tenant.checks(name) for name in names}
         with standing_still(harness, "kube-apiserver"):
-            time.sleep(STILL_SECONDS)
+            time.sleep(seconds)
         wait_until("the API server", tenant.pods, 60)
-        assert all(tenant.checks(name) > checks[name] + 20 for name in names), "they stood still, too"
+        assert all(tenant.checks(name) > checks[name] + seconds / 3 for name in names), "they stood still, too"
         assert tenant.wait_ended("brief") == "Succeeded"
+        (again,) = wait_until("its restarts are told", lambda: restarted(tenant, "again"), 60)
+        assert again["lastState"]["terminated"]["exitCode"] == 0, "it could not attach again meanwhile"
+        tenant.delete_pods("again")
         wait_node_event(harness, "GpuFault", tenant.name, seconds=60)
         assert tenant.wait_event("notebook", "gpu-error")["code"] == 700
         tenant.kubectl.delete("pod", "notebook", "--grace-period=1")
@@ -100,6 +106,11 @@ def test_what_ends_and_faults_while_the_api_server_stands_still_is_told_and_sett
             )
         assert restarts(agent_pod(harness)) == restarts(agent), "the agent was ended for the API server's standstill"
         goes_on_as_ever(tenant, names)
+
+
+def restarted(tenant: Tenant, name: str) -> list[Object]:
+    statuses: list[Object] = tenant.kubectl.get("pod", name)["status"]["containerStatuses"]
+    return [it for it in statuses if it["restartCount"] >= 1]
 
 
 @pytest.mark.takes(200)

@@ -29,11 +29,18 @@ class Server:
         self.limits: list[int] = []
         self.lie: bytes | None = None
         """What every request but a watch is answered with, as a success."""
+        self.refusals: list[tuple[int, str]] = []
+        """The next answers, each (status, Retry-After)."""
+        self.asked_at: list[float] = []
         self.watches, self.client_port = 0, 0
         self.closing = asyncio.Event()
         self.asking, self.hundred, self.more = 0, asyncio.Event(), asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked_at.append(asyncio.get_running_loop().time())
+        if self.refusals:
+            status, after = self.refusals.pop(0)
+            return web.json_response({"message": "busy"}, status=status, headers={"Retry-After": after})
         if request.query.get("watch"):
             return await self._watch(request)
         if self.lie is None and request.path.endswith("/nodes/n"):
@@ -75,7 +82,7 @@ async def serving(
 ) -> AsyncIterator[tuple[Server, Kube]]:
     server = Server(pods or [], lines or [])
     application = web.Application()
-    application.router.add_get("/{path:.*}", server.answer)
+    application.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -267,3 +274,60 @@ async def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
     configuration = Configuration(host="https://api.example.com:6443")
     await client.with_configuration(configuration, "test").close()
     assert configuration.client_session_kwargs["trust_env"] is asked
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(status: int) -> None:
+    async with serving() as (server, kube):
+        server.refusals = [(status, "1")]
+        assert (await kube.get(NODES, "n"))["metadata"]["name"] == "n"
+    first, second = server.asked_at
+    assert second - first >= 0.99
+
+
+async def test_a_write_is_sent_again_too_unless_writing_is_over_by_then() -> None:
+    class NoLongerOursError(Exception):
+        pass
+
+    def check() -> None:
+        if server.asked_at:
+            raise NoLongerOursError
+
+    async with serving() as (server, kube):
+        server.refusals = [(429, "1")]
+        await kube.patch(NODES, "n", {}, manager="m")
+        assert len(server.asked_at) == 2
+        server.asked_at.clear()
+        server.refusals = [(429, "1")]
+        kube.guard_writes(check)
+        with pytest.raises(NoLongerOursError):
+            await kube.patch(NODES, "n", {}, manager="m")
+        assert len(server.asked_at) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "told"),
+    [
+        (429, "3600", 3600.0),
+        (429, "", 0.0),
+        (503, "soon", 0.0),
+        (429, "-1", 0.0),
+        (429, "9" * 5000, 0.0),
+        (409, "1", 0.0),
+    ],
+)
+async def test_what_takes_longer_or_says_nothing_is_an_error_at_once(status: int, after: str, told: float) -> None:
+    async with serving() as (server, kube):
+        server.refusals = [(status, after)]
+        with pytest.raises(KubeError) as refused:
+            await kube.get(NODES, "n")
+        assert (refused.value.status, refused.value.retry_after) == (status, told)
+    assert len(server.asked_at) == 1
+
+
+async def test_a_server_that_is_busy_for_good_is_not_asked_for_ever() -> None:
+    async with serving() as (server, kube):
+        server.refusals = [(429, "1"), (429, "15")]
+        with pytest.raises(KubeError):
+            await kube.get(NODES, "n")
+    assert len(server.asked_at) == 2, "its waits together are longer than a request may take"

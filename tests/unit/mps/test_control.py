@@ -1,14 +1,18 @@
 """ControlProgram against a stand-in executable: answers, time limits and refusals."""
 
 import os
+import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.mps.attach_protocol import GREETING
 from gpushare.mps.control import (
     ControlError,
     ControlProgram,
@@ -17,6 +21,7 @@ from gpushare.mps.control import (
     RefusedError,
     shown_mib,
 )
+from gpushare.mps.control_socket import ControlSocket
 
 
 class Program:
@@ -112,6 +117,45 @@ def test_an_answer_that_no_success_gives_is_a_refusal_that_quotes_it(
         call(answering(tmp_path, answer).control)
     assert refused.value.text
     assert refused.value.text in answer
+
+
+def test_an_answer_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
+    program = Program(tmp_path, "printf 5; sleep 0.1; printf '01\\n63'; sleep 0.1; echo 0")
+    assert program.control.server_list() == [501, 630]
+
+
+def test_an_answer_without_an_end_is_given_up_long_before_it_fills_the_memory(tmp_path: Path) -> None:
+    program = Program(tmp_path, f"echo $$ > {tmp_path}/pid; exec yes 501", seconds=60.0)
+    with pytest.raises(RefusedError, match="more than 262144 bytes: 501"):
+        program.control.server_list()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists(), "it goes on"
+
+
+def test_a_program_that_ends_without_reading_its_commands_has_answered(tmp_path: Path) -> None:
+    program = Program(tmp_path, "")
+    (tmp_path / "nvidia-cuda-mps-control").write_text("#!/bin/bash\nexec <&-; echo ACTIVE\n")
+    assert program.control.server_status(501) == "ACTIVE"
+
+
+def test_a_socket_that_never_ends_its_answer_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "control"
+
+    def flood(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock, suppress(OSError):
+            sock.send(GREETING)
+            while True:
+                sock.send(bytes(4) + b"501\n\0")
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=flood, args=(listener,), daemon=True)
+        thread.start()
+        with pytest.raises(RefusedError, match="more than 64 messages"):
+            ControlSocket(path, seconds=60.0).server_list()
+        thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_without_a_daemon_every_call_raises(tmp_path: Path) -> None:

@@ -6,16 +6,17 @@ ending.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+
+from gpushare.threads import start_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class HungError(Exception):
-    """The call did not return in time, or an earlier one of the same caller still hangs."""
+    """The call did not return in time, an earlier one of the same caller still hangs, or there is no thread for it."""
 
 
 class BlockingCaller:
@@ -67,5 +68,8 @@ class BlockingCaller:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result, error)
 
-        threading.Thread(target=body, name=self._name, daemon=True).start()
+        try:
+            start_thread(body, name=self._name)
+        except OSError as error:
+            raise HungError(f"{self._name}: no thread for the call: {error.strerror}") from error
         return future

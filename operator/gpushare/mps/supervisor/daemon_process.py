@@ -5,17 +5,19 @@ file and /proc agree. No process is signalled that is not the daemon. Killing a 
 only `kill` does that.
 """
 
+import logging
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from gpushare.mps.control import PROGRAM, ControlError, daemon_environment
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.daemon_log import DaemonLog
+from gpushare.threads import start_thread
 
+LOG = logging.getLogger(__name__)
 PID_FILE = f"{PROGRAM}.pid"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 _GONE = (FileNotFoundError, ProcessLookupError)
@@ -27,7 +29,7 @@ class DaemonProcess:
     """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace."""
 
     def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog, ended: Callable[[], None]) -> None:
-        """`ended`: called in a thread of its own when a daemon that `start` started has ended."""
+        """`ended`: called in a thread of its own when a daemon that `start` started has ended, if there is a thread."""
         self._gpu = gpu
         self._bin_dir = bin_dir
         self._log = log
@@ -70,7 +72,10 @@ class DaemonProcess:
                 )
             except OSError as error:
                 raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
-        threading.Thread(target=self._watch, args=(self._child,), daemon=True).start()
+        try:
+            start_thread(self._watch, self._child)
+        except OSError as error:  # its end is seen at the next observation then
+            LOG.warning("the MPS daemon %d is not waited for: %s", self._child.pid, error)
 
     def _watch(self, child: "subprocess.Popen[bytes]") -> None:
         child.wait()

@@ -79,7 +79,7 @@ class GpuSupervisor:
         self._state = SupervisorState()
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
-        self._unwritten = LogOnChange(LOG)
+        self._problems = LogOnChange(LOG)
 
     def wake(self) -> None:
         """Observe now, not at the end of the pause."""
@@ -117,8 +117,13 @@ class GpuSupervisor:
             self._terms = Terms(observed.server.pid, observed.desired)
         else:
             self._terms = f"{decision.reason.value}: {decision.message}"
-        if not decision.stopped and not observed.other_share:
+        if decision.stopped or observed.other_share:
+            return
+        try:
             self._turns.start()
+            self._problems.clear("turns")
+        except OSError as error:  # tried again at the next observation; the daemon is looked after all the same
+            self._problems.log("GPU %s: nobody can attach yet: %s", self._gpu.uuid, error, key="turns")
 
     def _limits(self) -> Limits | None:
         """The limits of daemon.json; None if this share's daemon has to end. An unreadable file changes nothing."""
@@ -171,9 +176,9 @@ class GpuSupervisor:
                 raise
         except OSError as error:
             # Such as a full disk. The agent sees an old heartbeat; the daemon is to be looked after all the same.
-            self._unwritten.log("GPU %s: its state is not written: %s", self._gpu.uuid, error)
+            self._problems.log("GPU %s: its state is not written: %s", self._gpu.uuid, error)
             return
-        self._unwritten.clear()
+        self._problems.clear()
         self._reported = report
 
     def _act(self, action: Action | None, observed: DaemonObservation) -> None:

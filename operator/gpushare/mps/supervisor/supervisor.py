@@ -17,6 +17,7 @@ from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
 from gpushare.mps.wire import DesiredDaemon
 from gpushare.nvml.types import Nvml
+from gpushare.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
@@ -66,8 +67,8 @@ class Supervisor:
             try:
                 self._scan()
                 self._problems.clear()
-            except OSError as error:  # such as no descriptor being left: the daemons that serve are looked after
-                self._problems.log("the GPUs' directories cannot be read: %s", error)
+            except OSError as error:  # such as no descriptor or thread being left: who serves is looked after
+                self._problems.log("the GPUs' directories cannot be read, or a GPU not be taken up: %s", error)
             self._leaving.wait(SCAN_SECONDS)
         LOG.info("leaving: no new clients; waiting until every daemon is idle")
         for worker, _ in self._workers.values():
@@ -81,11 +82,11 @@ class Supervisor:
             changed = _changed_at(gpu)
             if changed == self._changed.get(gpu.uuid):
                 continue
-            self._changed[gpu.uuid] = changed
             if gpu.uuid in self._workers:
                 self._workers[gpu.uuid][0].wake()
             elif self._is_ours(gpu):
                 self._start(gpu)
+            self._changed[gpu.uuid] = changed
 
     def _forget_ended(self, uuid: str) -> None:
         """Scan a GPU anew once its thread has ended: it may have been assigned to us again at that moment."""
@@ -98,9 +99,7 @@ class Supervisor:
 
     def _start(self, gpu: GpuDir) -> None:
         worker = self._supervise(gpu, leaving=self._leaving)
-        thread = threading.Thread(target=worker.run, name=gpu.uuid, daemon=True)
-        self._workers[gpu.uuid] = worker, thread
-        thread.start()
+        self._workers[gpu.uuid] = worker, start_thread(worker.run, name=gpu.uuid)
 
 
 def _changed_at(gpu: GpuDir) -> int:

@@ -28,6 +28,7 @@ from gpushare.api.gpunode import Limits
 from gpushare.mps.control import ControlCommands, ControlError
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import ClientGrant, TurnAnswer
+from gpushare.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 TURN_SECONDS = 8.0
@@ -124,20 +125,24 @@ class TurnServer:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Listens, in a thread of its own. OSError."""
+        """Listens, in a thread of its own. OSError: not yet; call it again."""
         if self._listener is not None:
             return
         self._gpu.client.mkdir(mode=0o755, exist_ok=True)
         new = self._gpu.turns.with_name(".turns.new")
         new.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(str(new))
-        new.chmod(0o666)  # who connects is checked; to give the file to the broker would take a capability
-        listener.listen(BACKLOG)
-        listener.settimeout(ACCEPT_SECONDS)
-        new.replace(self._gpu.turns)
+        try:
+            listener.bind(str(new))
+            new.chmod(0o666)  # who connects is checked; to give the file to the broker would take a capability
+            listener.listen(BACKLOG)
+            listener.settimeout(ACCEPT_SECONDS)
+            new.replace(self._gpu.turns)
+            start_thread(self._serve, listener, name=f"turns {self._gpu.uuid}")
+        except OSError:
+            listener.close()
+            raise
         self._listener = listener
-        threading.Thread(target=self._serve, args=(listener,), name=f"turns {self._gpu.uuid}", daemon=True).start()
 
     def end(self) -> None:
         """No more turns; one under way is not cut short."""

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from tests.unit.few_threads import no_threads
 
 
 async def test_an_answer_and_an_error_come_through() -> None:
@@ -24,6 +25,13 @@ async def test_a_hanging_call_is_given_up_and_later_ones_are_refused_at_once() -
     with pytest.raises(HungError, match="still hangs"):
         caller.call(int).send(None)  # refused before anything is waited for
     release.set()
+
+
+async def test_a_call_for_which_there_is_no_thread_is_refused_and_the_next_one_is_made() -> None:
+    caller = BlockingCaller("gpu", seconds=5)
+    with no_threads(), pytest.raises(HungError, match="no thread for the call"):
+        await caller.call(int)
+    assert await caller.call(int) == 0
 
 
 async def test_once_the_hanging_call_has_returned_the_lane_is_free_again() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,16 +16,19 @@ import pytest
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.mps.control import ControlProgram
+from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess
 from gpushare.mps.supervisor.supervisor import Supervisor
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.supervisor.turns import TurnServer
+from gpushare.mps.wire import ClientGrant, DaemonState, DesiredDaemon, TurnAnswer
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
 from gpushare.simulation.nvml import SimulatedNvml
 from tests.unit.few_files import no_descriptors
+from tests.unit.few_threads import no_threads
 from tests.unit.small_disk import no_room, small_disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
@@ -422,6 +426,39 @@ def test_a_supervisor_without_descriptors_ends_nothing_and_goes_on_once_it_has_s
     assert client.poll() is None
     node.request(node.dirs[1])
     node.ready(node.dirs[1])  # it looks for GPUs still
+
+
+def test_a_gpu_that_is_assigned_while_there_are_no_threads_ends_no_other_and_serves_once_there_are_some(
+    node: Node, supervisor: Supervisor
+) -> None:
+    gpu, other = node.dirs
+    node.request(gpu)
+    before = node.ready(gpu)
+    client, _ = node.client(gpu)
+    with no_threads():
+        node.request(other)
+        node.observe_again(gpu, times=5)
+        assert not other.state.exists()
+    node.ready(other)
+    assert node.client(other)[1][2] == "True"
+    after = node.state(gpu)
+    assert (after.ready, after.control_pid, after.server_pid) == (True, before.control_pid, before.server_pid)
+    assert client.poll() is None
+
+
+def test_who_attaches_gets_a_turn_although_there_was_no_thread_for_turns_at_first(node: Node) -> None:
+    gpu = node.dirs[0]
+    lock = threading.Lock()
+    turns = TurnServer(gpu, ControlSocket(gpu.control, 1.0), lambda: "not now", lock, os.geteuid())
+    with no_threads(), pytest.raises(BlockingIOError):
+        turns.start()
+    turns.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as broker:
+        broker.settimeout(SECONDS)
+        broker.connect(str(gpu.turns))
+        broker.send(ClientGrant(threads=10, memory_mib=1024, processes=1).model_dump_json(by_alias=True).encode())
+        assert TurnAnswer.model_validate_json(broker.recv(1024)).wait == "not now"
+    turns.end()
 
 
 def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptors(node: Node) -> None:
