@@ -22,6 +22,7 @@ from tests.cluster.harness import Harness
 from tests.faults import publish
 from tests.faults.campaign import Campaign
 from tests.faults.groups import groups, in_turn
+from tests.faults.haste import restart_at_once
 from tests.faults.image import with_faultpoints
 from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
 from tests.faults.points import OF_WATCHES, OF_WRITES, Order, Point, Recorder
@@ -97,6 +98,7 @@ def _harness(name: str, keep: bool) -> Iterator[tuple[Harness, Recorder]]:
         image: Image = with_faultpoints(cache_root(), operator)
         cluster.load_images(cluster.running(name), [Path(image.archive)])
         harness = Harness(replace(stack, operator_image=image.image))
+        restart_at_once(harness.layout)
         prepare_namespace(harness.kubectl, NAMESPACE, "privileged")
         mount_everywhere(harness)
         recorder = Recorder(harness.in_node(NODE_DIRECTORY))

@@ -9,7 +9,8 @@ from typing import Any
 
 from localcluster.kubectl import CommandError, Object
 from localcluster.stack import NAMESPACE, RELEASE, install
-from tests.cluster import claims, offender
+from tests.cluster import claims
+from tests.cluster.clients import offender
 from tests.cluster.cycles.oracle import leftovers
 from tests.cluster.cycles.perform import Performer
 from tests.cluster.cycles.steps import Step

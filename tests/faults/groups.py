@@ -9,8 +9,9 @@ from itertools import zip_longest
 
 from tests.faults.points import Order
 
-AT_ONCE = {"agent": 6, "mps-supervisor": 6, "mps-broker": 2, "webhook": 2}
-"""Orders of one part in a run; of the others one each. Each restart takes its container some seconds."""
+AT_ONCE = {"agent": 12, "mps-supervisor": 8, "mps-broker": 4, "webhook": 4, "operator": 4}
+"""Orders of one part in a run; of the others one each. A scene takes longer than a restart, so many ends in a run are
+quick, and they are the harder test: a part that was just ended meets what the one before it has left."""
 HARMFUL = "mps-supervisor"
 """Its end may end clients, which would hide what the end of another part does: its orders are by themselves."""
 
