@@ -2,7 +2,7 @@
 
 A long life has stretches that continue each other: each one adds what it measured to
 docs/results/faults/long-life.json, from which docs/long-life.md and its picture are made anew. With --keep-cluster the
-next one goes on with the same processes.
+next one goes on with the same processes. At SIGINT or SIGTERM a stretch ends early, with what it measured.
 """
 
 import argparse
@@ -10,7 +10,9 @@ import os
 import platform
 import random
 import secrets
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -47,12 +49,15 @@ def main() -> int:
     parser.add_argument("--cluster", default=CLUSTER, help=f"its name (default: {CLUSTER})")
     parser.add_argument("--keep-cluster", action="store_true", help="leave it up; the next stretch goes on with it")
     options = parser.parse_args()
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     try:
         harness = Harness(embedded(options.cluster))
         install(harness.stack)
-        broke_off = _live_on(harness, options.minutes * 60, seed)
+        broke_off = _live_on(harness, options.minutes * 60, seed, over)
     finally:
         if not options.keep_cluster:
             cluster.down(options.cluster)
@@ -60,7 +65,7 @@ def main() -> int:
     return int(bool(broke_off))
 
 
-def _live_on(harness: Harness, seconds: float, seed: int) -> str:
+def _live_on(harness: Harness, seconds: float, seed: int, over: threading.Event) -> str:
     """Lives for that long, and adds it to the record, also where it broke off; returns why, or nothing."""
     samples, trace, steps = DIRECTORY / f"seed-{seed}.jsonl", Trace(seed), Counter[str]()
     samples.write_text("")
@@ -73,7 +78,7 @@ def _live_on(harness: Harness, seconds: float, seed: int) -> str:
     began = time.monotonic()
     broke_off = ""
     try:
-        _live(harness, samples, seconds, random.Random(seed), traced)
+        _live(harness, samples, lambda _: time.monotonic() < began + seconds and not over.is_set(), seed, traced)
     except (AssertionError, CommandError) as error:
         broke_off = str(error)[:2000]
         trace(failed=broke_off)
@@ -96,8 +101,10 @@ def _started(pid: str) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
-def _live(harness: Harness, samples: Path, seconds: float, chance: random.Random, traced: Callable[..., None]) -> None:
-    world, end = World(), time.monotonic() + seconds
+def _live(
+    harness: Harness, samples: Path, goes_on: Callable[[int], bool], seed: int, traced: Callable[..., None]
+) -> None:
+    world = World()
     weights = {verb: weight for verb, weight in WEIGHTS.items() if verb not in OURS_KILLED}
     wait_until("the node is free of earlier shares", lambda: not leftovers(harness), GONE_SECONDS)
     sampler = Sampler(harness, samples, lambda: (len(world.clients), len(world.shares)))
@@ -105,7 +112,7 @@ def _live(harness: Harness, samples: Path, seconds: float, chance: random.Random
         performer, oracle = Performer(harness, tenant, world), Oracle(harness, tenant, world)
         try:
             with oracle.sampling():
-                live(lambda _: time.monotonic() < end, chance, performer, oracle, traced, weights)
+                live(goes_on, random.Random(seed), performer, oracle, traced, weights)
         finally:
             tenant.delete_pods()
             harness.kubectl.delete("gpushares", "--all", seconds=GONE_SECONDS)
