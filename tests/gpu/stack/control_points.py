@@ -19,7 +19,7 @@ ENVIRONMENT = f"""Object{{spec: Object.spec{{
   containers: object.spec.containers.map(it, Object.spec.containers{{
     name: it.name,
     env: [Object.spec.containers.env{{name: "PYTHONPATH", value: "{NODE_DIRECTORY}"}}]}})}}}}"""
-HELD_SECONDS = 20
+HELD_SECONDS = 5
 
 
 @dataclass(frozen=True, order=True)

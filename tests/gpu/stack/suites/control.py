@@ -11,7 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from localcluster.cluster import processes
@@ -39,7 +39,6 @@ class Scene:
     points: ControlPoints
     names: list[str]
     numbered: int = 0
-    began: float = field(default_factory=time.monotonic)
 
     def name(self, kind: str) -> str:
         self.numbered += 1
@@ -67,15 +66,15 @@ def measure(harness: Harness, findings: Findings) -> None:
         share.wait_capacity(PER_GPU)
         with harness.namespace() as tenant:
             names = tenant.neighbours(SHARE, NEIGHBOURS, restart="Always")
-            scene = Scene(harness, share, tenant, points, names, began=began)
-            commands = _learn(scene)
-            findings.figures["commands"] = {f"{it.role}: {it.command}": name for it, name in commands.items()}
+            scene = Scene(harness, share, tenant, points, names)
+            findings.figures["commands"] = commands = findings.earlier.get("commands") or _learn(scene)
             if findings.figures["full_disk"] is None:
                 findings.figures["full_disk"] = _fill_disk(scene)
             todo = [it for it in _ends(commands) if _text(it) not in {_text(end) for end in ends}]
             while todo and time.monotonic() - began < BUDGET_SECONDS:
                 ends.append(_end(scene, todo.pop(0)))
             findings.figures["left"] = len(todo)
+            findings.figures["not_reached"] = sum(not it["reached"] for it in ends)
     _judge(findings, ends, findings.figures["full_disk"])
 
 
@@ -94,8 +93,8 @@ def _judge(findings: Findings, ends: list[dict[str, Any]], disk: dict[str, Any])
 # -- what is there to be ended at
 
 
-def _learn(scene: Scene) -> dict[Command, str]:
-    """Each command, with the first of ACTIONS in which it was given."""
+def _learn(scene: Scene) -> list[dict[str, str]]:
+    """Each command, with the first of ACTIONS by which it was given."""
     found: dict[Command, str] = {}
     for action in ACTIONS:
         scene.points.clear()
@@ -104,15 +103,15 @@ def _learn(scene: Scene) -> dict[Command, str]:
         _recover(scene)
         for command in sorted(scene.points.passed()):
             found.setdefault(command, action.name)
-    return found
+    return [asdict(command) | {"by": name} for command, name in found.items()]
 
 
-def _ends(commands: dict[Command, str]) -> Iterator[dict[str, str]]:
+def _ends(commands: list[dict[str, str]]) -> Iterator[dict[str, str]]:
     """The plainest first: a run that is too short for all has had each command."""
     for victim in VICTIMS:
         for when in ("before", "after"):
-            for command, action in commands.items():
-                yield {"role": command.role, "command": command.command, "when": when, "victim": victim, "by": action}
+            for command in commands:
+                yield command | {"when": when, "victim": victim}
 
 
 def _text(end: dict[str, Any]) -> str:
