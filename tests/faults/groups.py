@@ -4,8 +4,7 @@ One at a time would take days. A run with several ends is the harder one; if any
 are run, and so on down to single orders.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Collection, Iterable, Sequence
 
 from tests.faults.points import Order
 
@@ -35,12 +34,6 @@ def _joins(order: Order, group: list[Order]) -> bool:
     roles = [it.point.role for it in group]
     together = (role == HARMFUL) == (HARMFUL in roles)
     return together and roles.count(role) < AT_ONCE.get(role, 1) and all(it.point != order.point for it in group)
-
-
-def in_turn(runs: Mapping[str, Sequence[list[Order]]]) -> Iterator[tuple[str, list[Order]]]:
-    """(scene, run): the first run of each scene, then the second ones. A short campaign has something of each scene."""
-    for turn in zip_longest(*runs.values()):
-        yield from ((scene, run) for scene, run in zip(runs, turn, strict=True) if run)
 
 
 def again(group: Sequence[Order], done: Collection[Order], *, different: bool) -> list[list[Order]]:
