@@ -5,6 +5,7 @@ A campaign goes on where the published one stopped: what its record has is not d
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter, deque
@@ -41,6 +42,8 @@ def main() -> int:
     parser.add_argument("--cluster", default="faults", help="name of the cluster (default: faults)")
     parser.add_argument("--keep-cluster", action="store_true", help="leave it up; the next campaign uses it again")
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the cluster ends, the page is made
+        signal.signal(number, signal.default_int_handler)
     end = time.monotonic() + options.minutes * 60
     record = Record(options.record, afresh=options.afresh)
     try:
