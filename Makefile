@@ -102,7 +102,7 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator workload localcluster release tests/cluster
+	@$(BIN)/mypy operator workload localcluster release tests/cluster tests/faults tests/long_life tests/dashboard
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
@@ -129,6 +129,11 @@ cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=
 soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m pytest tests/cluster/clients/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
+
+.PHONY: long-life
+long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to docs/long-life.md; KEEP=1 leaves the cluster up
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep-cluster)
 
 .PHONY: scale
 scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too

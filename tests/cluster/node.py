@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from localcluster.cluster import processes
@@ -46,6 +47,19 @@ def processes_of_pod(harness: Harness, uid: str, program: bytes) -> list[int]:
                 found.append(int(entry.name))
         except OSError:
             continue
+    return found
+
+
+def processes_of_part(harness: Harness, part: str) -> list[int]:
+    """PIDs, in the node, of the processes that run `gpushare PART`, such as agent or mps-supervisor."""
+    found = []
+    for entry in harness.in_node("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_text(errors="replace").split("\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if any(word.rpartition("/")[2] == "gpushare" and after == part for word, after in pairwise(words)):
+            found.append(int(entry.name))
     return found
 
 

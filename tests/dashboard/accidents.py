@@ -12,6 +12,7 @@ from gpushare.simulation.nvml import DriverChannel
 from localcluster.cluster import processes
 from localcluster.kubectl import CommandError
 from tests.cluster import node
+from tests.cluster.clients import offender
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 
 ACCIDENTS: dict[str, frozenset[str]] = {
@@ -37,7 +38,6 @@ ACCIDENTS: dict[str, frozenset[str]] = {
 FAILURES = (CommandError, AssertionError, StopIteration, OSError, ValueError, KeyError, SubprocessError, NvmlError)
 """What a cluster in motion may answer."""
 ABOVE_MIB = 12_000
-_OFFENDER = Path(__file__).resolve().parents[1] / "cluster" / "offender.py"
 _PROLOGUE = """
 import os, time
 from gpushare.simulation.client import SimulatedContext
@@ -124,7 +124,7 @@ class Accidents:
 
     def _exceed(self, share: Share) -> str:
         """Its memory limit is lost by a variable that it garbles itself. 200 s are enough for the alert."""
-        name, text = self._name("hog"), _OFFENDER.read_text()
+        name, text = self._name("hog"), Path(offender.__file__).read_text()
         command = ["python3", "-c", text, str(ABOVE_MIB), "1", "exit"]
         self._tenant.start(
             self._tenant.pod(name, share.name, command=command, env=[{"name": "PROGRAM", "value": text}], grace=1)

@@ -64,7 +64,7 @@ def commit() -> str:
 
 def prometheus_version() -> str:
     """Of its Go module: v0.313.5 is Prometheus 3.13.5."""
-    return re.findall(r"prometheus/prometheus (v\S+)", (SOURCES / "prometheus" / "go.mod").read_text())[0]
+    return str(re.findall(r"prometheus/prometheus (v\S+)", (SOURCES / "prometheus" / "go.mod").read_text())[0])
 
 
 def environment(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A campaign goes on where the published one stopped: what its record has is not d
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter, deque
@@ -21,11 +22,12 @@ from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
 from tests.faults import publish
 from tests.faults.campaign import Campaign
-from tests.faults.groups import groups, in_turn
+from tests.faults.groups import groups
+from tests.faults.haste import restart_at_once
 from tests.faults.image import with_faultpoints
 from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
 from tests.faults.points import OF_WATCHES, OF_WRITES, Order, Point, Recorder
-from tests.faults.record import LAWFUL, STORED, Record
+from tests.faults.record import LAWFUL, STORED, Record, Result
 from tests.faults.scenes import SCENES
 
 
@@ -40,6 +42,8 @@ def main() -> int:
     parser.add_argument("--cluster", default="faults", help="name of the cluster (default: faults)")
     parser.add_argument("--keep-cluster", action="store_true", help="leave it up; the next campaign uses it again")
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the cluster ends, the page is made
+        signal.signal(number, signal.default_int_handler)
     end = time.monotonic() + options.minutes * 60
     record = Record(options.record, afresh=options.afresh)
     try:
@@ -51,32 +55,39 @@ def main() -> int:
 
 
 def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
+    """Scenes take turns, one run each: a short campaign has something of each."""
     outcomes: Counter[bool] = Counter()
-    orders: dict[str, list[Order]] = {}
+    waiting = deque(options.scene or SCENES)
+    runs: dict[str, deque[list[Order]]] = {}
     seen = set() if options.point else campaign.record.settled()
-    for scene in options.scene or SCENES:
-        if time.monotonic() > end:
-            break
-        try:
-            orders[scene] = _left(campaign.points(scene), options, seen)
-        except (AssertionError, CommandError) as error:
-            print(f"{scene}: fails though nobody is ended: {error}", flush=True)
-            outcomes[False] += 1
-            continue
-        seen |= {(it.point.text, it.when) for it in orders[scene]}
-        print(f"{scene}: {len(orders[scene])} orders left", flush=True)
-    runs = deque(in_turn({scene: groups(it, alone=bool(options.point)) for scene, it in orders.items()}))
-    while runs and time.monotonic() < end:
-        scene, run = runs.popleft()
-        results, left = campaign.run(scene, run)
-        runs.extendleft((scene, it) for it in reversed(left))
-        for it in results:
-            outcomes[it.outcome in LAWFUL] += 1
-            print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
-        if left:
-            print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
-    print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {len(runs)} runs left; see {options.record}")
+    while waiting and time.monotonic() < end:
+        scene = waiting.popleft()
+        if scene not in runs:
+            try:
+                orders = _left(campaign.points(scene), options, seen)
+            except (AssertionError, CommandError) as error:
+                print(f"{scene}: fails though nobody is ended: {error}", flush=True)
+                outcomes[False] += 1
+                continue
+            seen |= {(it.point.text, it.when) for it in orders}
+            runs[scene] = deque(groups(orders, alone=bool(options.point)))
+            print(f"{scene}: {len(orders)} orders in {len(runs[scene])} runs", flush=True)
+        if runs[scene]:
+            results, left = campaign.run(scene, runs[scene].popleft())
+            runs[scene].extendleft(reversed(left))
+            waiting.append(scene)
+            _print(scene, results, left)
+            outcomes.update(it.outcome in LAWFUL for it in results)
+    open_runs = sum(len(it) for it in runs.values())
+    print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {open_runs} runs left; see {options.record}")
     return int(bool(outcomes[False]))
+
+
+def _print(scene: str, results: list[Result], left: list[list[Order]]) -> None:
+    for it in results:
+        print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
+    if left:
+        print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
 
 
 def _left(points: list[Point], options: argparse.Namespace, seen: set[tuple[str, str]]) -> list[Order]:
@@ -97,6 +108,7 @@ def _harness(name: str, keep: bool) -> Iterator[tuple[Harness, Recorder]]:
         image: Image = with_faultpoints(cache_root(), operator)
         cluster.load_images(cluster.running(name), [Path(image.archive)])
         harness = Harness(replace(stack, operator_image=image.image))
+        restart_at_once(harness.layout)
         prepare_namespace(harness.kubectl, NAMESPACE, "privileged")
         mount_everywhere(harness)
         recorder = Recorder(harness.in_node(NODE_DIRECTORY))

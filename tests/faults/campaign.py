@@ -13,6 +13,7 @@ from tests.cluster.cycles.world import Kind, World
 from tests.cluster.harness import Harness, wait_until
 from tests.faults.acts import Actor, left, mend
 from tests.faults.groups import again
+from tests.faults.haste import leases_cut_short
 from tests.faults.points import Order, Point, Recorder
 from tests.faults.record import ENDED, NOT_REACHED, SAME, Record, Result, today
 from tests.faults.scenes import SCENES
@@ -29,6 +30,8 @@ class Life:
         self._harness, self._recorder, self._orders = harness, recorder, orders
         self._roles = {it.point.role for it in orders}
         self.retried: list[str] = []
+        self.phases: Counter[str] = Counter()
+        """Where the seconds went."""
         self._supervisors_died = 0
 
     @property
@@ -38,33 +41,50 @@ class Life:
 
     def live(self, scene: str) -> Counter[Point]:
         """The points that were passed. Raises AssertionError if anything is not as it would have been."""
-        harness, world = self._harness, World()
         self._wait_gone("the node is free of earlier shares")
         self._recorder.clear()
         self._recorder.order(self._orders)
+        with leases_cut_short(self._harness.system, self._recorder):
+            self._play(scene)
+            self._wait_gone("nothing is left behind")
+        return self._recorder.passed()
+
+    def _play(self, scene: str) -> None:
+        harness, world = self._harness, World()
         with harness.namespace("faults") as tenant:
             performer, oracle = Actor(harness, tenant, world), Oracle(harness, tenant, world)
             with oracle.sampling(), self._all_deleted(tenant.delete_pods):
                 for step in SCENES[scene]:
-                    self._do(performer, step)
+                    with self._phase(step.verb):
+                        self._do(performer, step)
                     self._hear(world)
                     oracle.check()
-                oracle.settle(after_operator="operator" in self._roles)
-                self._fresh_clients(performer)
+                with self._phase("settle"):
+                    oracle.settle(after_operator="operator" in self._roles)
+                with self._phase("fresh clients"):
+                    self._fresh_clients(performer)
                 oracle.check()
-        self._wait_gone("nothing is left behind")
-        return self._recorder.passed()
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] += round(time.monotonic() - began)
 
     def _wait_gone(self, what: str) -> None:
-        wait_until(what, lambda: not left(self._harness), GONE_SECONDS, lambda: left(self._harness))
+        with self._phase("nothing left"):
+            wait_until(what, lambda: not left(self._harness), GONE_SECONDS, lambda: left(self._harness))
 
     @contextmanager
     def _all_deleted(self, delete_pods: Callable[[], None]) -> Iterator[None]:
         try:
             yield
         finally:
-            delete_pods()
-            self._harness.kubectl.delete("gpushares", "--all", seconds=GONE_SECONDS)
+            with self._phase("delete all"):
+                delete_pods()
+                self._harness.kubectl.delete("gpushares", "--all", seconds=GONE_SECONDS)
 
     def _do(self, performer: Actor, step: Step) -> None:
         """A user's controller tries again what the API server refused because it could not reach the webhook."""
@@ -130,6 +150,7 @@ class Campaign:
             different = str(error)[:2000]
             mend(self.harness)
         done, seconds = self.recorder.carried_out(), round(time.monotonic() - began, 1)
+        print(f"  {scene}: {len(done)} ends, {seconds:.0f} s: {_longest(life.phases)}", flush=True)
         left_to_do = again(orders, done, different=bool(different))
         if different and len(orders) > 1:
             print(f"  {len(done)} ends in one run: {different[:300]}", flush=True)
@@ -145,3 +166,7 @@ class Campaign:
         ]  # fmt: skip
         self.record.add(results)
         return results, left_to_do
+
+
+def _longest(phases: Counter[str]) -> str:
+    return ", ".join(f"{name} {seconds}" for name, seconds in phases.most_common(5))

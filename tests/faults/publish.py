@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from localcluster.paths import REPOSITORY
+from tests.faults.points import Point
 from tests.faults.record import ENDED, LAWFUL, NOT_REACHED, SAME, STORED
 
 PAGE = REPOSITORY / "docs" / "faults.md"
@@ -55,13 +56,17 @@ def page(campaign: dict[str, Any]) -> str:
     ended = {it["point"] for it in ends}
     dates = sorted(it["date"] for it in ends) or [campaign["environment"]["date"]]
     lines = [INTRODUCTION, "## The last campaign", ""]
+    possible = sum(map(_moments, points.items()))
+    runs = {(it["scene"], it["date"], it["seconds"]) for it in ends}
+    hours = sum(seconds for _, _, seconds in runs) / 3600
     lines.append(
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {len(points)} points, {len(ended)} of them ended at, "
-        f"{len(ends)} ends ([each one](results/faults/points.json))."
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {len(points)} points, {len(ended)} of them ended at; "
+        f"{len(ends)} ends of the {possible} that are possible ([each one](results/faults/points.json)). "
+        f"Runs: {len(runs)}, {hours:.1f} hours together."
     )
     lines += ["", *_table(("scene", "undisturbed", "points", *COUNTS), _scenes(campaign))]
     lines += ["", "A point of several scenes is ended at in the first of them.", ""]
-    lines += _table(("part", "what it does", "points", *COUNTS), _kinds(points, ends))
+    lines += _table(("part", "what it does", "points", "possible ends", *COUNTS), _kinds(points, ends))
     different = [it for it in ends if it["outcome"] not in LAWFUL]
     if different:
         lines += ["", "Different:", ""]
@@ -78,10 +83,17 @@ def _scenes(campaign: dict[str, Any]) -> Iterator[tuple[object, ...]]:
         yield scene, took, passed, *_counts(it for it in campaign["ends"] if it["scene"] == scene)
 
 
-def _kinds(points: Iterable[str], ends: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
+def _kinds(points: dict[str, dict[str, Any]], ends: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
     for kind in sorted({_kind(point) for point in points}):
-        mine = sum(_kind(point) == kind for point in points)
-        yield *kind, mine, *_counts(it for it in ends if _kind(it["point"]) == kind)
+        mine = [it for it in points.items() if _kind(it[0]) == kind]
+        counts = _counts(it for it in ends if _kind(it["point"]) == kind)
+        yield *kind, len(mine), sum(map(_moments, mine)), *counts
+
+
+def _moments(point: tuple[str, dict[str, Any]]) -> int:
+    """In how many ways the point can be ended at."""
+    text, stored = point
+    return len(Point(text, stored["partly"]).moments())
 
 
 def _kind(point: str) -> tuple[str, str]:

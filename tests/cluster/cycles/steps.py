@@ -1,6 +1,7 @@
 """Which step comes next: a seeded choice among those that make sense in the world as it is. Pure."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,9 +42,9 @@ class Step:
         return {key: value for key, value in asdict(self).items() if value}
 
 
-def choose(world: World, chance: random.Random) -> Step:
+def choose(world: World, chance: random.Random, weights: Mapping[str, float] = WEIGHTS) -> Step:
     """The same world and the same state of `chance` give the same step."""
-    possible = {verb: weight for verb, weight in WEIGHTS.items() if _makes_sense(verb, world)}
+    possible = {verb: weight for verb, weight in weights.items() if _makes_sense(verb, world)}
     (verb,) = chance.choices(list(possible), list(possible.values()))
     pause = chance.choice((0.0, 0.0, 0.5, 2.0))
     usable = [share.name for share in world.usable()]

@@ -265,7 +265,7 @@ def instrument_signals(points: Points) -> None:
     signal.pidfd_send_signal = send
 
 
-def instrument_http(module: ModuleType, points: Points) -> None:
+def instrument_http(module: Any, points: Points) -> None:
     """`aiohttp`: every request that changes something, and every watch, in all sessions."""
     original, watches = module.ClientSession.__init__, Watches(module.StreamReader, points)
 
@@ -350,11 +350,11 @@ class Watch:
             self._feed(self._reader, line)
 
 
-def instrument_grpc(module: ModuleType, points: Points) -> None:
+def instrument_grpc(module: Any, points: Points) -> None:
     """`grpc.aio`: the answers to single questions."""
     original = module.server
 
-    class Answers(module.ServerInterceptor):  # type: ignore[name-defined,misc]
+    class Answers(module.ServerInterceptor):
         async def intercept_service(self, continuation: Any, details: Any) -> Any:
             handler = await continuation(details)
             if handler is None or handler.unary_unary is None:

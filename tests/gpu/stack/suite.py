@@ -17,10 +17,14 @@ from tests.gpu.stack import bring
 
 @dataclass
 class Findings:
-    """`figures` are written in any case. Each expectation is a sentence, with whether it held."""
+    """`figures` are written in any case. Each expectation is a sentence, with whether it held.
+
+    `earlier`: the file of an earlier run with the same images, for a suite that goes on from it; or nothing.
+    """
 
     simulated: bool
     truth: dict[str, Any]
+    earlier: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, bool] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -45,7 +49,8 @@ Suite = Callable[[Harness, Findings], None]
 def run(name: str, suite: Suite, out: Path) -> bool:
     """Returns whether all was as expected. Writes `stack-NAME.json` in any case, and else a dump of the cluster too."""
     stack, record = bring.running()
-    harness, findings = Harness(stack), Findings(record.simulated, record.truth)
+    harness = Harness(stack)
+    findings = Findings(record.simulated, record.truth, _earlier(out / f"stack-{name}.json", record))
     began = time.monotonic()
     with findings.phase(name):
         suite(harness, findings)
@@ -65,6 +70,14 @@ def run(name: str, suite: Suite, out: Path) -> bool:
     if not as_expected:
         harness.dump(out / f"stack-{name}-dump")
     return as_expected
+
+
+def _earlier(path: Path, record: bring.Record) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text())
+    same = found["simulated"] is record.simulated and found["environment"]["operator_image"] == record.operator_image
+    return found if same else {}
 
 
 def _versions(harness: Harness) -> dict[str, Any]:

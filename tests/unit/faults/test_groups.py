@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.groups import AT_ONCE, HARMFUL, again, groups, in_turn
+from tests.faults.groups import AT_ONCE, HARMFUL, again, groups
 from tests.faults.points import Order, Point
 
 ROLES = ("agent", "operator", "webhook", "mps-broker", "mps-supervisor")
@@ -30,12 +30,6 @@ def test_parts_that_harm_nobody_end_in_one_run() -> None:
     orders = [Order(Point(f"{role}: replace it"), "before") for role in ROLES]
     assert [len(group) for group in groups(orders)] == [4, 1]
     assert groups(orders, alone=True) == [[order] for order in orders]
-
-
-def test_scenes_take_turns() -> None:
-    first, second, third = ([Order(Point(f"agent: replace {it}"), "before")] for it in range(3))
-    assert list(in_turn({"a": [first, second], "b": [third]})) == [("a", first), ("b", third), ("a", second)]
-    assert list(in_turn({})) == []
 
 
 @given(st.lists(ORDERS, unique=True, min_size=1), st.data())

@@ -4,6 +4,7 @@ from tests.gpu.stack.suite import Suite
 from tests.gpu.stack.suites import (
     changes,
     claims,
+    control,
     costs,
     departures,
     escapes,
@@ -24,5 +25,6 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "claims": (claims.measure, 240, 1),
     "costs": (costs.measure, 240, 1),
     "unprivileged": (unprivileged.measure, 200, 1),
+    "control": (control.measure, 300, 1),
     "pair": (pair.measure, 400, 2),
 }

@@ -1,0 +1,293 @@
+"""Supervisor, MPS daemon, MPS server and agent killed before and after each control command, and a full disk, beside
+clients that check every result and are started again by the kubelet if they end.
+
+Which commands there are is not listed here: agent and supervisor tell of each one that they give (control_points).
+Each end asks: is the share Ready again, do all clients compute again, was a result ever wrong, and was nobody hurt who
+should not have been? Ends that an earlier run has done are not done again. A lost GPU would need a setting of the
+machine, so it is left out.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localcluster.cluster import processes
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.node import daemon_of, kill_if_there, processes_of_part
+from tests.gpu.stack.control_points import Command, ControlPoints, instrumented
+from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
+
+SHARE, PER_GPU, NEIGHBOURS = "control", 8, 3
+VICTIMS = ("itself", "daemon", "server", "the other")
+"""`itself`: who gives the command, agent or supervisor; `the other`: of these two the one that does not."""
+BUDGET_SECONDS = 225
+"""No end is begun later. The rest waits for the next run."""
+LEARN_SECONDS, FULL_SECONDS, READY_SECONDS = 5.0, 12.0, 60
+WATCHED_SECONDS = 3.0
+"""So long after an end that should hurt nobody, neighbours are looked at: they check every 20 ms."""
+
+
+@dataclass
+class Scene:
+    harness: Harness
+    share: Share
+    tenant: Tenant
+    points: ControlPoints
+    names: list[str]
+    numbered: int = 0
+
+    def name(self, kind: str) -> str:
+        self.numbered += 1
+        return f"{kind}-{self.numbered}"
+
+    def restarts(self) -> int:
+        pods = [it for it in self.tenant.pods() if it["metadata"]["name"] in self.names]
+        return sum(it["restartCount"] for pod in pods for it in pod["status"].get("containerStatuses", ()))
+
+
+@dataclass(frozen=True)
+class Action:
+    """What makes agent and supervisor give commands. `harmful`: it ends clients by itself."""
+
+    name: str
+    happen: Callable[[Scene], None]
+    harmful: bool = False
+
+
+def measure(harness: Harness, findings: Findings) -> None:
+    began = time.monotonic()
+    findings.figures["ends"] = ends = list(findings.earlier.get("ends", []))
+    findings.figures["full_disk"] = findings.earlier.get("full_disk")
+    with instrumented(harness) as points, harness.share(SHARE, per_gpu=PER_GPU) as share:
+        share.wait_capacity(PER_GPU)
+        with harness.namespace() as tenant:
+            names = tenant.neighbours(SHARE, NEIGHBOURS, restart="Always")
+            scene = Scene(harness, share, tenant, points, names)
+            findings.figures["commands"] = commands = findings.earlier.get("commands") or _learn(scene)
+            if findings.figures["full_disk"] is None:
+                findings.figures["full_disk"] = _fill_disk(scene)
+            todo = [it for it in _ends(commands) if _text(it) not in {_text(end) for end in ends}]
+            while todo and time.monotonic() - began < BUDGET_SECONDS:
+                ends.append(_end(scene, todo.pop(0)))
+            findings.figures["left"] = len(todo)
+            findings.figures["not_reached"] = sum(not it["reached"] for it in ends)
+    _judge(findings, ends, findings.figures["full_disk"])
+
+
+def _judge(findings: Findings, ends: list[dict[str, Any]], disk: dict[str, Any]) -> None:
+    findings.expect("after each end the share is Ready and all clients compute again", all(it["well"] for it in ends))
+    findings.expect("no result of a client was wrong", not any(it["wrong"] for it in ends))
+    spared = [it for it in ends if it["spares"]]
+    findings.expect(
+        "nobody is hurt but by the end of supervisor, daemon or server", not any(it["hurt"] for it in spared)
+    )
+    findings.expect(
+        "after the full disk the share is Ready and all clients compute", disk["well"] and not disk["wrong"]
+    )
+
+
+# -- what is there to be ended at
+
+
+def _learn(scene: Scene) -> list[dict[str, str]]:
+    """Each command, with the first of ACTIONS by which it was given."""
+    found: dict[Command, str] = {}
+    for action in ACTIONS:
+        scene.points.clear()
+        action.happen(scene)
+        time.sleep(LEARN_SECONDS)
+        _recover(scene)
+        for command in sorted(scene.points.passed()):
+            found.setdefault(command, action.name)
+    return [asdict(command) | {"by": name} for command, name in found.items()]
+
+
+def _ends(commands: list[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """The plainest first: a run that is too short for all has had each command."""
+    for victim in VICTIMS:
+        for when in ("before", "after"):
+            for command in commands:
+                yield command | {"when": when, "victim": victim}
+
+
+def _text(end: dict[str, Any]) -> str:
+    return " ".join((end["role"], end["command"], end["when"], end["victim"]))
+
+
+# -- an end
+
+
+def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
+    action = next(it for it in ACTIONS if it.name == end["by"])
+    killed = _killed(end)
+    spares = killed == "agent" and not action.harmful
+    before, began = scene.restarts(), time.monotonic()
+    problem, reached = "", False
+    scene.points.ask(Command(end["role"], end["command"]), end["when"])
+    try:
+        action.happen(scene)
+        reached = scene.points.wait_held()
+        if reached:
+            _kill(scene, killed)
+    except AssertionError as error:
+        problem = str(error)[:1000]
+    finally:
+        scene.points.let_go()
+    if spares:
+        time.sleep(WATCHED_SECONDS)
+    problem = _recover(scene) or problem
+    return end | {
+        "killed": killed,
+        "reached": reached,
+        "spares": spares,
+        "hurt": scene.restarts() - before,
+        "well": not problem,
+        "problem": problem,
+        "wrong": _wrong(scene),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _killed(end: dict[str, str]) -> str:
+    match end["victim"]:
+        case "itself":
+            return end["role"]
+        case "the other":
+            return "agent" if end["role"] == "mps-supervisor" else "mps-supervisor"
+    return end["victim"]
+
+
+def _kill(scene: Scene, who: str) -> None:
+    if who in ("daemon", "server"):
+        pid = _state(scene).get({"daemon": "controlPid", "server": "serverPid"}[who])
+        pids = [pid] if pid else []
+    else:
+        pids = processes_of_part(scene.harness, who)
+    for pid in pids:
+        kill_if_there(scene.harness, pid)
+
+
+def _state(scene: Scene) -> dict[str, Any]:
+    try:
+        return daemon_of(scene.harness, scene.share)
+    except (StopIteration, OSError, ValueError):
+        return {}
+
+
+def _recover(scene: Scene) -> str:
+    """Waits until all is well. Returns what is not, or nothing."""
+    try:
+        scene.harness.wait_component("agent")
+        scene.share.wait_ready(seconds=READY_SECONDS)
+        for name in scene.names:
+            what = f"{name} computes"
+            wait_until(
+                what, lambda it=name: _computes(scene, it), READY_SECONDS, lambda it=name: scene.tenant.explain(it)
+            )
+        scene.tenant.go_on(scene.names)
+    except AssertionError as error:
+        return str(error)[:1000]
+    return ""
+
+
+def _computes(scene: Scene, name: str) -> bool:
+    """In its present container."""
+    return name in {it["metadata"]["name"] for it in scene.tenant.running()} and scene.tenant.checks(name) > 0
+
+
+def _wrong(scene: Scene) -> int:
+    return sum(len(scene.tenant.events_of(name, "wrong")) for name in scene.names)
+
+
+# -- what makes commands be given
+
+
+def _nothing(_: Scene) -> None:
+    """The supervisor looks after its daemon every two seconds."""
+
+
+def _change_limits(scene: Scene) -> None:
+    threads = 20 if scene.share.get()["spec"]["clients"]["threads"]["default"] != 20 else 25
+    scene.share.apply(PER_GPU, {"default": threads, "max": 50})
+
+
+def _come(scene: Scene) -> None:
+    """With limits of its own, which are set for its turn."""
+    finished = [it["metadata"]["name"] for it in scene.tenant.pods() if it["status"].get("phase") == "Succeeded"]
+    if finished:
+        scene.tenant.kubectl.delete("pods", *finished, wait=False)
+    own = {"gpushare.dev/threads": "10"}
+    scene.tenant.start(scene.tenant.pod(scene.name("comes"), SHARE, "limits", "--throughput", "0", annotations=own))
+
+
+def _depart(scene: Scene) -> None:
+    """In mid-kernel. Its grace is long enough for an agent that is started again."""
+    name = scene.name("departs")
+    pod = scene.tenant.pod(name, SHARE, "depart", "--role", "victim", "--kernel-ms", "100", grace=30)
+    scene.tenant.start(pod)
+    scene.tenant.wait_event(name, "started")
+    scene.tenant.kubectl.delete("pod", name, wait=False)
+
+
+def _end_server(scene: Scene) -> None:
+    _kill(scene, "server")
+
+
+def _end_daemon(scene: Scene) -> None:
+    _kill(scene, "daemon")
+
+
+ACTIONS = (
+    Action("nothing", _nothing),
+    Action("limits are changed", _change_limits),
+    Action("a client comes", _come),
+    Action("a client departs", _depart),
+    Action("the server ends", _end_server, harmful=True),
+    Action("the daemon ends", _end_daemon, harmful=True),
+)
+
+
+# -- a full disk
+
+
+def _fill_disk(scene: Scene) -> dict[str, Any]:
+    """/run of the node takes nothing more for FULL_SECONDS, while limits are changed."""
+    before, restarts = _state(scene), scene.restarts()
+    size, used = _space_of_run(scene)
+    try:
+        _resize_run(scene, used)
+        _change_limits(scene)
+        time.sleep(FULL_SECONDS)
+        alive = parts.alive(scene.tenant, scene.names)
+        during = scene.share.condition("DaemonsReady")
+    finally:
+        _resize_run(scene, size)
+    problem = _recover(scene)
+    after = _state(scene)
+    return {
+        "seconds": FULL_SECONDS,
+        "alive_while_full": len(alive),
+        "restarts": scene.restarts() - restarts,
+        "daemon_replaced": before.get("controlPid") != after.get("controlPid"),
+        "server_replaced": before.get("serverPid") != after.get("serverPid"),
+        "told": {"reason": during.get("reason"), "message": during.get("message")},
+        "well": not problem,
+        "problem": problem,
+        "wrong": _wrong(scene),
+    }
+
+
+def _space_of_run(scene: Scene) -> tuple[int, int]:
+    """(KiB of the whole, KiB that are used)."""
+    found = os.statvfs(scene.harness.in_node("/run"))
+    return found.f_blocks * found.f_frsize // 1024, (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
+
+
+def _resize_run(scene: Scene, kib: int) -> None:
+    init = str(processes.init(scene.harness.layout))
+    command = ["nsenter", "--target", init, "--mount", "mount", "-o", f"remount,size={kib}k", "/run"]
+    subprocess.run(command, check=True, timeout=10)
