@@ -13,7 +13,6 @@ Case = Callable[[Harness, Way], dict[str, Any]]
 CASES: dict[str, Case] = {
     "privileges": starting.privileges,
     "starts": starting.starts,
-    "users": starting.users,
     "limits": limits.measure,
     "throughput": throughput.measure,
     **{
@@ -21,6 +20,7 @@ CASES: dict[str, Case] = {
         for milliseconds in departures.KERNELS_MS
     },
     **{name: partial(accidents.measure, name) for name in accidents.ACCIDENTS},
+    "users": starting.users,
     "commands": limits.commands,
 }
-"""The last one may leave a way without its daemon."""
+"""The last two may leave a way without a daemon that serves: NVIDIA's is of one user until its last client ends."""

@@ -15,7 +15,6 @@ from tests.peers.cases.served import served, since, told
 from tests.peers.ways.way import CLIENTS, Clients, Part, Way, clients
 
 NEIGHBOURS, SETTLE_SECONDS = 3, 4.0
-REPAIRED = frozenset({Part.DAEMON_POD, Part.DAEMON, Part.NODE_AGENT})
 CHANGED_CLIENTS = 4
 """In place of eight: each new client gets twice the threads and memory."""
 
@@ -65,11 +64,17 @@ def _repair(harness: Harness, way: Way, computes: bool) -> None:
         way.offer(CLIENTS)
     if computes:
         return
-    for part in REPAIRED & way.parts:
+    for part in replaced(way.parts):
         way.restart(part)
     with clients(harness, way) as tenant:
         if served(tenant, "repaired").seconds is None:
             raise AssertionError(f"{way.name}: no pod computes after its parts were replaced")
+
+
+def replaced(parts: frozenset[Part]) -> list[Part]:
+    """What is replaced of a way with these parts: an MPS daemon that has a pod goes with its pod."""
+    daemon = Part.DAEMON_POD if Part.DAEMON_POD in parts else Part.DAEMON
+    return [part for part in (daemon, Part.NODE_AGENT) if part in parts]
 
 
 def _kill(which: str) -> Callable[[Way, Clients], None]:
