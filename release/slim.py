@@ -37,8 +37,6 @@ _LIBRARY_PARTS = (
     "site-packages/*",
 )  # fmt: skip
 _BASE_PROGRAMS = ("pip*", "idle*", "pydoc*", "2to3*", "wheel*")
-# The generated API of the Kubernetes client, half of an image: gpushare.kube.client sends plain requests instead.
-_GENERATED = re.compile(r"kubernetes/(aio/)?client/(api|models)/(?!__init__\.py$).+")
 _DEVELOPMENT = re.compile(r"(^|/)(tests?|testing)/|\.(pyx|pxd|pyi|c|h|cc|cpp|hash)$")
 
 Linked = Callable[[Path], Collection[Path]]
@@ -83,7 +81,7 @@ def slim_packages(site: Path) -> None:
 
 def unneeded(path: str) -> bool:
     """Whether a file of site-packages, by its path there, is needed by no program of ours."""
-    return bool(_GENERATED.match(path) or _DEVELOPMENT.search(path))
+    return bool(_DEVELOPMENT.search(path))
 
 
 def parse_status(text: str) -> dict[str, str]:

@@ -35,9 +35,9 @@ from statistics import median
 from typing import Any
 
 import yaml
-from kubernetes.aio import client, config
 
 from gpushare.api import names
+from gpushare.kube.access import kubeconfig_access
 from gpushare.kube.client import (
     GPU_NODES,
     GPU_SHARES,
@@ -47,7 +47,7 @@ from gpushare.kube.client import (
     Object,
     Resource,
     connect,
-    with_configuration,
+    connect_to,
 )
 from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
 from gpushare.kube.lease import LEASES
@@ -347,9 +347,7 @@ def _is_complete(log: Path) -> bool:
 
 
 async def connected(plane: ControlPlane) -> Kube:
-    configuration = client.Configuration()
-    await config.load_kube_config(config_file=str(plane.kubeconfig), client_configuration=configuration)
-    return with_configuration(configuration, MANAGER)
+    return connect_to(await kubeconfig_access(plane.kubeconfig), MANAGER)
 
 
 async def _assigned(kube: Kube, nodes: int) -> bool:

@@ -16,6 +16,7 @@ import kopf
 from gpushare.api import names
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
+from gpushare.kube.access import service_account
 from gpushare.kube.client import API_ERRORS, GPU_SHARES, connect
 from gpushare.metrics.endpoint import exposed
 
@@ -71,7 +72,10 @@ def login(**arguments: Any) -> kopf.ConnectionInfo | None:
 
     kopf calls it again after a 401, and it reads the token's file anew: the kubelet replaces a token before it expires.
     """
-    return kopf.login_via_client(**arguments)
+    account = service_account()
+    if account is None:
+        return kopf.login_via_client(**arguments)
+    return kopf.ConnectionInfo(server=account.server, ca_path=account.ca_file, token=account.token())
 
 
 @kopf.on.probe(registry=registry, id="reconcile")

@@ -1,25 +1,20 @@
 """Requests to the API server as plain dicts, each with a time limit.
 
-The generated client supplies configuration, authentication (with token reload) and transport; typed models are left
-out, since what we write is server-side apply and what we read goes into our own models.
+There are no typed models: what we write is server-side apply, and what we read goes into our own models.
 """
 
 import asyncio
 import json
-import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from copy import copy
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from kubernetes.aio import client, config
-from kubernetes.aio.client import rest
 
+from gpushare.kube.access import Access, find_access
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
     CORE_EVENTS,
@@ -73,10 +68,13 @@ __all__ = (  # with the names of resources, for those who connect anyway
     "Kube",
     "TooLargeError",
     "connect",
-    "with_configuration",
+    "connect_to",
+    "has_proxy",
 )
 
 REQUEST_SECONDS = 15.0
+MAX_CONNECTIONS = 100
+"""For requests. More of those wait for one that is free."""
 RETRIES = 10
 """Of a request that is answered with Retry-After, as in client-go; all waits together take REQUEST_SECONDS at most."""
 MAX_RETRY_DIGITS = 4
@@ -112,37 +110,23 @@ class TooLargeError(ValueError):
 
 
 async def connect(user_agent: str) -> "Kube":
-    """In a pod its service account, elsewhere KUBECONFIG or ~/.kube/config.
-
-    Raises kubernetes' ConfigException with what is missing.
-    """
-    configuration = client.Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        config.load_incluster_config(client_configuration=configuration)
-    else:
-        await config.load_kube_config(client_configuration=configuration)
-    return with_configuration(configuration, user_agent)
+    """In a pod its service account, elsewhere KUBECONFIG or ~/.kube/config. AccessError says what is missing."""
+    return connect_to(await find_access(), user_agent)
 
 
-def with_configuration(
-    configuration: client.Configuration, user_agent: str, silent_seconds: float = SILENT_SECONDS
-) -> "Kube":
-    """A connection to the API server that `configuration` names. `silent_seconds`: how long a watch may say nothing."""
-    configuration.client_session_kwargs = {"read_bufsize": READ_BYTES, "trust_env": _has_proxy(configuration.host)}
-    for_watches = copy(configuration)
-    for_watches.connection_pool_maxsize = 0  # no limit
-    clients = client.ApiClient(configuration), client.ApiClient(for_watches)
-    for one in clients:
-        one.user_agent = user_agent
-        one.rest_client = _Transport(one.configuration)
-    return Kube(*clients, silent_seconds)
-
-
-class _Transport(rest.RESTClientObject):  # type: ignore[misc]
-    """Notices a server that is gone: a watch sends nothing by which it would."""
-
-    def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=_kept_alive)
+def connect_to(access: Access, user_agent: str, silent_seconds: float = SILENT_SECONDS) -> "Kube":
+    """To be called in an event loop, the only one that uses it. `silent_seconds`: how long a watch may say nothing."""
+    proxied = has_proxy(access.server)
+    requests, watches = (
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=limit, ssl=access.tls or True, socket_factory=_kept_alive),
+            headers={"User-Agent": user_agent},
+            read_bufsize=READ_BYTES,
+            trust_env=proxied,
+        )
+        for limit in (MAX_CONNECTIONS, 0)
+    )
+    return Kube(access, requests, watches, silent_seconds)
 
 
 def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -161,8 +145,11 @@ class Kube:
     Each watch keeps a connection, and there may be hundreds: among the requests they would keep all of those waiting.
     """
 
-    def __init__(self, api: client.ApiClient, watches: client.ApiClient, silent_seconds: float) -> None:
-        self._api = api
+    def __init__(
+        self, access: Access, requests: aiohttp.ClientSession, watches: aiohttp.ClientSession, silent_seconds: float
+    ) -> None:
+        self._access = access
+        self._requests = requests
         self._watches = watches
         self._silent_seconds = silent_seconds
         self._may_write: Callable[[], None] = _anything
@@ -172,7 +159,7 @@ class Kube:
         self._may_write = check
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._requests.close()
         await self._watches.close()
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
@@ -204,8 +191,8 @@ class Kube:
         while True:
             query = {**selectors, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
             most = MAX_OBJECT_BYTES if limit == 1 else PAGE_BYTES
-            raw = await self._request("GET", resource.path(namespace), query, None, None, REQUEST_SECONDS)
-            body = await _read(raw, most)
+            answer = await self._request("GET", resource.path(namespace), query, None, None, REQUEST_SECONDS)
+            body = await _read(answer, most)
             if body is None:
                 if limit == 1:
                     raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
@@ -287,9 +274,8 @@ class Kube:
     async def proxied(self, namespace: str, pod: str, port: int, path: str) -> str:
         """What a pod answers to GET, through the API server: needs the right to get pods/proxy."""
         target = PODS.path(namespace, f"{pod}:{port}", "proxy")
-        raw = await self._request("GET", f"{target}/{path}", {}, None, None, REQUEST_SECONDS, accept="text/plain")
-        text: str = (await raw.read()).decode()
-        return text
+        answer = await self._request("GET", f"{target}/{path}", {}, None, None, REQUEST_SECONDS, accept="text/plain")
+        return (await answer.read()).decode()
 
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]
@@ -306,16 +292,16 @@ class Kube:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         limits = aiohttp.ClientTimeout(total=WATCH_SECONDS + 15, sock_read=self._silent_seconds)
-        raw = await self._request("GET", resource.path(namespace), query, None, None, limits, api=self._watches)
+        answer = await self._request("GET", resource.path(namespace), query, None, None, limits, session=self._watches)
         try:
-            async for line in _lines(raw):
+            async for line in _lines(answer):
                 event = _object(line, "type", "object")
                 if event["type"] == "ERROR":
                     status = event["object"]
                     raise KubeError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
                 yield event
         finally:
-            raw.response.close()
+            answer.close()
 
     async def _json(
         self,
@@ -326,8 +312,8 @@ class Kube:
         body: Object | list[Object] | None = None,
         content: str | None = None,
     ) -> Object:
-        raw = await self._request(method, path, query or {}, body, content, REQUEST_SECONDS)
-        return _object(await raw.read())
+        answer = await self._request(method, path, query or {}, body, content, REQUEST_SECONDS)
+        return _object(await answer.read())
 
     async def _request(
         self,
@@ -338,48 +324,53 @@ class Kube:
         content: str | None,
         limits: float | aiohttp.ClientTimeout,
         accept: str = "application/json",
-        api: client.ApiClient | None = None,
-    ) -> Any:
+        session: aiohttp.ClientSession | None = None,
+    ) -> aiohttp.ClientResponse:
         """Sent again when the server that is too busy for it says."""
-        api = api or self._api
-        headers = {"Accept": accept, "Content-Type": content or "application/json"}
+        session = session or self._requests
+        timeout = limits if isinstance(limits, aiohttp.ClientTimeout) else aiohttp.ClientTimeout(total=limits)
+        data = None if body is None else json.dumps(body).encode()
         retries, waited = 0, 0.0
         while True:
             if method != "GET":
                 self._may_write()
-            request = await api.param_serialize(
+            headers = {"Accept": accept, "Content-Type": content or "application/json"}
+            if authorization := await self._access.authorization():
+                headers["Authorization"] = authorization
+            answer = await session.request(
                 method,
-                path,
-                query_params=list(query.items()),
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
+                self._access.server + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                server_hostname=self._access.tls_server_name or None,
+                proxy=self._access.proxy or None,
             )
-            raw = await api.call_api(*request, _request_timeout=limits)
-            if raw.status < HTTPStatus.BAD_REQUEST:
-                return raw
-            answer, pause = await raw.read(), _retry_after(raw.status, raw.response.headers.get("Retry-After", ""))
+            if answer.status < HTTPStatus.BAD_REQUEST:
+                return answer
+            text, pause = await answer.read(), _retry_after(answer.status, answer.headers.get("Retry-After", ""))
             retries, waited = retries + 1, waited + pause
             if not pause or retries > RETRIES or waited > REQUEST_SECONDS:
-                raise _error(raw.status, answer, pause)
+                raise _error(answer.status, text, pause)
             await asyncio.sleep(pause)
 
 
-async def _read(raw: Any, most: int) -> bytes | None:
+async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes | None:
     """The whole answer; None: it has more than `most` bytes, and the rest is not read."""
     body = bytearray()
-    async for chunk in raw.response.content.iter_any():
+    async for chunk in answer.content.iter_any():
         body += chunk
         if len(body) > most:
-            raw.response.close()
+            answer.close()
             return None
     return bytes(body)
 
 
-async def _lines(raw: Any) -> AsyncIterator[bytes]:
+async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Each line without its end, as soon as it is there; what follows the last end is left out."""
     rest = bytearray()
-    async for chunk in raw.response.content.iter_any():
+    async for chunk in answer.content.iter_any():
         *lines, last = chunk.split(b"\n")
         for line in lines:
             rest += line
@@ -390,7 +381,7 @@ async def _lines(raw: Any) -> AsyncIterator[bytes]:
             raise TooLargeError(f"a watch event has more than {MAX_OBJECT_BYTES} bytes")
 
 
-def _has_proxy(url: str) -> bool:
+def has_proxy(url: str) -> bool:
     """Whether the environment names a proxy for it.
 
     Only then aiohttp shall look there: it does so for each request anew, reads ~/.netrc with it, and takes two threads

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from kubernetes.aio import client, config
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.objects import device_classes
 from gpushare.controller.claims.views import claim as read_claim
+from gpushare.kube.access import kubeconfig_access
 from gpushare.kube.client import (
     DEVICE_CLASSES,
     NODES,
@@ -36,7 +36,7 @@ from gpushare.kube.client import (
     RESOURCE_SLICES,
     Kube,
     Object,
-    with_configuration,
+    connect_to,
 )
 from tests.scale import claims as burst
 from tests.scale import results
@@ -223,9 +223,7 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
     """How many of the real scheduler's decisions are among those that the model calls the best."""
     chance = random.Random(seed)
     fleet = Fleet(nodes, chance)
-    configuration = client.Configuration()
-    await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
-    kube = with_configuration(configuration, "gpushare-week")
+    kube = connect_to(await kubeconfig_access(kubeconfig), "gpushare-week")
     counted = ("decisions", "placed", "asTheModel", "oneBestNode", "asTheOtherModel", "devices", "firstFits")
     found = dict.fromkeys(counted, 0)
     differing: list[Object] = []

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
 from gpushare.kube import client
+from gpushare.kube.access import Access
 from gpushare.kube.client import API_ERRORS, NODES, PODS, SILENT_SECONDS, Kube, KubeError, TooLargeError
 from gpushare.kube.reflector import Reflector
 
@@ -76,6 +76,10 @@ class Server:
         return response
 
 
+async def nobody() -> str:
+    return ""
+
+
 @asynccontextmanager
 async def serving(
     pods: list[Any] | None = None, lines: list[bytes] | None = None, silent: float = SILENT_SECONDS
@@ -88,7 +92,7 @@ async def serving(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    kube = client.with_configuration(Configuration(host=host), "test", silent)
+    kube = client.connect_to(Access(host, None, nobody), "test", silent)
     try:
         yield server, kube
     finally:
@@ -263,7 +267,7 @@ async def test_of_requests_a_hundred_are_under_way_at_most() -> None:
         ({"http_proxy": "http://proxy:3128"}, False),
     ],
 )
-async def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
+def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], asked: bool
 ) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
@@ -271,9 +275,7 @@ async def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
             monkeypatch.delenv(spelled, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    configuration = Configuration(host="https://api.example.com:6443")
-    await client.with_configuration(configuration, "test").close()
-    assert configuration.client_session_kwargs["trust_env"] is asked
+    assert client.has_proxy("https://api.example.com:6443") is asked
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -1,0 +1,84 @@
+"""What each part of gpushare costs before it does anything: memory and CPU time of its imports.
+
+    python -m tests.scale.parts --out docs/results/scale/parts.json
+
+Each part is started as its container starts it, in a fresh process of `--python`, up to the point where the part would
+begin its work; then the process reads /proc/self/smaps_rollup. With an interpreter whose packages are those of
+requirements/operator.lock the figures are the image's; the default is this one, whose packages are more. `--before
+COMMIT` measures that commit, too, with `--before-python`. `anonymousMib` is what each process has for itself;
+`residentMib` counts libraries, too, which the parts of one node share; `cpuSeconds` is the least of the repeats.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.scale import results
+from tests.scale.operator_watch import ROOT, before_tree
+
+PARTS = {
+    "operator": ["gpushare.cli.operator", "gpushare.controller.handlers", "gpushare.controller.settings"],
+    "webhook": ["gpushare.cli.webhook"],
+    "agent": ["gpushare.cli.agent", "gpushare.agent.run", "gpushare.nvml.real"],
+    "mps-supervisor": ["gpushare.cli.mps_supervisor", "gpushare.nvml.real"],
+    "mps-broker": ["gpushare.cli.mps_broker"],
+}
+"""The modules that each imports, after `gpushare.cli.main`."""
+REPEATS = 3
+_MEASURED = """
+import importlib, json, os, sys
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+usage = dict(line.split()[:2] for line in open("/proc/self/smaps_rollup") if line.split()[0].endswith(":"))
+times = os.times()
+print(json.dumps({
+    "anonymousMib": round(int(usage["Anonymous:"]) / 1024, 1),
+    "residentMib": round(int(usage["Rss:"]) / 1024, 1),
+    "cpuSeconds": times.user + times.system,
+    "modules": len(sys.modules),
+}))
+"""
+
+
+def measured(python: Path, tree: Path, modules: list[str]) -> dict[str, Any]:
+    command = [str(python), "-s", "-c", _MEASURED, "gpushare.cli.main", *modules]
+    environ = {"PYTHONPATH": str(tree / "operator"), "LANG": "C.UTF-8"}
+    runs = []
+    for _ in range(REPEATS + 1):  # the first one writes byte code
+        output = subprocess.run(command, env=environ, check=True, capture_output=True, timeout=120).stdout
+        runs.append(json.loads(output))
+    return {**runs[-1], "cpuSeconds": round(min(run["cpuSeconds"] for run in runs[1:]), 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--before", default="", help="a commit to compare with")
+    parser.add_argument("--before-python", type=Path, help="of the packages of that commit; default: --python")
+    results.add_out(parser)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        subjects = {"now": (args.python, ROOT)}
+        if args.before:
+            subjects["before"] = (args.before_python or args.python, before_tree(args.before, Path(scratch) / "before"))
+        try:
+            found = {
+                part: {subject: measured(python, tree, modules) for subject, (python, tree) in subjects.items()}
+                for part, modules in PARTS.items()
+            }
+        finally:
+            if args.before:
+                subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+    environment = {"before": args.before, "cpu": results.processor(), **results.machine()}
+    results.write(
+        {"what": "python -m tests.scale.parts, see its documentation", "environment": environment, "parts": found},
+        args.out,
+    )
+
+
+if __name__ == "__main__":
+    main()
