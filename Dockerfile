@@ -6,6 +6,7 @@
 #   docker build --target workload-torch -t gpushare-workload-torch .     # the scenario ddp: 5 GB more
 #
 # pip takes its settings from the builder: mount a pip.conf at /etc/pip.conf where a mirror or certificates are needed.
+# apt, which brings a C compiler for two small libraries, has those of the base.
 
 ARG BASE=python:3.13-slim-bookworm
 
@@ -32,6 +33,12 @@ RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
     sed -i '1s|^#!/usr/bin/env -S python3 .*|#!/opt/gpushare/bin/python3 -SEs|' \
         /code/opt/gpushare/lib/python3*/site-packages/gpushare/simulation/bin/* && \
     python3 -m compileall -q -s /code -p / --invalidation-mode unchecked-hash /code
+
+# In front of the driver's libraries in clients' containers, where a share says so.
+FROM base AS fronts
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY fronts /src/fronts
+RUN /src/fronts/build.sh /opt/gpushare/lib/gpushare
 
 FROM base AS operator-dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
@@ -80,6 +87,7 @@ ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/b
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
+COPY --from=fronts /opt/gpushare/lib/gpushare /opt/gpushare/lib/gpushare
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \
       org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \

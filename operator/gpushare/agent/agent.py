@@ -74,6 +74,7 @@ class Agent:
         )
         gate = cdi.Gate(settings.cdi_dir)
         self._kube = kube
+        self._gate = gate
         self._settings = settings
         self._meters = meters
         self._delivery = ClaimDelivery(kube, settings.kubelet_dir, state, clock)
@@ -139,9 +140,17 @@ class Agent:
     async def _read_all(self) -> None:
         """The readings that every decision needs. The API server may be down: GPUs on disk are kept, not offered."""
         await self._find_runtime()
+        self._remove_unused_fronts()
         await self.state.devices.scan()
         await self.state.inventory.poll()
         await self.state.kubelet.poll()
+
+    def _remove_unused_fronts(self) -> None:
+        """Before any spec is written: those of the agent before name what it delivered."""
+        try:
+            self.state.devices.remove_unused_fronts(self._gate.text())
+        except (OSError, ValueError) as error:
+            LOG.warning("front libraries that no CDI spec names may be left: %s", error)
 
     async def _find_runtime(self) -> None:
         mode, runtime = self._settings.cdi, ""

@@ -1,5 +1,6 @@
 """The agent's settings, as its command line gives them."""
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,9 +62,16 @@ class AgentSettings:
     probe_port: int = 8082
     metrics_port: int = 0
     """0: no metrics."""
+    fronts: Path = Path(sys.prefix) / "lib/gpushare"
+    """Where this image has the front libraries."""
     simulation_dir: str | None = None
     """Directory of the simulated GPUs; None: real ones."""
     intervals: Intervals = field(default_factory=Intervals)
+
+    @property
+    def front_dir(self) -> Path:
+        """Where the node has them: not below /run, from which some nodes map no code."""
+        return self.kubelet_dir / "plugins" / names.DRA_DRIVER / "fronts"
 
     @property
     def pod_resources(self) -> Path:

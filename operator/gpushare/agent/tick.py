@@ -30,6 +30,11 @@ from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 
+NOT_SHOWN = (
+    "clients see the whole GPU's memory: clients.memory.reportedTotal Grant needs CDI, which this node's containers do "
+    "not get (chart value cdi)"
+)
+
 
 class Tick:
     def __init__(
@@ -81,11 +86,14 @@ class Tick:
         state, views = self._state, self._state.inventory.views
         ready = {uuid for uuid, item in state.decisions.items() if item.readiness.takes_clients and uuid in views}
         passable = ready if state.devices.by_cdi else set()
+        for uuid in ready - passable:
+            if state.decisions[uuid].plan.shows_grant:
+                self._lifecycle.notes.setdefault(uuid, NOT_SHOWN)
         for uuid in self._known_gates() | passable:
             try:
                 if uuid in passable:
-                    pipe = state.on_disk[uuid].directory.attach
-                    self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe)))
+                    pipe, shows = state.on_disk[uuid].directory.attach, state.decisions[uuid].plan.shows_grant
+                    self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe, shows)))
                 else:
                     self._gate.close(uuid)
                 self._problems.clear(uuid)

@@ -65,6 +65,11 @@ class Placement(StrEnum):
     PACK = "Pack"
 
 
+class ReportedTotal(StrEnum):
+    DEVICE = "Device"
+    GRANT = "Grant"
+
+
 class GpuSelection(ApiModel):
     products: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
         default_factory=list,
@@ -141,6 +146,13 @@ class MemoryGrant(ApiModel):
         description="Allow the clients of a GPU more memory together than it has: with DevicePlugin perGpu × "
         "memory.default and annotations above `default`, with ResourceClaim claims that perGpu alone bounds. Clients "
         "may then fail to allocate although they are within their grant.",
+    )
+    reported_total: ReportedTotal = Field(
+        default=ReportedTotal.DEVICE,
+        description="What CUDA and NVML report to a client as the GPU's memory: Device, all of it; Grant, the limit of "
+        "each of its processes, for programs that plan by a fraction of the total, such as vLLM and JAX. It is shown "
+        "by libraries in front of the driver's; what is enforced is the same. Containers that start later have it. "
+        "Needs CDI on the node.",
     )
 
 
@@ -378,6 +390,11 @@ class GpuShare(ApiModel):
     def terminates(self) -> bool:
         """Whether clients above their grant are ended."""
         return self.spec.enforcement is Enforcement.TERMINATE
+
+    @property
+    def shows_grant(self) -> bool:
+        """Whether a client sees its own limit as the GPU's memory."""
+        return self.spec.clients.memory.reported_total is ReportedTotal.GRANT
 
     @property
     def memory_default_mib(self) -> int:

@@ -73,6 +73,8 @@ SIMULATION_DIR = "/run/gpushare-simulation"
 CLIENT_PIPE_DIR = "/run/gpushare/mps"
 """Where a client container finds `control`: short, since a socket path may have 107 bytes at most."""
 CLIENT_LOG_DIR = "/var/log/gpushare-mps"
+FRONT_PREFIX = "gpushare-"
+"""Before a driver's library's name, where a front library has its place: fronts/build.sh links against that."""
 
 # Environment of a client container. CUDA_MPS_* are NVIDIA's; GPUSHARE_* are for the program to read.
 ENV_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
@@ -85,6 +87,8 @@ ENV_GRANTED_MEMORY = "GPUSHARE_MEMORY_BYTES"
 ENV_GRANTED_PROCESSES = "GPUSHARE_PROCESSES"
 ENV_GRANTED_FRACTION = "GPUSHARE_MEMORY_FRACTION"
 ENV_SHARE = "GPUSHARE_SHARE"
+ENV_SHOWN_GPU = "GPUSHARE_GPU"
+"""UUID of the GPU whose memory the front libraries show as the grant; set where they are."""
 RESERVED_ENV_PREFIXES = ("CUDA_MPS_", "GPUSHARE_")
 
 

@@ -45,19 +45,24 @@ def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace `path` by `text` atomically, with permissions `mode`. OSError, of `path`: it is unchanged."""
+    write_bytes(path, text.encode(), mode)
+
+
+def write_bytes(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """As `write_text`."""
     try:
-        _replace(path, text, mode)
+        _replace(path, content, mode)
     except OSError as error:
         # Not of the temporary file: its name is another one each time, and each would be news.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, text: str, mode: int) -> None:
+def _replace(path: Path, content: bytes, mode: int) -> None:
     _remove_unfinished(path.parent)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=UNFINISHED, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
             os.fchmod(file.fileno(), mode)
         Path(temporary).replace(path)
     except BaseException:

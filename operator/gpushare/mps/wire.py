@@ -26,6 +26,10 @@ class DesiredDaemon(ApiModel):
     share: str
     limits: Limits = Field(description="To be written to the daemon and the running server, and read back.")
     stop: bool = Field(default=False, description="True: refuse new clients, and quit once there is no client.")
+    shows_grant: bool = Field(
+        default=False,
+        description="Containers see their grant as the GPU's memory. For an agent that does not know the share yet.",
+    )
 
 
 class DaemonState(ApiModel):

@@ -177,6 +177,7 @@ class FakeNode:
         self.kube, self.kubelet, self.nvml = NodeKube(), FakeKubelet(), nvml
         self.daemons, self.recorder = FakeDaemon(nvml), FakeRecorder()
         self.root, self.cdi, self.proc = tmp_path / "run", tmp_path / "cdi", tmp_path / "proc"
+        self.fronts = tmp_path / "image"
         self.root.mkdir()
         self.proc.mkdir()
         self.supervised = True
@@ -188,7 +189,7 @@ class FakeNode:
         self.agent: Agent | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, modes: ComputeModePolicy = ComputeModePolicy.MANAGE) -> None:
+    def start(self, modes: ComputeModePolicy = ComputeModePolicy.MANAGE, cdi: str = "Auto") -> None:
         intervals = Intervals(
             tick=60.0 if self.only_files else 0.1,
             gpus=self.seldom or 0.2,
@@ -204,6 +205,8 @@ class FakeNode:
             root=self.root,
             kubelet_dir=self.root.parent / "kubelet",
             cdi_dir=self.cdi,
+            cdi=cdi,
+            fronts=self.fronts,
             simulation_dir="/sim",
             compute_mode_policy=modes,
             intervals=intervals,

@@ -82,6 +82,7 @@ HOST_PATHS = {
         "/run/gpushare",
         "/run/gpushare-simulation",
         "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/plugins/gpushare.dev",
         "/var/lib/kubelet/plugins_registry",
         "/var/lib/kubelet/pod-resources",
         "/var/run/cdi",

@@ -74,8 +74,8 @@ class PreparedClaim:
 
 
 def cdi_devices(claim_uid: str, part: PreparedPart) -> list[str]:
-    """The CDI devices of the claim's container: the GPU, then the grant."""
-    return [names.cdi_device(part.uuid), f"{names.CLAIM_CDI_KIND}={_device_name(claim_uid, part.request)}"]
+    """The CDI devices of the claim's container: the grant, then the GPU, whose variables count where both have one."""
+    return [f"{names.CLAIM_CDI_KIND}={_device_name(claim_uid, part.request)}", names.cdi_device(part.uuid)]
 
 
 def spec(claim: PreparedClaim) -> dict[str, Any]:

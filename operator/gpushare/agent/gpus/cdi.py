@@ -77,6 +77,10 @@ class Gate:
             return set()
         return {name[len(PREFIX) : -len(SUFFIX)] for name in found if name.startswith(PREFIX) and name.endswith(SUFFIX)}
 
+    def text(self) -> str:
+        """All that is in the specs. OSError: they cannot be read."""
+        return "".join(self._path(uuid).read_text() for uuid in sorted(self.uuids()))
+
     def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:
         path = self._path(uuid)
         text = json.dumps(desired, indent=1)

@@ -7,11 +7,13 @@ limit. An MPS pod gets every GPU of the node, since device nodes are fixed when 
 import logging
 import platform
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.driver import CONTROL_DEVICES, SERVER_DEVICES, DriverFiles, find
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
+from gpushare.agent.gpus.fronts import FrontLibraries, Fronts
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
@@ -27,6 +29,11 @@ SCAN_SECONDS = 20.0
 IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
 """Where the loaders of Debian's and Red Hat's families look by default: a CDI spec does not know the image."""
 
+NO_DRIVER = DriverFiles({}, {})
+NO_FRONTS: Fronts = {}
+WHOLE = "1.0000"
+"""GPUSHARE_MEMORY_FRACTION of a process that sees its part as the whole."""
+
 CLIENT_ENV = {
     names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
     # Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself.
@@ -34,19 +41,30 @@ CLIENT_ENV = {
 }
 
 
-def client_edits(minor: int, client_dir: str, driver: DriverFiles) -> ContainerEdits:
+def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> ContainerEdits:
     """For a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
     return ContainerEdits(
         env=CLIENT_ENV,
-        mounts=(*_library_mounts(driver), Mount(client_dir, names.CLIENT_PIPE_DIR)),
+        mounts=(*_library_mounts(driver, fronts), Mount(client_dir, names.CLIENT_PIPE_DIR)),
         devices=_devices(driver, (f"nvidia{minor}", *CONTROL_DEVICES)),
     )
 
 
-def simulated_client_edits(minor: int, client_dir: str, simulation_dir: str) -> ContainerEdits:
+def simulated_client_edits(
+    minor: int, client_dir: str, simulation_dir: str, driver: DriverFiles = NO_DRIVER, fronts: Fronts = NO_FRONTS
+) -> ContainerEdits:
     """As `client_edits`, of a simulated GPU, whose device node is a socket."""
     device = f"{simulation_dir}/dev/nvidia{minor}"
-    return ContainerEdits(env=CLIENT_ENV, mounts=(Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR)))
+    mounts = (*_library_mounts(driver, fronts), Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR))
+    return ContainerEdits(env=CLIENT_ENV, mounts=mounts)
+
+
+def showing_grant(edits: ContainerEdits, uuid: Uuid) -> ContainerEdits:
+    """`edits` with the variables that go with front libraries: each process' part of what it sees is the whole.
+
+    CDI's variables have precedence over the pod's own, so they go with the mounts, whenever the pod was admitted.
+    """
+    return replace(edits, env={**edits.env, names.ENV_SHOWN_GPU: uuid, names.ENV_GRANTED_FRACTION: WHOLE})
 
 
 def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
@@ -63,10 +81,19 @@ def simulated_mps_edits(simulation_dir: str) -> ContainerEdits:
     return ContainerEdits(mounts=(Mount(simulation_dir, simulation_dir, read_only=False),))
 
 
-def _library_mounts(driver: DriverFiles) -> tuple[Mount, ...]:
-    return tuple(
-        Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in driver.libraries.items()
-    )
+def _library_mounts(driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> tuple[Mount, ...]:
+    """A front library lies at the place of the driver's, which lies beside it under another name.
+
+    That name does not begin with `lib`, so that an image's `ldconfig` passes it over.
+    """
+    files = {name: _front_of(name, fronts) or path for name, path in driver.libraries.items()}
+    files |= {names.FRONT_PREFIX + soname: driver.libraries[soname] for soname in fronts if soname in files}
+    return tuple(Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in files.items())
+
+
+def _front_of(name: str, fronts: Fronts) -> str | None:
+    """Of a library by its SONAME or by the name without a version, by which some programs open it."""
+    return fronts.get(name) or fronts.get(f"{name}.1")
 
 
 def _devices(driver: DriverFiles, nodes: Iterable[str]) -> tuple[DeviceNode, ...]:
@@ -79,19 +106,24 @@ class Devices:
     def __init__(self, settings: AgentSettings) -> None:
         self.by_cdi = False
         self._settings = settings
-        self._driver = DriverFiles({}, {})
+        self._driver = NO_DRIVER
+        self._fronts = FrontLibraries(settings.fronts, settings.front_dir)
         self._caller = BlockingCaller("driver root", SCAN_SECONDS)
         self._problems = LogOnChange(LOG)
 
     async def scan(self) -> None:
-        """Finds the driver's files again: an upgrade changes their names. Keeps the last ones on an error."""
-        if self._settings.simulation_dir is not None:
-            return
+        """Finds the driver's files again: an upgrade changes their names. Keeps the last ones on an error.
+
+        A simulated driver's are those that somebody put below its directory, as a rule none.
+        """
+        simulated, root, mount = self._settings.simulation_dir, self._settings.driver_root, self._settings.driver_mount
+        if simulated is not None:
+            root, mount = simulated, Path(simulated)
         try:
-            self._driver = await self._caller.call(find, self._settings.driver_root, self._settings.driver_mount)
+            self._driver = await self._caller.call(find, root, mount)
             self._problems.clear()
         except (OSError, HungError) as error:
-            self._problems.log("driver root %s cannot be read: %s", self._settings.driver_root, error)
+            self._problems.log("driver root %s cannot be read: %s", root, error)
 
     def problem(self) -> str:
         """Why no container can be given a GPU; empty: nothing is in the way."""
@@ -102,14 +134,27 @@ class Devices:
             "driverDirectories where links lead out of /usr"
         )
 
-    def client(self, view: GpuView, pipe: Path) -> ContainerEdits:
-        """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory."""
+    def remove_unused_fronts(self, specs: str) -> None:
+        """Those that `specs`, the text of all CDI specs, do not name. OSError: try again with the next agent."""
+        self._fronts.remove_unused(specs)
+
+    def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:
+        """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory.
+
+        OSError: the front libraries, by which a container sees its grant as the GPU's memory, cannot be delivered.
+        """
+        fronts = self._fronts.delivered() if shows_grant else NO_FRONTS
         if self._settings.simulation_dir is not None:
-            return simulated_client_edits(view.info.minor, str(pipe), self._settings.simulation_dir)
-        return client_edits(view.info.minor, str(pipe), self._driver)
+            simulated, minor = self._settings.simulation_dir, view.info.minor
+            edits = simulated_client_edits(minor, str(pipe), simulated, self._driver, fronts)
+        else:
+            edits = client_edits(view.info.minor, str(pipe), self._driver, fronts)
+        return showing_grant(edits, view.info.uuid) if shows_grant else edits
 
     def allocated(self, view: GpuView, pipe: Path) -> ContainerEdits:
-        """Allocate's answer for a slot of the GPU."""
+        """Allocate's answer for a slot of the GPU. Without CDI nothing shows the grant: the pod's own variables, which
+        count from the whole GPU, would have precedence.
+        """
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))
         return self.client(view, pipe)

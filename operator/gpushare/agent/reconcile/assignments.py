@@ -25,13 +25,17 @@ class GpuStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """`limits`: None where the share is unknown and nothing is on disk. `ends_clients`: the share's maxWait is over."""
+    """`limits`: None where the share is unknown and nothing is on disk. `ends_clients`: the share's maxWait is over.
+
+    `shows_grant`: containers see their grant as the GPU's memory.
+    """
 
     uuid: Uuid
     share: ShareName
     stage: GpuStage
     limits: Limits | None
     ends_clients: bool = False
+    shows_grant: bool = False
 
 
 def plan(
@@ -47,13 +51,15 @@ def plan(
         desired, item = on_disk.get(uuid), assigned.get(uuid)
         if desired is not None:
             stage = _stage_on_disk(desired, item, known=assignments is not None, drained=uuid in drained)
-            limits = _limits(desired, shares.get(desired.share))
+            share = shares.get(desired.share)
             ends = item is not None and item.share == desired.share and item.terminate_clients
-            plans[uuid] = GpuPlan(uuid, desired.share, stage, limits, ends)
+            shows = share.shows_grant if share else desired.shows_grant
+            plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows)
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
             share = shares.get(item.share)
-            plans[uuid] = GpuPlan(uuid, item.share, stage, share.process_limits if share else None)
+            limits, shows = (share.process_limits, share.shows_grant) if share else (None, False)
+            plans[uuid] = GpuPlan(uuid, item.share, stage, limits, shows_grant=shows)
     return plans
 
 

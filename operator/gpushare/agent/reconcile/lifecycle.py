@@ -159,7 +159,9 @@ class Lifecycle:
             # The share repeats it, which other tenants may read.
             self.notes[planned.uuid] = f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"
         else:
-            desired = DesiredDaemon(uuid=planned.uuid, share=planned.share, limits=planned.limits)
+            desired = DesiredDaemon(
+                uuid=planned.uuid, share=planned.share, limits=planned.limits, shows_grant=planned.shows_grant
+            )
             self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
 
     async def _take_now(self, desired: DesiredDaemon) -> None:
@@ -176,6 +178,12 @@ class Lifecycle:
         if planned.limits is not None and planned.limits != item.wanted.limits:
             daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
+        elif planned.shows_grant != item.wanted.shows_grant:
+            daemon_files.write_wanted(
+                item.directory, item.wanted.model_copy(update={"shows_grant": planned.shows_grant})
+            )
+            shown = "its grant" if planned.shows_grant else "all of it"
+            LOG.info("GPU %s: a container that starts sees %s as the GPU's memory", planned.uuid, shown)
         if view is None or view.lost or not self._manages_modes:
             return
         if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:

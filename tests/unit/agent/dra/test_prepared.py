@@ -49,8 +49,8 @@ def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: P
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
         "CUDA_MPS_CLIENT_PRIORITY",
     } <= named
-    assert cdi_devices(UID, part())[0] == "gpushare.dev/gpu=GPU-0"
-    assert cdi_devices(UID, part())[1] == f"{body['kind']}={device['name']}"
+    assert cdi_devices(UID, part())[1] == "gpushare.dev/gpu=GPU-0", "whose variables count"
+    assert cdi_devices(UID, part())[0] == f"{body['kind']}={device['name']}"
 
 
 def user(name: str, uid: str, started: str = "", **status: str) -> dict[str, Any]:

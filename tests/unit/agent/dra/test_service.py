@@ -93,7 +93,7 @@ async def test_claims_are_prepared_each_for_itself(served: Any, messages: Any, s
         gone = await stub.NodeUnprepareResources(messages.NodeUnprepareResourcesRequest(claims=[*asked, stuck]))
     (device,) = answer.claims["u-good"].devices
     assert (list(device.request_names), device.pool_name, device.device_name) == (["gpu"], "n", "gpu-0")
-    assert list(device.cdi_device_ids) == ["gpushare.dev/gpu=GPU-0", "gpushare.dev/claim=u-good-gpu"]
+    assert list(device.cdi_device_ids) == ["gpushare.dev/claim=u-good-gpu", "gpushare.dev/gpu=GPU-0"]
     assert getattr(device, "share_id", "share-1") == "share-1"
     assert answer.claims["u-bad"].error == "ResourceClaim ns/bad is not for us"
     assert {uid: one.error for uid, one in gone.claims.items()} == {"u-good": "", "u-bad": "", "stuck": "disk full"}

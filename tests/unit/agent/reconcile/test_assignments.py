@@ -14,11 +14,11 @@ from gpushare.mps.wire import DesiredDaemon
 OLD = Limits(threads=10, memory_mib=1024)
 
 
-def share(name: str = "a") -> GpuShare:
+def share(name: str = "a", **memory: str) -> GpuShare:
     clients = {
         "perGpu": 8,
         "threads": {"default": 25, "max": 50},
-        "memory": {"default": "16Gi"},
+        "memory": {"default": "16Gi", **memory},
     }
     return GpuShare.model_validate({"metadata": {"name": name}, "spec": {"clients": clients}})
 
@@ -96,3 +96,23 @@ def test_nothing_stops_that_is_not_drained_or_without_an_explicit_list(
             assert assignments is not None
             assert uuid in drained
         assert uuid not in on_disk or planned.share == on_disk[uuid]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "on_disk", "known", "shows"),
+    [
+        ("a share that is known says it", False, share(reportedTotal="Grant"), True),
+        ("and takes it back", True, share(), False),
+        ("while it is not known, what it said last holds", True, None, True),
+        ("and where it said nothing, nothing is shown", False, None, False),
+    ],
+)
+def test_whether_the_grant_is_shown(sentence: str, on_disk: bool, known: GpuShare | None, shows: bool) -> None:
+    wanted = disk().model_copy(update={"shows_grant": on_disk})
+    plans = plan(None, {"GPU-1": wanted}, {"a": known} if known else {}, set())
+    assert plans["GPU-1"].shows_grant is shows, sentence
+
+
+def test_a_gpu_is_taken_with_what_its_share_says() -> None:
+    plans = plan(assigned(), {}, {"a": share(reportedTotal="Grant")}, set())
+    assert plans["GPU-1"].shows_grant

@@ -1,0 +1,53 @@
+"""Brings the front libraries from this image to the node, from where containers have them mounted.
+
+A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory (`fronts/`).
+
+Guarantees: each version has a directory of its own, named by its content, and a file that a container may have mounted
+is never changed. A version goes once no CDI spec names it; a container that has it mounted keeps it all the same.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpushare.mps.files import write_bytes
+
+Fronts = Mapping[str, str]
+"""SONAME of a driver's library -> path on the node of what lies in front of it."""
+
+SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+
+class FrontLibraries:
+    """`source`: where the image has them. `directory`: the node's, at the same path here; made when it is needed."""
+
+    def __init__(self, source: Path, directory: Path) -> None:
+        self._source = source
+        self._directory = directory
+        self._delivered: dict[str, str] = {}
+
+    def delivered(self) -> Fronts:
+        """Copies what is not there. OSError: this image has none, or the node takes none."""
+        if not self._delivered or not all(Path(path).is_file() for path in self._delivered.values()):
+            self._delivered = self._deliver()
+        return self._delivered
+
+    def remove_unused(self, specs: str) -> None:
+        """Removes the versions that the text does not name. OSError: some are left."""
+        if self._directory.is_dir():
+            for version in self._directory.iterdir():
+                if version.name not in specs:
+                    shutil.rmtree(version)
+
+    def _deliver(self) -> dict[str, str]:
+        contents = {soname: (self._source / soname).read_bytes() for soname in SONAMES}
+        digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents.values()))
+        version = self._directory / digest.hexdigest()[:16]
+        version.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for soname, content in contents.items():
+            path = version / soname
+            # A power cut may have left less of a file than was written.
+            if not path.is_file() or path.read_bytes() != content:
+                write_bytes(path, content, mode=0o644)
+        return {soname: str(version / soname) for soname in SONAMES}

@@ -1,0 +1,55 @@
+"""Builds the front libraries, and a driver's libraries that stand in for NVIDIA's, as a container has them.
+
+The stand-ins know what the fronts ask for, and one function more. They show that a front is loaded in a driver's place,
+what it changes and that all else passes; not that NVIDIA's libraries do as they do.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from localcluster.paths import REPOSITORY
+
+SOURCES = Path(__file__).parent
+LIBRARIES = {"libcuda.so.1": "driver_cuda.c", "libnvidia-ml.so.1": "driver_nvml.c"}
+GIB = 1 << 30
+
+
+def compiler() -> str | None:
+    return shutil.which(os.environ.get("CC", "cc"))
+
+
+def fronts(directory: Path, *flags: str) -> Path:
+    """`flags`: in the place of those that leave the C library out, such as a sanitizer's. Returns the directory."""
+    environment = {**os.environ, "EXTRA": " ".join(flags)}
+    run = [REPOSITORY / "fronts/build.sh", directory]
+    subprocess.run(run, check=True, env=environment, timeout=120)
+    return directory
+
+
+def driver(directory: Path, prefix: str = "") -> Path:
+    """The stand-ins, each named `prefix` and its SONAME. Returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for soname, source in LIBRARIES.items():
+        # A call of the library to a function of its own stays within it: so it is seen what the front changes.
+        flags = ("-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{soname}")
+        _compile(SOURCES / source, directory / f"{prefix}{soname}", *flags)
+    return directory
+
+
+def container(directory: Path, *flags: str) -> Path:
+    """The directory of libraries of a container that sees its grant: fronts, and the driver under other names."""
+    return driver(fronts(directory, *flags), "gpushare-")
+
+
+def program(directory: Path, *flags: str) -> Path:
+    """program.c, linked with the driver's library alone, as programs are where they are built."""
+    library = driver(directory / "toolkit") / "libcuda.so.1"
+    return _compile(SOURCES / "program.c", directory / "program", *flags, "-pthread", str(library))
+
+
+def _compile(source: Path, result: Path, *flags: str) -> Path:
+    flags = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", *flags)
+    subprocess.run([compiler() or "cc", "-o", result, source, *flags], check=True, timeout=120)
+    return result

@@ -1,0 +1,114 @@
+"""The front libraries on the node, and what a container has in the driver's place."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.gpus import devices
+from gpushare.agent.gpus.driver import DriverFiles
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.gpus.fronts import SONAMES, FrontLibraries
+
+REAL = "/usr/lib/x86_64-linux-gnu"
+DRIVER = DriverFiles(
+    libraries={
+        "libcuda.so": f"{REAL}/libcuda.so.580.1",
+        "libcuda.so.1": f"{REAL}/libcuda.so.580.1",
+        "libcuda.so.580.1": f"{REAL}/libcuda.so.580.1",
+        "libcudadebugger.so.1": f"{REAL}/libcudadebugger.so.580.1",
+        "libnvidia-ml.so.1": f"{REAL}/libnvidia-ml.so.580.1",
+    },
+    executables={},
+)
+FRONTS = {"libcuda.so.1": "/k/1/libcuda.so.1", "libnvidia-ml.so.1": "/k/1/libnvidia-ml.so.1"}
+
+
+def image(directory: Path, content: str = "new") -> Path:
+    directory.mkdir(exist_ok=True)
+    for soname in SONAMES:
+        (directory / soname).write_text(f"{content} {soname}")
+    return directory
+
+
+def in_container(edits: ContainerEdits, folder: str) -> dict[str, str]:
+    """File name -> path on the node, of what is mounted in the folder."""
+    prefix = f"{folder}/"
+    mounts = [it for it in edits.mounts if it.container_path.startswith(prefix)]
+    assert all(it.read_only for it in mounts)
+    assert len({it.container_path for it in mounts}) == len(mounts)
+    return {it.container_path.removeprefix(prefix): it.host_path for it in mounts}
+
+
+@pytest.mark.parametrize("folder", devices.IMAGE_LIBRARY_DIRS)
+def test_a_front_lies_at_the_place_of_the_drivers_library_which_lies_beside_it(folder: str) -> None:
+    assert in_container(devices.client_edits(0, "/c", DRIVER, FRONTS), folder) == {
+        "libcuda.so": FRONTS["libcuda.so.1"],
+        "libcuda.so.1": FRONTS["libcuda.so.1"],
+        "libnvidia-ml.so.1": FRONTS["libnvidia-ml.so.1"],
+        "libcuda.so.580.1": f"{REAL}/libcuda.so.580.1",
+        "libcudadebugger.so.1": f"{REAL}/libcudadebugger.so.580.1",
+        "gpushare-libcuda.so.1": f"{REAL}/libcuda.so.580.1",
+        "gpushare-libnvidia-ml.so.1": f"{REAL}/libnvidia-ml.so.580.1",
+    }
+
+
+def test_a_driver_without_nvml_gets_no_front_for_it() -> None:
+    driver = DriverFiles({"libcuda.so.1": f"{REAL}/libcuda.so.580.1"}, {})
+    found = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
+    assert sorted(found) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
+
+
+def test_a_process_that_sees_its_part_as_the_whole_may_have_all_of_what_it_sees() -> None:
+    edits = devices.showing_grant(devices.client_edits(0, "/c", DRIVER, FRONTS), "GPU-1")
+    assert edits.env == {**devices.CLIENT_ENV, "GPUSHARE_GPU": "GPU-1", "GPUSHARE_MEMORY_FRACTION": "1.0000"}
+
+
+def test_what_is_delivered_is_what_the_image_has_and_readable_by_all(tmp_path: Path) -> None:
+    found = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered()
+    assert {soname: Path(path).read_text() for soname, path in found.items()} == {it: f"new {it}" for it in SONAMES}
+    for path in map(Path, found.values()):
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
+
+
+def test_another_version_has_another_place_and_the_one_before_stays_as_it_is(tmp_path: Path) -> None:
+    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered()
+    after = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node").delivered()
+    assert not set(before.values()) & set(after.values())
+    assert Path(before["libcuda.so.1"]).read_text() == "old libcuda.so.1"
+
+
+def test_what_is_there_is_not_written_again_and_what_is_torn_or_gone_is(tmp_path: Path) -> None:
+    fronts = FrontLibraries(image(tmp_path / "image"), tmp_path / "node")
+    path = Path(fronts.delivered()["libcuda.so.1"])
+    inode = path.stat().st_ino
+    assert (
+        Path(FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()["libcuda.so.1"]).stat().st_ino == inode
+    )
+    path.write_text("")
+    FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()
+    assert path.read_text() == "new libcuda.so.1"
+    path.unlink()
+    assert fronts.delivered()["libcuda.so.1"] == str(path)
+    assert path.is_file()
+
+
+def test_a_version_goes_once_no_cdi_spec_names_it(tmp_path: Path) -> None:
+    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered()
+    fronts = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node")
+    fronts.delivered()
+    fronts.remove_unused(f'"hostPath": "{before["libcuda.so.1"]}"')
+    assert [path.name for path in (tmp_path / "node").iterdir()] == [Path(before["libcuda.so.1"]).parent.name]
+    fronts.remove_unused("")
+    assert list((tmp_path / "node").iterdir()) == []
+    assert Path(fronts.delivered()["libcuda.so.1"]).is_file()
+
+
+def test_nothing_is_removed_where_nothing_was_delivered(tmp_path: Path) -> None:
+    FrontLibraries(tmp_path / "image", tmp_path / "node").remove_unused("")
+    assert not (tmp_path / "node").exists()
+
+
+def test_an_image_without_them_says_which_file_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"image/libcuda\.so\.1"):
+        FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()
+    assert not (tmp_path / "node").exists()
