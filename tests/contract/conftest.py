@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from gpushare import simulation
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import Nvml
 
 REAL = os.environ.get("GPUSHARE_CONTRACT") == "real"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from tests.contract.conftest import SECONDS
 
 UNAVAILABLE, ILLEGAL, ASSERT, LAUNCH_FAILURE = 46, 700, 710, 719

@@ -27,13 +27,12 @@ import work_tree  # noqa: F401 - what is imported next comes from this work tree
 from environment import environment_block
 from private_mps import PrivateMps
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.control import PROGRAM, ControlError
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod
+from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
 
 NOBODY = 65534
 CEILING_MIB = 16384
@@ -186,7 +185,7 @@ class Stand:
         del self.direct["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
         self.brokered = self.direct | {"CUDA_MPS_PIPE_DIRECTORY": str(gpu.attach)}
         self._broker: subprocess.Popen[bytes] | None = None
-        ceiling = Limits(threads=100, memory_mib=CEILING_MIB, priority=0)
+        ceiling = DaemonLimits(threads=100, memory_mib=CEILING_MIB, priority=0)
         control = turn_control(mps.pipe / "control", 2.0)
         self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), NOBODY)
         self._turns.start()

@@ -23,18 +23,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpushare import simulation
-from gpushare.api.gpunode import Limits
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod
+from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
 from gpushare.simulation.client import SimulatedContext
 from tests.scale import results
 from tests.scale.operator_watch import ROOT, before_tree
 
 POD = "11111111-1111-1111-1111-111111111111"
-CEILING = Limits(threads=100, memory_mib=16384, priority=0)
+CEILING = DaemonLimits(threads=100, memory_mib=16384, priority=0)
 WHOLE = ClientGrant(threads=100, memory_mib=16384, processes=8)
 SMALL = ClientGrant(threads=50, memory_mib=4096, processes=8)
 SECONDS = 30.0

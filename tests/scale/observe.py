@@ -19,7 +19,7 @@ from typing import Any
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.usage.usage import SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Judgement, UsageMonitor
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR
 from gpushare.mps.clock import boot_clock
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses

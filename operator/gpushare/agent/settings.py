@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeModePolicy
+from gpushare.api.compute_mode import ComputeModePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """GpuNode: one per node, named like it and owned by it. The operator writes the spec, the node's agent the status."""
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gpushare.api import names
 from gpushare.api.base import ApiModel
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.api.meta import Condition, ObjectMeta
 
@@ -51,19 +51,6 @@ class GpuNodeSpec(ApiModel):
         description="Which GPU belongs to which share. Absent: the agent changes nothing.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
     )
-
-
-class ComputeMode(StrEnum):
-    DEFAULT = "Default"
-    EXCLUSIVE_PROCESS = "ExclusiveProcess"
-    PROHIBITED = "Prohibited"
-
-
-class ComputeModePolicy(StrEnum):
-    """Who sets the compute modes of the GPUs that are shared."""
-
-    MANAGE = "Manage"
-    LEAVE = "Leave"
 
 
 class ForeignProcess(ApiModel):

@@ -24,6 +24,8 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpushare import procfs
 from gpushare.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.broker.attach import (
@@ -199,7 +201,7 @@ class Broker:
     def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
         """The containers of clients that run, as far as they hold a part of the GPU; it need take no new ones."""
         known = self._grants()
-        grants = None if known is None else known.model_copy(update={"closed": ""})
+        grants = None if known is None else replace(known, closed="")
         verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
         return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
 

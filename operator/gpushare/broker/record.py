@@ -7,6 +7,8 @@ kept, as far as there is room.
 import logging
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from gpushare.broker.admission import AttachDenied
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model, write_model
@@ -107,4 +109,4 @@ class BrokerRecord:
         before = self._written
         if before is None or state.heartbeat - before.heartbeat >= WRITE_SECONDS:
             return True
-        return state != before.model_copy(update={"heartbeat": state.heartbeat})
+        return state != replace(before, heartbeat=state.heartbeat)

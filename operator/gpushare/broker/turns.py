@@ -5,11 +5,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pydantic import ValidationError
-
 from gpushare.broker.packets import receive, send
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import ClientGrant, TurnAnswer
+from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, decode, encode
 
 TURN_SECONDS = 12.0
 """For the supervisor's answer: it may be reading the server's limits, or ending the turn of a broker that has died."""
@@ -27,11 +25,11 @@ async def turn(gpu: GpuDir, grant: ClientGrant) -> AsyncIterator[int]:
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 sock.connect(str(gpu.turns))
-                await send(sock, grant.model_dump_json(by_alias=True).encode())
+                await send(sock, encode(grant))
                 packet = await receive(sock)
             packet.close()
-            answer = TurnAnswer.model_validate_json(packet.data)
-        except (OSError, TimeoutError, ValidationError) as error:
+            answer = decode(packet.data, TurnAnswer)
+        except (OSError, TimeoutError, InvalidError) as error:
             raise NoTurnError(f"the MPS pod's supervisor gives no turn: {_first_line(error)}") from error
         if not answer.server_pid:
             raise NoTurnError(answer.wait)

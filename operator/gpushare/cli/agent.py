@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeModePolicy
+from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.cli.signals import run_until_signal
 
 LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import digest, stamped
 from gpushare.fleet import MpsPod, Template
 from gpushare.kube.resources import Object
-from gpushare.mps.wire import BROKER_UID
+from gpushare.mps.layout import BROKER_UID
 
 TMP_SIZE = "64Mi"
 SUPERVISOR, BROKER = "mps", "broker"

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic
 
-from pydantic import BaseModel, ValidationError
+from gpushare.mps.wire import InvalidError, Model, WireModel, decode, encode
 
 MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
@@ -24,7 +24,6 @@ UNFINISHED = ".gpushare-new"
 """How the names of files end that are being written: in a directory of others nobody else's look like it."""
 _STARTED = time.time()
 
-Model = TypeVar("Model", bound=BaseModel)
 FileVersion = tuple[int, int]
 """(inode, time of the last change in ns)."""
 
@@ -38,9 +37,9 @@ class Read(Generic[Model]):
     absent: bool = False
 
 
-def write_model(path: Path, model: BaseModel, mode: int = 0o600) -> None:
-    """Replace `path` by `model` as JSON: camelCase, without null values. Raises OSError."""
-    write_text(path, model.model_dump_json(by_alias=True, exclude_none=True), mode)
+def write_model(path: Path, model: WireModel, mode: int = 0o600) -> None:
+    """Replace `path` by `model` as JSON. Raises OSError."""
+    write_bytes(path, encode(model), mode)
 
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
@@ -100,8 +99,6 @@ def read_model(path: Path, model: type[Model]) -> Read[Model]:
     if len(content) > MAX_BYTES:
         return Read(None, f"{path} is larger than {MAX_BYTES} bytes")
     try:
-        return Read(model.model_validate_json(content))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
-        return Read(None, f"{path}: {where}: {first['msg']}")
+        return Read(decode(content, model))
+    except InvalidError as error:
+        return Read(None, f"{path}: {error}")

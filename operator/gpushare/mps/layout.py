@@ -18,6 +18,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+BROKER_UID = 65534
+"""Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuDir:

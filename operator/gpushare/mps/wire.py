@@ -1,130 +1,157 @@
-"""daemon.json and state.json, by which agent and supervisor communicate through the node's directory.
+"""The files and messages by which agent, supervisor and attach broker communicate on a node.
 
-Both are replaced atomically and carry a version, because during an upgrade agent and supervisor are of different
-releases. Unknown fields are ignored. A reason that only the other release knows is told in its words, and hides nothing
+Files are replaced atomically and carry a version, because during an upgrade the three are of different releases.
+Unknown fields are ignored. A reason that only the other release knows is told in its words, and hides nothing
 else of the file: without the server's PID nobody could end a departing client in order.
+
+What is read is checked against types and bounds here, what is written is not. All of it imports no pydantic, which
+takes 10 MiB of each process: supervisor and broker run on every node, and need nothing else of the API's models.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from msgspec import DecodeError, Meta, Struct, ValidationError, convert, field, json
 
-from gpushare.api.base import ApiModel
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 
 FRESH_SECONDS = 10.0
 """Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
+MAX_ARRIVALS, MAX_REFUSALS = 64, 32
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Percent = Annotated[int, Meta(ge=1, le=100)]
+Message = Annotated[str, Meta(max_length=1024)]
+Note = Annotated[str, Meta(max_length=512)]
+Model = TypeVar("Model", bound="WireModel")
 
 
-class DesiredDaemon(ApiModel):
-    """daemon.json, written by the agent."""
+class WireModel(Struct, frozen=True, kw_only=True, rename="camel"):
+    """camelCase in JSON, snake_case in Python. Its values are not to be changed; `msgspec.structs.replace` copies."""
+
+    @classmethod
+    def known(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """`data` as another release may have written it, in words that this one knows."""
+        return data
+
+
+class DaemonLimits(WireModel, frozen=True, kw_only=True):
+    """The ceiling of each MPS client process of a GPU: a share's limits, as its MPS daemon gets them."""
+
+    threads: Percent  # of the SMs
+    memory_mib: Positive
+    priority: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class DesiredDaemon(WireModel, frozen=True, kw_only=True):
+    """daemon.json, written by the agent.
+
+    `limits`: to be written to the daemon and the running server, and read back. `stop`: refuse new clients, and quit
+    once there is no client. `shows_grant`: containers see their grant as the GPU's memory; for an agent that does not
+    know the share yet.
+    """
 
     version: Literal[1] = 1
     uuid: str
     share: str
-    limits: Limits = Field(description="To be written to the daemon and the running server, and read back.")
-    stop: bool = Field(default=False, description="True: refuse new clients, and quit once there is no client.")
-    shows_grant: bool = Field(
-        default=False,
-        description="Containers see their grant as the GPU's memory. For an agent that does not know the share yet.",
-    )
+    limits: DaemonLimits
+    stop: bool = False
+    shows_grant: bool = False
 
 
-class DaemonState(ApiModel):
-    """state.json, written by the supervisor at every change and at least every few seconds."""
+class DaemonState(WireModel, frozen=True, kw_only=True):
+    """state.json, written by the supervisor at every change and at least every few seconds.
+
+    Times are CLOCK_BOOTTIME seconds: a clock that cannot jump.
+    """
 
     version: Literal[1] = 1
     uuid: str
     share: str
-    heartbeat: float = Field(description="CLOCK_BOOTTIME seconds at this writing: a clock that cannot jump.")
+    heartbeat: float
+    """When this was written."""
     reason: DaemonReason
-    message: str = Field(default="", max_length=1024)
+    message: Message = ""
     control_pid: int | None = None
     server_pid: int | None = None
-    server_status: str = Field(default="", description="get_server_status, such as ACTIVE.")
-    in_force: Limits | None = Field(default=None, description="Read back from daemon and live server.")
+    server_status: str = ""
+    """get_server_status, such as ACTIVE."""
+    in_force: DaemonLimits | None = None
+    """Read back from daemon and live server."""
     restarts: int = 0
-    servers_lost: int = Field(default=0, description="Times a server ended that the supervisor had not ended.")
-    last_failure: str = Field(default="", max_length=1024, description="How daemon or server ended last.")
-    contexts: int = Field(default=0, ge=0, description="Client contexts that the server holds.")
-    faults: int = Field(default=0, description="Number of fatal faults: a server in FAULT, or one that let the GPU go.")
-    last_fault: str = Field(default="", max_length=1024, description="The message of the last fault.")
-    fault_since: float | None = Field(
-        default=None, description="CLOCK_BOOTTIME seconds when the current server was first observed in FAULT."
-    )
-    faulted_clients: list[int] = Field(
-        default_factory=list,
-        max_length=64,
-        description="PIDs that keep the server from being replaced.",
-    )
-    stopped: bool = Field(default=False, description="The daemon has ended as requested; its sockets are gone.")
+    servers_lost: int = 0
+    """Times a server ended that the supervisor had not ended."""
+    last_failure: Message = ""
+    """How daemon or server ended last."""
+    contexts: Count = 0
+    """Client contexts that the server holds."""
+    faults: int = 0
+    """Number of fatal faults: a server in FAULT, or one that let the GPU go."""
+    last_fault: Message = ""
+    fault_since: float | None = None
+    """When the current server was first observed in FAULT."""
+    faulted_clients: Annotated[list[int], Meta(max_length=64)] = field(default_factory=list)
+    """PIDs that keep the server from being replaced."""
+    stopped: bool = False
+    """The daemon has ended as requested; its sockets are gone."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _of_another_release(cls, data: Any) -> Any:
-        return _known_reason(data, DaemonReason, DaemonReason.UNKNOWN, 1024)
+    def known(cls, data: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = _known_reason(data, DaemonReason, DaemonReason.UNKNOWN, 1024)
+        return found
 
     @property
     def ready(self) -> bool:
         return self.reason is DaemonReason.READY
 
 
-BROKER_UID = 65534
-"""Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
+class ClientGrant(WireModel, frozen=True, kw_only=True):
+    """What each process of a container may use, and how many of them may attach. A broker's request for a turn, too."""
+
+    threads: Percent  # of the SMs
+    memory_mib: Positive
+    processes: Positive
 
 
-class ClientGrant(ApiModel):
-    """What each process of a container may use, and how many of them may attach."""
+class TurnAnswer(WireModel, frozen=True, kw_only=True):
+    """The supervisor's answer to a ClientGrant, by which the broker asks for a turn: one of the two is set.
 
-    threads: int = Field(ge=1, le=100, description="Percent of the SMs, for each process.")
-    memory_mib: int = Field(ge=1, description="MiB, for each process.")
-    processes: int = Field(ge=1)
+    `server_pid`: its limits are the grant's now, until the broker hangs up. `wait`: why there is no turn now.
+    """
 
-
-class TurnAnswer(ApiModel):
-    """The supervisor's answer to a ClientGrant, by which the broker asks for a turn: one of the two is set."""
-
-    server_pid: int = Field(default=0, description="Its limits are the grant's now, until the broker hangs up.")
-    wait: str = Field(default="", max_length=512, description="Why there is no turn now.")
+    server_pid: int = 0
+    wait: Note = ""
 
 
-class GrantedContainer(ApiModel):
+class GrantedContainer(WireModel, frozen=True, kw_only=True):
+    """`id`: the runtime's; empty until the pod's status shows it. `grant` None: it holds no part of this GPU."""
+
     name: str
-    id: str = Field(default="", description="The runtime's; empty until the pod's status shows it.")
-    grant: ClientGrant | None = Field(default=None, description="None: it holds no part of this GPU.")
+    id: str = ""
+    grant: ClientGrant | None = None
 
 
-class GrantedPod(ApiModel):
-    """A pod that holds a part of this GPU, with all its containers."""
+class GrantedPod(WireModel, frozen=True, kw_only=True):
+    """A pod that holds a part of this GPU, with all its containers. `uid`: as the kubelet names the pod's cgroups."""
 
-    uid: str = Field(description="As the kubelet names the pod's cgroups.")
+    uid: str
     namespace: str
     name: str
-    containers: list[GrantedContainer] = Field(max_length=128)
+    containers: Annotated[list[GrantedContainer], Meta(max_length=128)]
 
 
-class GpuGrants(ApiModel):
-    """grants.json, written by the agent: who may attach to this GPU."""
+class GpuGrants(WireModel, frozen=True, kw_only=True):
+    """grants.json, written by the agent: who may attach to this GPU.
+
+    `closed`: why the GPU takes no new client now; empty: it takes them.
+    """
 
     version: Literal[1] = 1
     uuid: str
     share: str
-    closed: str = Field(default="", description="Why the GPU takes no new client now; empty: it takes them.")
-    pods: list[GrantedPod] = Field(default_factory=list, max_length=256)
-
-
-def _known_reason(data: Any, known: type[StrEnum], unknown: StrEnum, longest: int) -> Any:
-    """`data` with the reason `unknown` in the place of one that is not `known`, which its message then tells."""
-    reason = data.get("reason") if isinstance(data, dict) else None
-    if not isinstance(reason, str):
-        return data
-    try:
-        known(reason)
-    except ValueError:
-        return {**data, "reason": unknown, "message": f"{reason[:64]}: {data.get('message', '')}"[:longest]}
-    return data
+    closed: str = ""
+    pods: Annotated[list[GrantedPod], Meta(max_length=256)] = field(default_factory=list)
 
 
 class RefusedAttach(StrEnum):
@@ -140,48 +167,82 @@ class RefusedAttach(StrEnum):
     OTHER = "Other"  # a broker of another release has a reason that this one has no word for; message has it
 
 
-class Arrival(ApiModel):
-    """A process that attached. Its container is empty where no file named it."""
+class Arrival(WireModel, frozen=True, kw_only=True):
+    """A process that attached, at CLOCK_BOOTTIME seconds. Its container is empty where no file named it."""
 
     pid: int
     pod_uid: str = ""
     container: str = ""
-    at: float = Field(description="CLOCK_BOOTTIME seconds.")
+    at: float
 
 
-class AttachRefusal(ApiModel):
-    """What was refused to one container for one reason. `pod_uid` is empty for a process of no pod."""
+class AttachRefusal(WireModel, frozen=True, kw_only=True):
+    """What was refused to one container for one reason. `pod_uid` is empty for a process of no pod.
+
+    `message` and `at`, in CLOCK_BOOTTIME seconds, are of the latest one.
+    """
 
     reason: RefusedAttach
     pod_uid: str = ""
     container: str = ""
     container_id: str = ""
-    message: str = Field(max_length=512, description="Of the latest one.")
-    count: int = Field(ge=1)
-    at: float = Field(description="CLOCK_BOOTTIME seconds of the latest one.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_another_release(cls, data: Any) -> Any:
-        return _known_reason(data, RefusedAttach, RefusedAttach.OTHER, 512)
+    message: Note
+    count: Positive
+    at: float
 
 
-MAX_ARRIVALS, MAX_REFUSALS = 64, 32
+class BrokerState(WireModel, frozen=True, kw_only=True):
+    """broker.json, written by the attach broker at each change and at least every 2 s.
 
-
-class BrokerState(ApiModel):
-    """broker.json, written by the attach broker at each change and at least every 2 s."""
+    `heartbeat`: CLOCK_BOOTTIME seconds. `listening`: containers can attach. `attached`, `refused`: connections, since
+    this broker started. `problem`: why nobody can attach; empty otherwise. `arrivals`: of processes that live, and of
+    the latest ones. `refusals`: the latest, oldest first.
+    """
 
     version: Literal[1] = 1
     uuid: str
-    heartbeat: float = Field(description="CLOCK_BOOTTIME seconds.")
-    listening: bool = Field(description="Containers can attach.")
-    attached: int = Field(default=0, ge=0, description="Connections that attached, since this broker started.")
-    refused: int = Field(default=0, ge=0, description="Connections refused, since this broker started.")
-    problem: str = Field(default="", description="Why nobody can attach; empty otherwise.")
-    arrivals: list[Arrival] = Field(
-        default_factory=list, max_length=MAX_ARRIVALS, description="Of processes that live, and of the latest ones."
-    )
-    refusals: list[AttachRefusal] = Field(
-        default_factory=list, max_length=MAX_REFUSALS, description="The latest, oldest first."
-    )
+    heartbeat: float
+    listening: bool
+    attached: Count = 0
+    refused: Count = 0
+    problem: str = ""
+    arrivals: Annotated[list[Arrival], Meta(max_length=MAX_ARRIVALS)] = field(default_factory=list)
+    refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)
+
+    @classmethod
+    def known(cls, data: dict[str, Any]) -> dict[str, Any]:
+        refusals = data.get("refusals")
+        if not isinstance(refusals, list):
+            return data
+        return {**data, "refusals": [_known_reason(it, RefusedAttach, RefusedAttach.OTHER, 512) for it in refusals]}
+
+
+class InvalidError(ValueError):
+    """These bytes are not the model's. The text says what is wrong, and where."""
+
+
+def encode(model: WireModel) -> bytes:
+    return json.encode(model)
+
+
+def decode(content: bytes, model: type[Model]) -> Model:
+    """Raises InvalidError."""
+    try:
+        data = json.decode(content)
+        return convert(model.known(data) if isinstance(data, dict) else data, model)
+    except ValidationError as error:
+        raise InvalidError(str(error)) from error
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidError(f"no JSON: {error}") from error
+
+
+def _known_reason(data: Any, known: type[StrEnum], unknown: StrEnum, longest: int) -> Any:
+    """`data` with the reason `unknown` in the place of one that is not `known`, which its message then tells."""
+    reason = data.get("reason") if isinstance(data, dict) else None
+    if not isinstance(reason, str):
+        return data
+    try:
+        known(reason)
+    except ValueError:
+        return {**data, "reason": unknown.value, "message": f"{reason[:64]}: {data.get('message', '')}"[:longest]}
+    return data

@@ -6,7 +6,7 @@ Each call may block in the driver, so callers run it outside of their event loop
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 
 TOLERANCE_MIB = 128
 """How much more than MPS counts NVML may show of a process. MPS counts a context at 145 MiB (4 GiB limit, 25 % of the

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from tests.unit.agent.fake_node import FakeNode
 

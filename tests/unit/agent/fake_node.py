@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.agent import Agent, Interfaces
@@ -21,8 +22,8 @@ from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.settings import AgentSettings, Intervals
 from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
+from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
 from gpushare.kube.events import Event
 from gpushare.mps.clock import boot_clock
@@ -259,7 +260,7 @@ class FakeNode:
             broker = BrokerState(uuid=wanted.uuid, heartbeat=0.0, listening=False)
         news = {"heartbeat": state.heartbeat, "listening": not wanted.stop}
         with contextlib.suppress(OSError):
-            write_model(directory.broker_state, broker.model_copy(update=news))
+            write_model(directory.broker_state, structs.replace(broker, **news))
         with contextlib.suppress(OSError):
             write_model(directory.state, state)
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.lease import LEASES
 from gpushare.mps.layout import GpuDir, gpu_dir

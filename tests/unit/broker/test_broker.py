@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from gpushare.api.gpunode import Limits
 from gpushare.broker.attach import ATTACH_SECONDS
 from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, RETRY_SECONDS, SCAN_SECONDS, Broker, serve
 from gpushare.mps.clock import boot_clock
@@ -20,7 +20,15 @@ from gpushare.mps.control import ControlCommands
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import BrokerState, ClientGrant, GpuGrants, GrantedContainer, GrantedPod, RefusedAttach
+from gpushare.mps.wire import (
+    BrokerState,
+    ClientGrant,
+    DaemonLimits,
+    GpuGrants,
+    GrantedContainer,
+    GrantedPod,
+    RefusedAttach,
+)
 from gpushare.procfs import TICKS_PER_SECOND, Owner
 from tests.unit.broker.fake_daemon import (
     ATTACH,
@@ -38,7 +46,7 @@ from tests.unit.broker.fake_daemon import (
 from tests.unit.few_files import descriptors, no_descriptors
 
 SHARE = "inference"
-CEILING = Limits(threads=50, memory_mib=8192, priority=0)
+CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
 POD, OTHER_POD = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 ME = Owner(POD, "a" * 64)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)
@@ -267,7 +275,7 @@ async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gp
         await until(gpu.attach_control.exists)
         before = socket_of(gpu)
         gpu.client_share.write_text("other")
-        write_model(gpu.grants, grants(MINE).model_copy(update={"share": "other"}))
+        write_model(gpu.grants, structs.replace(grants(MINE), share="other"))
         await until(lambda: gpu.attach_control.exists() and socket_of(gpu) != before)
         await asyncio.sleep(2 * SCAN_SECONDS)
         assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.real import PynvmlNvml
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 

@@ -100,11 +100,9 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
         if here or (id(container) in starting and key not in holders.places):
             grant = container_grant(container, share, holders.shares.get(share), holders.claimed.get(key)).grant
         listed.append(
-            GrantedContainer.model_construct(
-                name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant)
-            )
+            GrantedContainer(name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant))
         )
-    return GrantedPod.model_construct(uid=uid, namespace=namespace, name=name, containers=listed)
+    return GrantedPod(uid=uid, namespace=namespace, name=name, containers=listed)
 
 
 def _client_grant(grant: Grant | None) -> ClientGrant | None:

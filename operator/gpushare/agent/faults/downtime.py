@@ -16,13 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from msgspec.structs import replace
 
 from gpushare.agent.process.processes import identity, is_alive
 from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
-from gpushare.api.base import ApiModel
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.api.timestamps import format_timestamp
@@ -30,7 +29,7 @@ from gpushare.kube.events import Event, EventType
 from gpushare.kube.pods import Pod
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import DaemonState, WireModel
 from gpushare.procfs import PROC
 from gpushare.wording import first_names
 
@@ -40,7 +39,7 @@ NOTE_SECONDS = 5.0
 MAX_PODS_NAMED = 8
 
 
-class SeenClient(ApiModel, frozen=True):
+class SeenClient(WireModel, frozen=True, kw_only=True):
     """An MPS client. `started`, in clock ticks since boot, distinguishes it from a later process of its PID.
 
     `pod_uid`: the one that its cgroup names; a static pod has another one in the API.
@@ -53,11 +52,11 @@ class SeenClient(ApiModel, frozen=True):
     pod: str
 
 
-class LastSeen(ApiModel, frozen=True):
-    """seen.json, written and read by the agent alone: the last note about one GPU."""
+class LastSeen(WireModel, frozen=True, kw_only=True):
+    """seen.json, written and read by the agent alone: the last note about one GPU, at seconds since 1970."""
 
     version: Literal[1] = 1
-    at: float = Field(description="Seconds since 1970.")
+    at: float
     restarts: int = 0
     servers_lost: int = 0
     faults: int = 0
@@ -173,7 +172,7 @@ class Handover:
         note = LastSeen(
             at=at, restarts=state.restarts, servers_lost=state.servers_lost, faults=state.faults, clients=clients
         )
-        if saved is not None and note == saved.model_copy(update={"at": at}) and 0 <= at - saved.at < NOTE_SECONDS:
+        if saved is not None and note == replace(saved, at=at) and 0 <= at - saved.at < NOTE_SECONDS:
             return
         try:
             write_model(gpu_dir(self._root, uuid).seen, note)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import read_words
-from gpushare.api.gpunode import ComputeMode, Uuid
+from gpushare.api.compute_mode import ComputeMode
+from gpushare.api.gpunode import Uuid
 from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
 

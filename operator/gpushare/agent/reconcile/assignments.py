@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpushare.api.gpunode import Assignment, Limits, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.mps.wire import DesiredDaemon
+from gpushare.mps.wire import DaemonLimits, DesiredDaemon
 
 
 class GpuStage(StrEnum):
@@ -33,7 +33,7 @@ class GpuPlan:
     uuid: Uuid
     share: ShareName
     stage: GpuStage
-    limits: Limits | None
+    limits: DaemonLimits | None
     ends_clients: bool = False
     shows_grant: bool = False
 
@@ -58,7 +58,7 @@ def plan(
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
             share = shares.get(item.share)
-            limits, shows = (share.process_limits, share.shows_grant) if share else (None, False)
+            limits, shows = (daemon_limits(share), share.shows_grant) if share else (None, False)
             plans[uuid] = GpuPlan(uuid, item.share, stage, limits, shows_grant=shows)
     return plans
 
@@ -73,6 +73,11 @@ def _stage_on_disk(desired: DesiredDaemon, item: Assignment | None, *, known: bo
     return GpuStage.DRAIN if item.draining or item.paused else GpuStage.SERVE
 
 
-def _limits(desired: DesiredDaemon, share: GpuShare | None) -> Limits:
+def _limits(desired: DesiredDaemon, share: GpuShare | None) -> DaemonLimits:
     """A GPU whose share is unknown, or that is being given back, keeps its limits."""
-    return desired.limits if share is None or desired.stop else share.process_limits
+    return desired.limits if share is None or desired.stop else daemon_limits(share)
+
+
+def daemon_limits(share: GpuShare) -> DaemonLimits:
+    limits = share.process_limits
+    return DaemonLimits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)

@@ -7,11 +7,9 @@ Guarantees: a heartbeat, an arrival or a refusal alone is no change. A file is r
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import BrokerState, DaemonState
+from gpushare.mps.wire import BrokerState, DaemonState, WireModel
 
 Said = tuple[object, ...]
 """As much of a file as decides whether the GPU takes clients."""
@@ -34,7 +32,7 @@ class DaemonChanges:
         return changed
 
 
-def _say(path: Path, model: type[BaseModel]) -> Said | None:
+def _say(path: Path, model: type[WireModel]) -> Said | None:
     """None: there is no such file, or it cannot be read."""
     found = read_model(path, model).value
     if isinstance(found, DaemonState):

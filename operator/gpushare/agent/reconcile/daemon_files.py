@@ -5,10 +5,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.api.gpunode import ComputeMode, Uuid
+from gpushare.api.compute_mode import ComputeMode
+from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import read_model, write_model, write_text
-from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.wire import BROKER_UID, BrokerState, DaemonState, DesiredDaemon
+from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
+from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 
 LOG = logging.getLogger(__name__)
 

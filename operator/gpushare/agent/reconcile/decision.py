@@ -18,8 +18,9 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage, plan
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
 from gpushare.agent.reconcile.slots import GpuOffer, offer_of
+from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Assignment, ComputeModePolicy, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 
 SCHEDULER_SECONDS = 5.0

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.cdi import Gate
 from gpushare.agent.gpus.inventory import GpuView, Inventory
@@ -23,7 +25,8 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, ForeignHolder, Uuid
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
+from gpushare.api.gpunode import ForeignHolder, Uuid
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import DaemonState, DesiredDaemon
@@ -176,12 +179,10 @@ class Lifecycle:
         if not daemon_files.is_prepared(item.directory):
             daemon_files.prepare(item.directory)
         if planned.limits is not None and planned.limits != item.wanted.limits:
-            daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"limits": planned.limits}))
+            daemon_files.write_wanted(item.directory, structs.replace(item.wanted, limits=planned.limits))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
         elif planned.shows_grant != item.wanted.shows_grant:
-            daemon_files.write_wanted(
-                item.directory, item.wanted.model_copy(update={"shows_grant": planned.shows_grant})
-            )
+            daemon_files.write_wanted(item.directory, structs.replace(item.wanted, shows_grant=planned.shows_grant))
             shown = "its grant" if planned.shows_grant else "all of it"
             LOG.info("GPU %s: a container that starts sees %s as the GPU's memory", planned.uuid, shown)
         if view is None or view.lost or not self._manages_modes:
@@ -205,7 +206,7 @@ class Lifecycle:
         uuid = item.wanted.uuid
         if not item.wanted.stop:
             self._stopping.pop(uuid, None)
-            daemon_files.write_wanted(item.directory, item.wanted.model_copy(update={"stop": True}))
+            daemon_files.write_wanted(item.directory, structs.replace(item.wanted, stop=True))
             LOG.info("GPU %s: the daemon of GpuShare %s is asked to end", uuid, item.wanted.share)
             return
         server, now = item.state.server_pid if item.state else None, self._clock()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.agent.gpus.inventory import GpuView
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy
 from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon
 
 

@@ -13,13 +13,12 @@ from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api import names
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import AGENT_REPORTING, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
     Assignment,
-    ComputeMode,
-    ComputeModePolicy,
     DaemonStatus,
     Finding,
     ForeignHolder,
@@ -27,13 +26,14 @@ from gpushare.api.gpunode import (
     Gpu,
     GpuNodeStatus,
     Holder,
+    Limits,
     ShareName,
     UnusedPart,
     Uuid,
 )
 from gpushare.api.meta import Condition
 from gpushare.kube.pods import Pod, containers, has_ended, is_bound, is_taken_up, requested_resources
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import DaemonLimits, DaemonState
 from gpushare.wording import named
 
 MAX_FOREIGN = 16
@@ -221,12 +221,19 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
         ready=item.readiness.ready,
         reason=reason.value,
         message=(item.note or item.readiness.message)[:1024],
-        desired_limits=limits,
-        current_limits=state.in_force if state else None,
+        desired_limits=_limits(limits),
+        current_limits=_limits(state.in_force if state else None),
         server_pid=state.server_pid if state else None,
         restarts=state.restarts if state else 0,
         drained=item.drained,
     )
+
+
+def _limits(limits: DaemonLimits | None) -> Limits | None:
+    """As the API has them."""
+    if limits is None:
+        return None
+    return Limits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)
 
 
 def _holders(held: Mapping[tuple[ShareName, Uuid], Slots], holding: PodNames) -> list[Holder]:

@@ -14,15 +14,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-from pydantic import Field
+from msgspec import field
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import ProcessIdentity, identity, is_alive
-from gpushare.api.base import ApiModel
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
+from gpushare.mps.wire import WireModel
 from gpushare.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
@@ -56,20 +56,23 @@ class TerminateCommand(Protocol):
     def terminate_client(self, server: int, pid: int) -> bool: ...
 
 
-class TerminationRecord(ApiModel, frozen=True):
-    """One command sent. The start times are in clock ticks since boot."""
+class TerminationRecord(WireModel, frozen=True, kw_only=True):
+    """One command sent. The start times are in clock ticks since boot.
+
+    `server_started` None: the server had ended before the command.
+    """
 
     pid: int
     started: int
     server: int
-    server_started: int | None = Field(default=None, description="None: the server had ended before the command.")
+    server_started: int | None = None
 
 
-class TerminationFile(ApiModel):
+class TerminationFile(WireModel, frozen=True, kw_only=True):
     """endings.json, written and read by the agent alone."""
 
     version: Literal[1] = 1
-    asked: list[TerminationRecord] = Field(default_factory=list)
+    asked: list[TerminationRecord] = field(default_factory=list)
 
 
 class ClientTerminator:

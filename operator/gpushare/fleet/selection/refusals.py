@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api import names
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import GpuReason
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu
+from gpushare.api.gpunode import Gpu
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.fleet import driver_upgrade

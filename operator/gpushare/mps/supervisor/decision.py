@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, Link
+from gpushare.mps.wire import DaemonLimits
 
 POLL_SECONDS = 2.0
 SOON_SECONDS = 0.2
@@ -188,7 +188,7 @@ def _quit(observed: DaemonObservation) -> Decision | None:
     )
 
 
-def _write(observed: DaemonObservation, action: Action, shown: str, written: Limits | None) -> Decision:
+def _write(observed: DaemonObservation, action: Action, shown: str, written: DaemonLimits | None) -> Decision:
     """Write limits: the first time at once, later once per poll, with the failure in the message."""
     if written != observed.desired:
         return Decision(DaemonReason.LIMITS_NOT_IN_FORCE, "limits are being written", action, 0)

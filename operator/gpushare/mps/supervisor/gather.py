@@ -7,7 +7,6 @@ after a change and every `REREAD_SECONDS`; the clients only if a decision depend
 import threading
 from dataclasses import replace
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram, ControlTimeoutError, NoDaemonError
 from gpushare.mps.files import read_model
@@ -17,7 +16,7 @@ from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, command_name, is_mps
 from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, GpuUse, Link, NonMpsProcess, Server
 from gpushare.mps.supervisor.state import Shown, SupervisorState
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import DaemonLimits, DaemonState
 from gpushare.nvml.types import GpuProcesses, Nvml, NvmlError
 
 REREAD_SECONDS = 30.0
@@ -50,7 +49,7 @@ class Gatherer:
         self._server_limits = server_limits
         self._reread_seconds = reread_seconds
 
-    def observe(self, desired: Limits | None, state: SupervisorState, remark: str) -> DaemonObservation:
+    def observe(self, desired: DaemonLimits | None, state: SupervisorState, remark: str) -> DaemonObservation:
         """An observation with `state`, updated by this observation."""
         now, size = boot_clock(), self._log.size()
         observed = DaemonObservation(now, desired, state, self._other_share(now), remark=remark)

@@ -13,13 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import read_model, write_model
-from gpushare.mps.layout import GpuDir
+from gpushare.mps.layout import BROKER_UID, GpuDir
 from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
@@ -28,7 +27,7 @@ from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.observation import DaemonObservation
 from gpushare.mps.supervisor.state import SupervisorState
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import BROKER_UID, DaemonState, DesiredDaemon
+from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
@@ -125,7 +124,7 @@ class GpuSupervisor:
         except OSError as error:  # tried again at the next observation; the daemon is looked after all the same
             self._problems.log("GPU %s: nobody can attach yet: %s", self._gpu.uuid, error, key="turns")
 
-    def _limits(self) -> Limits | None:
+    def _limits(self) -> DaemonLimits | None:
         """The limits of daemon.json; None if this share's daemon has to end. An unreadable file changes nothing."""
         read = read_model(self._gpu.wanted, DesiredDaemon)
         if read.value is not None or read.absent:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.supervisor.state import Shown, SupervisorState
+from gpushare.mps.wire import DaemonLimits
 
 
 class ControlAnswer(Enum):
@@ -58,7 +58,7 @@ class DaemonObservation:
     """
 
     now: float
-    desired: Limits | None
+    desired: DaemonLimits | None
     state: SupervisorState = field(default_factory=SupervisorState)
     other_share: str = ""
     daemon_pid: int | None = None
@@ -78,10 +78,10 @@ class DaemonObservation:
         return _agrees(self.state.defaults, self.desired)
 
     @property
-    def in_force(self) -> Limits | None:
+    def in_force(self) -> DaemonLimits | None:
         """The desired limits once daemon and server show them; None as long as one of them shows others."""
         return self.desired if self.defaults_in_force and _agrees(self.state.server_limits, self.desired) else None
 
 
-def _agrees(shown: Shown | None, desired: Limits | None) -> bool:
+def _agrees(shown: Shown | None, desired: DaemonLimits | None) -> bool:
     return shown is not None and desired is not None and shown.agrees(desired)

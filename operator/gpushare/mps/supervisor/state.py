@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.control import shown_mib
+from gpushare.mps.wire import DaemonLimits
 
 LONGEST_BACKOFF_SECONDS = 60.0
 GOOD_SECONDS = 60.0
@@ -24,7 +24,7 @@ class Shown:
     memory_mib: int | None
     priority: int | None = None
 
-    def agrees(self, desired: Limits) -> bool:
+    def agrees(self, desired: DaemonLimits) -> bool:
         return (
             self.threads == desired.threads
             and self.memory_mib in (shown_mib(desired.memory_mib), desired.memory_mib)
@@ -56,9 +56,9 @@ class SupervisorState:
     server_attempts: int = 0
     server_start_at: float = 0.0
     defaults: Shown | None = None
-    defaults_written: Limits | None = None
+    defaults_written: DaemonLimits | None = None
     server_limits: Shown | None = None
-    server_limits_written: Limits | None = None
+    server_limits_written: DaemonLimits | None = None
     read_at: float = 0.0
     trouble: str = ""
     servers_lost: int = 0

@@ -22,12 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from gpushare.api.gpunode import Limits
 from gpushare.mps.control import ControlCommands, ControlError
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import ClientGrant, TurnAnswer
+from gpushare.mps.wire import ClientGrant, DaemonLimits, InvalidError, TurnAnswer, decode, encode
 from gpushare.threads import start_thread
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +50,7 @@ class Terms:
     """The server that serves clients now, and the limits that none of them may exceed."""
 
     server: int
-    ceiling: Limits
+    ceiling: DaemonLimits
 
 
 class TurnLimits:
@@ -190,8 +187,8 @@ class TurnServer:
             return
         sock.settimeout(REQUEST_SECONDS)
         try:
-            grant = ClientGrant.model_validate_json(sock.recv(MAX_REQUEST_BYTES))
-        except ValidationError as error:
+            grant = decode(sock.recv(MAX_REQUEST_BYTES), ClientGrant)
+        except InvalidError as error:
             LOG.warning("GPU %s: a turn was asked for in a way that is not understood: %s", self._gpu.uuid, error)
             return
         terms = self._terms()
@@ -225,4 +222,4 @@ def _accepted(listener: socket.socket, seconds: float) -> socket.socket | None:
 
 
 def _answer(sock: socket.socket, answer: TurnAnswer) -> None:
-    sock.send(answer.model_dump_json(by_alias=True).encode())
+    sock.send(encode(answer))

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gpushare.agent.attach.files import GrantFiles
 from gpushare.agent.attach.grants import PartHolders
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 from gpushare.kube.client import PODS
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir, gpu_dir
-from gpushare.mps.wire import DesiredDaemon, GpuGrants
+from gpushare.mps.wire import DaemonLimits, DesiredDaemon, GpuGrants
 from tests.unit.agent.attach.test_grants import HERE
 from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import UUID, pod, share
@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> GpuDir:
 
 
 def taken(directory: GpuDir, share_name: str = "a", *, stop: bool = False) -> dict[str, DaemonFiles]:
-    wanted = DesiredDaemon(uuid=UUID, share=share_name, limits=Limits(threads=50, memory_mib=1024), stop=stop)
+    wanted = DesiredDaemon(uuid=UUID, share=share_name, limits=DaemonLimits(threads=50, memory_mib=1024), stop=stop)
     return {UUID: DaemonFiles(directory, wanted, None, None, True, None)}
 
 
@@ -72,7 +72,7 @@ def test_an_agent_that_knows_nobody_yet_keeps_the_pods_of_the_file_and_closes_it
     before = written(directory)
     restarted = GrantFiles()
     restarted.update(taken(directory), LOST, None)
-    assert written(directory) == before.model_copy(update={"closed": "GpuLost: gone"})
+    assert written(directory) == structs.replace(before, closed="GpuLost: gone")
 
 
 def test_nothing_is_written_before_anybody_is_known(directory: GpuDir) -> None:
@@ -104,7 +104,7 @@ def test_a_gpu_whose_directory_cannot_be_written_holds_up_no_other(
     directory: GpuDir, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, missing = GrantFiles(), gpu_dir(tmp_path, "GPU-gone")
-    wanted = DesiredDaemon(uuid="GPU-gone", share="a", limits=Limits(threads=50, memory_mib=1024))
+    wanted = DesiredDaemon(uuid="GPU-gone", share="a", limits=DaemonLimits(threads=50, memory_mib=1024))
     both = {"GPU-gone": DaemonFiles(missing, wanted, None, None, True, None), **taken(directory)}
     for _ in range(2):
         files.update(both, {**READY, "GPU-gone": READY[UUID]}, HOLDERS)

@@ -1,6 +1,7 @@
 """What the agent makes of broker.json: readings at once, events, metrics."""
 
 import time
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -17,9 +18,9 @@ from tests.unit.agent.observed_pods import container_id, pod
 TENANT = pod(1, with_status=False)
 
 
-def write_broker(node: FakeNode, **fields: object) -> None:
-    values = {"uuid": "GPU-0", "heartbeat": boot_clock(), "listening": True, **fields}
-    write_model(gpu_dir(node.root, "GPU-0").broker_state, BrokerState.model_validate(values))
+def write_broker(node: FakeNode, **fields: Any) -> None:
+    broker = BrokerState(uuid="GPU-0", heartbeat=boot_clock(), listening=True, **fields)
+    write_model(gpu_dir(node.root, "GPU-0").broker_state, broker)
 
 
 async def test_an_attach_is_observed_within_half_a_second(node: FakeNode) -> None:

@@ -13,7 +13,7 @@ from gpushare.api.conditions import DaemonReason
 from gpushare.grant.model import Grant
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.files import MAX_BYTES
-from gpushare.mps.wire import ClientGrant, GpuGrants
+from gpushare.mps.wire import ClientGrant, GpuGrants, encode
 from tests.unit.agent.observed_pods import UUID, container, container_id, pod, share
 
 GRANTED = ClientGrant(threads=25, memory_mib=4096, processes=2)
@@ -137,7 +137,7 @@ def test_why_it_is_closed_is_bounded() -> None:
 
 def size(pods: Any) -> int:
     grants = GpuGrants(uuid=UUID, share="a" * 63, closed="\x01" * 512, pods=pods)
-    return len(grants.model_dump_json(by_alias=True, exclude_none=True).encode())
+    return len(encode(grants))
 
 
 def crowd(pods: int, parts: int, plain: int) -> PartHolders:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.agent.attach.variables import (
     VariableReports,
@@ -72,13 +73,13 @@ def test_the_event_names_pod_variable_value_grant_and_what_follows() -> None:
 
 
 def test_of_a_container_whose_grant_is_not_known_nothing_is_told() -> None:
-    other = ARRIVAL.model_copy(update={"container": "other"})
+    other = structs.replace(ARRIVAL, container="other")
     assert list(variable_events([other], {7: {ENV_MEMORY: "garbage"}}, GRANTS, "a", PODS)) == []
 
 
 def test_each_arrival_is_looked_at_once_and_none_from_before_this_agent() -> None:
     reports = VariableReports(started=100.0)
-    earlier, later = (ARRIVAL.model_copy(update={"at": at}) for at in (99.0, 102.0))
+    earlier, later = (structs.replace(ARRIVAL, at=at) for at in (99.0, 102.0))
 
     def new(*arrivals: Arrival) -> list[Arrival]:
         return reports.new(BrokerState(uuid="GPU-0", heartbeat=0.0, listening=True, arrivals=list(arrivals)))
@@ -86,7 +87,7 @@ def test_each_arrival_is_looked_at_once_and_none_from_before_this_agent() -> Non
     assert new(earlier, ARRIVAL) == [ARRIVAL]
     assert new(earlier, ARRIVAL) == []
     assert new(ARRIVAL, later) == [later]
-    assert new(later, ARRIVAL.model_copy(update={"at": 103.0, "pod_uid": ""})) == [], "of no pod that anybody could ask"
+    assert new(later, structs.replace(ARRIVAL, at=103.0, pod_uid="")) == [], "of no pod that anybody could ask"
 
 
 def test_a_pid_that_another_pod_has_by_now_is_not_taken_for_the_arrival(tmp_path: Path) -> None:
@@ -94,5 +95,5 @@ def test_a_pid_that_another_pod_has_by_now_is_not_taken_for_the_arrival(tmp_path
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "environ").write_bytes(f"HOME=/\0{ENV_MEMORY}=garbage\0{ENV_MEMORY}=0=1M\0".encode())
         (tmp_path / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{owner}/{'ab' * 32}\n")
-    arrivals = [ARRIVAL.model_copy(update={"pid": pid}) for pid in (7, 8, 9)]
+    arrivals = [structs.replace(ARRIVAL, pid=pid) for pid in (7, 8, 9)]
     assert read_environments(arrivals, tmp_path) == {7: {ENV_MEMORY: "garbage"}}

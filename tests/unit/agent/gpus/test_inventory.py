@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpushare.agent.gpus.inventory import DriverVersions, Inventory
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 
 
 def clock() -> float:

@@ -5,13 +5,14 @@ from collections.abc import Collection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.agent.reconcile.assignments import GpuStage, plan
-from gpushare.api.gpunode import Assignment, Limits
+from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
-from gpushare.mps.wire import DesiredDaemon
+from gpushare.mps.wire import DaemonLimits, DesiredDaemon
 
-OLD = Limits(threads=10, memory_mib=1024)
+OLD = DaemonLimits(threads=10, memory_mib=1024)
 
 
 def share(name: str = "a", **memory: str) -> GpuShare:
@@ -71,7 +72,9 @@ def test_clients_are_ended_only_of_the_share_whose_maxwait_is_over() -> None:
 
 
 def test_a_share_that_changed_changes_the_limits_on_disk() -> None:
-    assert plan(assigned(), {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].limits == share().process_limits
+    assert plan(assigned(), {"GPU-1": disk()}, {"a": share()}, ())["GPU-1"].limits == DaemonLimits(
+        threads=50, memory_mib=16384
+    )
 
 
 def test_a_share_that_vanished_keeps_the_limits_on_disk() -> None:
@@ -108,7 +111,7 @@ def test_nothing_stops_that_is_not_drained_or_without_an_explicit_list(
     ],
 )
 def test_whether_the_grant_is_shown(sentence: str, on_disk: bool, known: GpuShare | None, shows: bool) -> None:
-    wanted = disk().model_copy(update={"shows_grant": on_disk})
+    wanted = structs.replace(disk(), shows_grant=on_disk)
     plans = plan(None, {"GPU-1": wanted}, {"a": known} if known else {}, set())
     assert plans["GPU-1"].shows_grant is shows, sentence
 

@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
-from gpushare.mps.wire import BrokerState, DaemonState
+from gpushare.mps.wire import BrokerState, DaemonLimits, DaemonState
 from tests.unit.agent.fake_node import FakeNode
 
 READY = DaemonState(uuid="GPU-0", share="a", heartbeat=1.0, reason=DaemonReason.READY, server_pid=7)
@@ -40,25 +40,25 @@ def known(gpu: GpuDir) -> DaemonChanges:
         {"reason": DaemonReason.FAULTED},
         {"stopped": True},
         {"server_pid": 8},
-        {"in_force": Limits(threads=25, memory_mib=8192)},
+        {"in_force": DaemonLimits(threads=25, memory_mib=8192)},
     ],
 )
 def test_what_decides_about_clients_is_a_change_of_state_json(
     gpu: GpuDir, known: DaemonChanges, update: dict[str, object]
 ) -> None:
-    write_model(gpu.state, READY.model_copy(update=update))
+    write_model(gpu.state, structs.replace(READY, **update))
     assert known.any([gpu])
     assert not known.any([gpu])
 
 
 def test_a_broker_that_stops_listening_is_a_change(gpu: GpuDir, known: DaemonChanges) -> None:
-    write_model(gpu.broker_state, LISTENS.model_copy(update={"listening": False, "problem": "no MPS daemon"}))
+    write_model(gpu.broker_state, structs.replace(LISTENS, listening=False, problem="no MPS daemon"))
     assert known.any([gpu])
 
 
 def test_heartbeats_contexts_and_arrivals_are_none(gpu: GpuDir, known: DaemonChanges) -> None:
-    write_model(gpu.state, READY.model_copy(update={"heartbeat": 3.0, "contexts": 4}))
-    write_model(gpu.broker_state, LISTENS.model_copy(update={"heartbeat": 3.0, "attached": 9}))
+    write_model(gpu.state, structs.replace(READY, heartbeat=3.0, contexts=4))
+    write_model(gpu.broker_state, structs.replace(LISTENS, heartbeat=3.0, attached=9))
     assert not known.any([gpu])
 
 
@@ -92,6 +92,6 @@ async def test_a_gate_opens_and_closes_by_what_the_supervisor_writes_and_waits_f
     node.supervised = False
     await quiet(node)
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    fault = {"uuid": "GPU-0", "share": "a", "heartbeat": now, "reason": DaemonReason.FAULTED, "server_pid": 1000}
-    write_model(directory.state, DaemonState.model_validate(fault))
+    fault = DaemonState(uuid="GPU-0", share="a", heartbeat=now, reason=DaemonReason.FAULTED, server_pid=1000)
+    write_model(directory.state, fault)
     await node.until(lambda: node.gates() == [])

@@ -8,23 +8,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import read_all
 from gpushare.agent.reconcile.lifecycle import Lifecycle, StopEvidence, remove, waits_for
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Limits
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import DaemonState, DesiredDaemon
+from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
 from tests.unit.clock import Clock
 
-LIMITS = Limits(threads=50, memory_mib=1024)
+LIMITS = DaemonLimits(threads=50, memory_mib=1024)
 
 STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason.STOPPING)
 RUNS = StopEvidence(STATE, stop_age=60.0, control_alive=True, server_shown=True, now=100.0)
-ENDED = replace(RUNS, state=STATE.model_copy(update={"stopped": True}))
-SILENT = replace(RUNS, state=STATE.model_copy(update={"heartbeat": 10.0}))
+ENDED = replace(RUNS, state=structs.replace(STATE, stopped=True))
+SILENT = replace(RUNS, state=structs.replace(STATE, heartbeat=10.0))
 GONE = replace(SILENT, control_alive=False, server_shown=False)
 
 

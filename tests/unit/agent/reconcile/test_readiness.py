@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.readiness import ReadinessInput, readiness_of, with_room
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Limits
-from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
+from gpushare.mps.wire import BrokerState, DaemonLimits, DaemonState, DesiredDaemon
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
-LIMITS = Limits(threads=50, memory_mib=16384)
+LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 INFO = GpuInfo("GPU-1", 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
 VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), (GpuProcess(77, 66),)), seen_at=99.0)
 STATE = DaemonState(uuid="GPU-1", share="a", heartbeat=99.0, reason=DaemonReason.READY, server_pid=77, in_force=LIMITS)
@@ -27,12 +28,12 @@ GOOD = ReadinessInput(
 
 
 def state(**changes: object) -> ReadinessInput:
-    return replace(GOOD, state=STATE.model_copy(update=changes))
+    return replace(GOOD, state=structs.replace(STATE, **changes))
 
 
 def broker(**changes: object) -> ReadinessInput:
     assert GOOD.broker is not None
-    return replace(GOOD, broker=GOOD.broker.model_copy(update=changes))
+    return replace(GOOD, broker=structs.replace(GOOD.broker, **changes))
 
 
 def view(**changes: object) -> ReadinessInput:
@@ -44,7 +45,7 @@ def view(**changes: object) -> ReadinessInput:
     [
         ("everything verified is ready", GOOD, DaemonReason.READY),
         ("a GPU that shall stop is stopping, whatever its daemon says",
-         replace(GOOD, wanted=GOOD.wanted.model_copy(update={"stop": True})), DaemonReason.STOPPING),
+         replace(GOOD, wanted=structs.replace(GOOD.wanted, stop=True)), DaemonReason.STOPPING),
         ("a GPU that NVML never showed has failed", replace(GOOD, view=None), DaemonReason.DAEMON_FAILED),
         ("a lost GPU is lost", view(lost=True), DaemonReason.GPU_LOST),
         ("without state.json no MPS pod has taken the GPU", replace(GOOD, state=None), DaemonReason.PENDING),
@@ -61,7 +62,7 @@ def view(**changes: object) -> ReadinessInput:
         ("where compute modes are left alone that is the administrator's concern",
          replace(view(mode=ComputeMode.DEFAULT), modes=ComputeModePolicy.LEAVE), DaemonReason.READY),
         ("other limits in force than wanted are not enforced",
-         state(in_force=Limits(threads=100, memory_mib=16384)), DaemonReason.LIMITS_NOT_IN_FORCE),
+         state(in_force=DaemonLimits(threads=100, memory_mib=16384)), DaemonReason.LIMITS_NOT_IN_FORCE),
         ("limits not read back are not enforced", state(in_force=None), DaemonReason.LIMITS_NOT_IN_FORCE),
         ("an ACTIVE server without a context in NVML let the GPU go",
          view(processes=GpuProcesses((), ())), DaemonReason.SERVER_CONTEXT_LOST),
@@ -114,7 +115,7 @@ def test_a_full_table_is_shown_with_its_figures() -> None:
 
 
 def test_limits_not_in_force_name_both_values() -> None:
-    message = readiness_of(state(in_force=Limits(threads=100, memory_mib=1))).message
+    message = readiness_of(state(in_force=DaemonLimits(threads=100, memory_mib=1))).message
     assert "50 %" in message
     assert "16384 MiB" in message
     assert "100 %, 1 MiB" in message

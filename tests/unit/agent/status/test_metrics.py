@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.gpus.inventory import GpuView
@@ -19,17 +20,18 @@ from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot
 from gpushare.agent.termination.terminate import TerminationCause
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading, Usage
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, Finding, Limits
-from gpushare.mps.wire import DaemonState
+from gpushare.api.gpunode import Finding
+from gpushare.mps.wire import DaemonLimits, DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcesses
 from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import UUID, pod, process, usage
 
 GIB = 1 << 30
-LIMITS = Limits(threads=50, memory_mib=16384)
+LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 STATE = DaemonState(uuid=UUID, share="a", heartbeat=1.0, reason=DaemonReason.READY, in_force=LIMITS, restarts=2)
-STATE = STATE.model_copy(update={"faults": 3, "faulted_clients": [7, 8], "servers_lost": 4, "contexts": 5})
+STATE = structs.replace(STATE, faults=3, faulted_clients=[7, 8], servers_lost=4, contexts=5)
 INFO = GpuInfo(UUID, 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
 VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0, utilization=40)
 FOUND = Finding(

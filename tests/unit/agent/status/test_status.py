@@ -9,13 +9,14 @@ from gpushare.agent.gpus.inventory import DriverVersions, GpuView
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Finding, GpuNodeStatus, Limits
+from gpushare.api.gpunode import Finding, GpuNodeStatus, Limits
 from gpushare.api.meta import Condition
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import DaemonLimits, DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
 
-LIMITS = Limits(threads=50, memory_mib=16384)
+LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 STATE = DaemonState(
     uuid="GPU-0", share="a", heartbeat=1.0, reason=DaemonReason.READY, server_pid=7, in_force=LIMITS, restarts=2
 )
@@ -51,7 +52,12 @@ def test_gpus_come_in_nvmls_order_with_the_driver_and_its_ceiling() -> None:
 
 def test_a_daemon_is_shown_with_the_limits_in_force() -> None:
     daemon = build(FACTS, EMPTY).daemons[0]
-    assert (daemon.ready, daemon.current_limits, daemon.server_pid, daemon.restarts) == (True, LIMITS, 7, 2)
+    assert (daemon.ready, daemon.current_limits, daemon.server_pid, daemon.restarts) == (
+        True,
+        Limits(threads=50, memory_mib=16384),
+        7,
+        2,
+    )
 
 
 def pod(name: str, resource: str, phase: str = "Running", **spec: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gpushare.agent.termination.after_fault import TICKS, FaultedClientReaper, GpuFault, faults_of, next_signal
 from gpushare.api.conditions import DaemonReason, EventReason
@@ -56,9 +57,9 @@ STATE = DaemonState(
     ("state", "shares", "found"),
     [
         (STATE, {"inference": SHARE}, [GpuFault(GPU, "inference", 50.0, 90.0, (10,))]),
-        (STATE.model_copy(update={"heartbeat": 80.0}), {"inference": SHARE}, []),
-        (STATE.model_copy(update={"faulted_clients": []}), {"inference": SHARE}, []),
-        (STATE.model_copy(update={"fault_since": None}), {"inference": SHARE}, []),
+        (structs.replace(STATE, heartbeat=80.0), {"inference": SHARE}, []),
+        (structs.replace(STATE, faulted_clients=[]), {"inference": SHARE}, []),
+        (structs.replace(STATE, fault_since=None), {"inference": SHARE}, []),
         (STATE, {}, []),
     ],
     ids=["a fault", "an old state", "no client is left", "no fault", "a share that is not known"],

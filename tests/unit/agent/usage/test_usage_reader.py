@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.usage.usage import Reading, SharedGpu, UsageReader, UsageSources
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuProcess, GpuProcesses
 from tests.unit.agent.conftest import info
 from tests.unit.agent.observed_pods import UUID, container_id, pod, share, uid

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a node that is not Ready keeps its GPUs": ("NodeNotReady", "node n1 is not Ready", {"ready": False}),

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.conditions import DaemonReason as Reason
-from gpushare.api.gpunode import Limits
 from gpushare.mps.supervisor.decision import POLL_SECONDS, START_SECONDS, WEDGED_SECONDS, Action, decide
 from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, GpuUse, Link, NonMpsProcess, Server
 from gpushare.mps.supervisor.state import Shown, SupervisorState
+from gpushare.mps.wire import DaemonLimits
 
 NOW = 10_000.0
-WANTED = Limits(threads=50, memory_mib=16385, priority=1)
+WANTED = DaemonLimits(threads=50, memory_mib=16385, priority=1)
 STATE = SupervisorState(
     daemon_ran=True,
     starts=1,

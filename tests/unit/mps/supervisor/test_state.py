@@ -1,9 +1,9 @@
 """The back-offs of daemon and server, faults, and the values that a new server does not inherit."""
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.supervisor.state import GOOD_SECONDS, Shown, SupervisorState
+from gpushare.mps.wire import DaemonLimits
 
-LIMITS = Limits(threads=50, memory_mib=16384)
+LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 
 
 def waits(lifetimes: list[float]) -> list[float]:

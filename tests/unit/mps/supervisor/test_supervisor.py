@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ComputeMode, Limits
 from gpushare.mps.control import ControlProgram
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import read_model, write_model
@@ -23,7 +23,7 @@ from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess
 from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.mps.supervisor.turns import TurnServer
-from gpushare.mps.wire import ClientGrant, DaemonState, DesiredDaemon, TurnAnswer
+from gpushare.mps.wire import ClientGrant, DaemonLimits, DaemonState, DesiredDaemon, TurnAnswer, decode, encode
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation import bin_dir
 from gpushare.simulation.nvml import SimulatedNvml
@@ -32,7 +32,7 @@ from tests.unit.few_threads import no_threads
 from tests.unit.small_disk import no_room, small_disk
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="-multiuser-server is for root alone")
-LIMITS = Limits(threads=50, memory_mib=16385)
+LIMITS = DaemonLimits(threads=50, memory_mib=16385)
 SECONDS = 60.0
 CLIENT = """
 import sys, time
@@ -67,7 +67,7 @@ class Node:
             self.nvml.set_compute_mode(gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
             gpu.client.mkdir(parents=True)
 
-    def request(self, gpu: GpuDir, limits: Limits = LIMITS, share: str = "inference", stop: bool = False) -> None:
+    def request(self, gpu: GpuDir, limits: DaemonLimits = LIMITS, share: str = "inference", stop: bool = False) -> None:
         write_model(gpu.wanted, DesiredDaemon(uuid=gpu.uuid, share=share, limits=limits, stop=stop))
 
     def state(self, gpu: GpuDir) -> DaemonState:
@@ -189,8 +189,8 @@ def test_changed_limits_reach_new_clients_without_a_restart(node: Node, supervis
     node.request(gpu)
     before = node.ready(gpu)
     old, _ = node.client(gpu)
-    node.request(gpu, Limits(threads=20, memory_mib=4096))
-    after = node.until(gpu, lambda state: state.ready and state.in_force == Limits(threads=20, memory_mib=4096))
+    node.request(gpu, DaemonLimits(threads=20, memory_mib=4096))
+    after = node.until(gpu, lambda state: state.ready and state.in_force == DaemonLimits(threads=20, memory_mib=4096))
     assert (after.control_pid, after.server_pid) == (before.control_pid, before.server_pid)
     _, (sms, free, _) = node.client(gpu)
     assert sms == "26"
@@ -456,8 +456,8 @@ def test_who_attaches_gets_a_turn_although_there_was_no_thread_for_turns_at_firs
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as broker:
         broker.settimeout(SECONDS)
         broker.connect(str(gpu.turns))
-        broker.send(ClientGrant(threads=10, memory_mib=1024, processes=1).model_dump_json(by_alias=True).encode())
-        assert TurnAnswer.model_validate_json(broker.recv(1024)).wait == "not now"
+        broker.send(encode(ClientGrant(threads=10, memory_mib=1024, processes=1)))
+        assert decode(broker.recv(1024), TurnAnswer).wait == "not now"
     turns.end()
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.api.gpunode import Limits
 from gpushare.mps.control import ControlCommands, ControlTimeoutError
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import FOLLOW_SECONDS, SERIES_SECONDS, Terms, TurnServer
-from gpushare.mps.wire import ClientGrant, TurnAnswer
+from gpushare.mps.wire import ClientGrant, DaemonLimits, TurnAnswer, decode, encode
 
 SERVER = 4711
-TERMS = Terms(SERVER, Limits(threads=50, memory_mib=8192, priority=0))
+TERMS = Terms(SERVER, DaemonLimits(threads=50, memory_mib=8192, priority=0))
 
 
 class Commands(ControlCommands):
@@ -63,8 +62,8 @@ class Stand:
 
     def ask(self, threads: int, memory_mib: int) -> tuple[socket.socket, TurnAnswer]:
         grant = ClientGrant(threads=threads, memory_mib=memory_mib, processes=1)
-        sock, answer = self.take(grant.model_dump_json(by_alias=True).encode())
-        return sock, TurnAnswer.model_validate_json(answer)
+        sock, answer = self.take(encode(grant))
+        return sock, decode(answer, TurnAnswer)
 
     def until_free(self) -> None:
         assert self.lock.acquire(timeout=5)
@@ -203,7 +202,7 @@ def test_nobody_but_the_broker_gets_a_turn(tmp_path: Path) -> None:
     sock.settimeout(5)
     sock.connect(str(stand.gpu.turns))
     try:
-        sock.send(grant.model_dump_json(by_alias=True).encode())
+        sock.send(encode(grant))
         answer = sock.recv(64)
     except (ConnectionResetError, BrokenPipeError):  # it hung up before it read the request
         answer = b""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api import names
-from gpushare.api.gpunode import ComputeMode
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuLostError, NvmlError
 from gpushare.simulation import paths
 from gpushare.simulation.client import CudaError, SimulatedContext

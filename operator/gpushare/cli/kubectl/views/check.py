@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from gpushare.api import names
+from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import EventReason
-from gpushare.api.gpunode import ComputeMode, ComputeModePolicy, Gpu, GpuNode
+from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.objects import is_true
