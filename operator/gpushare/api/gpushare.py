@@ -12,6 +12,8 @@ from gpushare.api.gpunode import Limits
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
 from gpushare.api.quantity import MEMORY_PATTERN, format_mib, parse_mib
 
+CONTEXT_RESERVE_MIB = 512
+"""MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
 HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
 
@@ -426,3 +428,12 @@ class GpuShare(ApiModel):
             memory_mib=max(1, self.memory_max_mib // clients.processes),
             priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
         )
+
+    def claimable_mib(self, gpu_mib: int) -> int:
+        """MiB of a GPU that all its claims together may be granted; with over-commit the clients' number bounds them.
+
+        `gpu_mib`: the GPU's memory.
+        """
+        usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
+        clients = self.spec.clients
+        return max(usable, clients.per_gpu * self.memory_max_mib) if clients.memory.overcommit else usable

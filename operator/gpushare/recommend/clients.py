@@ -7,9 +7,8 @@ memory without over-commit, and MPS contexts.
 import math
 from collections.abc import Sequence
 
-from gpushare.api.gpushare import HIGHEST_CLIENT_CEILING
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, HIGHEST_CLIENT_CEILING
 from gpushare.api.quantity import format_mib
-from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
 from gpushare.recommend.advice import Advice, AdviceKind, client_patch
 from gpushare.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
 from gpushare.recommend.memory import enough_memory, memory_patch, with_default

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gpushare.api.gpunode import GpuNode
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
 from gpushare.recommend.advice import Advice, AdviceKind
 from gpushare.recommend.history import ContainerPast, Observed, ShareHistory
 from gpushare.recommend.memory import enough_memory

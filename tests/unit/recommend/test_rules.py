@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.recommend.advice import patched
 from gpushare.recommend.history import HistorySource, Observed, ShareHistory
 from gpushare.recommend.rules import recommend

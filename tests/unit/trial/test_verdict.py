@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialMode
 from gpushare.trial.rows import rows_of, table_of
 from gpushare.trial.verdict import Answer, share_of, verdict_of

@@ -12,7 +12,6 @@ from gpushare.agent.gpus.inventory import DriverVersions
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import LEAST_MEMORY_MIB, format_mib
-from gpushare.fleet.selection.refusals import claimable_mib
 from gpushare.kube.client import Object
 from gpushare.nvml.types import GpuInfo
 
@@ -47,7 +46,7 @@ def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared
 def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed: str = "") -> Object | None:
     """A GPU and the capacities that claims may take. `closed`: why it takes none now. None: no client fits on it."""
     clients = share.spec.clients
-    memory, default = claimable_mib(share, info.memory_mib), share.memory_default_mib
+    memory, default = share.claimable_mib(info.memory_mib), share.memory_default_mib
     if default > memory:
         return None
     threads = clients.threads

@@ -18,13 +18,10 @@ from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Gpu
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.fleet import driver_upgrade
 from gpushare.fleet.model import NodeView
-
-CONTEXT_RESERVE_MIB = 512
-"""MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
 
 LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""
@@ -187,13 +184,6 @@ def memory_overcommitted(candidate: Candidate) -> str | None:
         f"perGpu {clients.per_gpu} × memory.default {clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = "
         f"{format_mib(need)}, but {candidate} has {gpu.memory_mib}Mi: lower one of them or set memory.overcommit"
     )
-
-
-def claimable_mib(share: GpuShare, gpu_mib: int) -> int:
-    """MiB of a GPU that all its claims together may be granted; with over-commit the number of clients bounds them."""
-    usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
-    clients = share.spec.clients
-    return max(usable, clients.per_gpu * share.memory_max_mib) if clients.memory.overcommit else usable
 
 
 def _no_room_for_a_claim(candidate: Candidate) -> str | None:

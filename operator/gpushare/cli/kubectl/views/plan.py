@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
@@ -22,7 +22,6 @@ from gpushare.fleet import Snapshot
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.plan import summary_of
 from gpushare.fleet.selection.fleet_index import fleet_records
-from gpushare.fleet.selection.refusals import CONTEXT_RESERVE_MIB, claimable_mib
 from gpushare.fleet.status.conditions import verdicts
 from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.kube.resources import Object
@@ -105,7 +104,7 @@ def _part(share: GpuShare, record: GpuRecord) -> str:
     """
     memory = record.gpu.memory_mib if record.gpu else 0
     if share.by_claims:
-        return f"up to {format_mib(claimable_mib(share, memory))} of {format_mib(memory)}" if memory else ""
+        return f"up to {format_mib(share.claimable_mib(memory))} of {format_mib(memory)}" if memory else ""
     return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}" if memory else ""
 
 
