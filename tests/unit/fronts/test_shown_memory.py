@@ -1,6 +1,7 @@
 """What programs see of a GPU's memory through the front libraries, before libraries that stand in for the driver's."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -262,6 +263,23 @@ ctypes.CDLL({str(libraries / "libcuda.so.1")!r}).cuDeviceTotalMem_v2(ctypes.byre
 print(total.value)
 """
     assert run(libraries, program, **GRANT) == 16 * GIB
+
+
+def test_an_image_s_ldconfig_leads_to_the_front(tmp_path: Path) -> None:
+    """Three files have one SONAME: front, driver, and the driver under the name of its version."""
+    program = shutil.which("ldconfig", path="/sbin:/usr/sbin")
+    if program is None:
+        pytest.skip("no ldconfig")
+    folder = build.container(tmp_path / "usr/lib64")
+    front = (folder / "libcuda.so.1").read_bytes()
+    shutil.copy(folder / "gpushare-libcuda.so.1", folder / "libcuda.so.580.1")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/ld.so.conf").write_text("/usr/lib64\n")
+    subprocess.run([program, "-r", tmp_path], check=True, timeout=60)
+    cache = subprocess.run([program, "-r", tmp_path, "-p"], capture_output=True, text=True, check=True, timeout=60)
+    found = [line.split()[-1] for line in cache.stdout.splitlines() if "libcuda" in line]
+    assert found == ["/usr/lib64/libcuda.so.1"]
+    assert (folder / "libcuda.so.1").read_bytes() == front
 
 
 @pytest.mark.parametrize(
