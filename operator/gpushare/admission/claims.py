@@ -31,7 +31,12 @@ from gpushare.api.gpushare import GpuShare, Size
 from gpushare.api.quantity import LEAST_MEMORY_MIB, MIB, format_mib, parse_quantity
 from gpushare.grant.model import context_need_mib, contexts_take
 
-_CAPACITIES = (names.CAPACITY_THREADS, names.CAPACITY_MEMORY, names.CAPACITY_CLIENTS)
+_CAPACITIES = (
+    names.CAPACITY_THREADS,
+    names.CAPACITY_MEMORY,
+    names.CAPACITY_MEMORY_BURST,
+    names.CAPACITY_CLIENTS,
+)
 
 
 def shares_claimed(body: dict[str, Any]) -> set[str]:
@@ -228,7 +233,7 @@ def _size_changes(asked: Mapping[str, Any], size: Size) -> dict[str, str]:
 
 
 def _size_problems(where: str, asked: Mapping[str, Any], share: GpuShare, size: Size) -> Iterator[str]:
-    for name, fixed in size.capacities.items():
+    for name, fixed in {names.CAPACITY_MEMORY_BURST: "0", **size.capacities}.items():
         if name in asked and parse_quantity(str(asked[name])) != parse_quantity(fixed):
             yield (
                 f"{where}[{name}]: {quoted(asked[name])}: size {quoted(size.name)} of GpuShare {quoted(share.name)} is"
@@ -248,6 +253,9 @@ def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Ite
     if (value := asked.get(names.CAPACITY_MEMORY)) is not None:
         memory = math.ceil(parse_quantity(str(value)) / MIB)
         yield from _memory_problems(field, value, memory, share)
+    if (value := asked.get(names.CAPACITY_MEMORY_BURST)) is not None:
+        burst = math.ceil(parse_quantity(str(value)) / MIB)
+        yield from _burst_problems(f"{where}[{names.CAPACITY_MEMORY_BURST}]", value, burst, memory, share)
     need = context_need_mib(threads) * clients.processes
     if LEAST_MEMORY_MIB <= memory < need:
         asks = quoted(asked.get(names.CAPACITY_MEMORY, f"{format_mib(memory)} by default"))
@@ -281,6 +289,24 @@ def _memory_problems(field: str, value: Any, memory: int, share: GpuShare) -> It
         )
 
 
+def _burst_problems(field: str, value: Any, burst: int, memory: int, share: GpuShare) -> Iterator[str]:
+    """`memory`: MiB that the claim reserves."""
+    limits, most = share.limits_memory, share.memory_limit_max_mib
+    if burst < 0:
+        yield f"{field}: {quoted(value)} is below 0; write what the client may use above its memory, or leave it out"
+    elif burst and (limits is None or limits.overcommit_percent == 100):
+        yield (
+            f"{field}: {quoted(value)}: GpuShare {quoted(share.name)} lets no claim borrow"
+            " (spec.clients.memory.limits, and its overcommitPercent above 100); leave it out"
+        )
+    elif memory + burst > most:
+        yield (
+            f"{field}: {quoted(value)} above the {format_mib(memory)} that are reserved is"
+            f" {format_mib(memory + burst)}; GpuShare {quoted(share.name)} allows {format_mib(most)}"
+            f" (spec.clients.memory.limits.max); write at most {format_mib(max(0, most - memory))}"
+        )
+
+
 def _unreadable(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(asked):
         try:
@@ -293,7 +319,7 @@ def _unreadable(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
 def _unknown(where: str, asked: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(asked):
         if name.removeprefix(f"{names.DRA_DRIVER}/") not in _CAPACITIES:
-            yield f"{where}[{shown(name)}]: no such capacity; a claim may name {names.CAPACITY_THREADS} and memory"
+            yield f"{where}[{shown(name)}]: no such capacity; a claim may name threads, memory and memoryBurst"
         elif name.startswith(f"{names.DRA_DRIVER}/"):
             unqualified = quoted(name.removeprefix(f"{names.DRA_DRIVER}/"))
             yield f"{where}[{shown(name)}]: write {unqualified}, without the driver"

@@ -75,7 +75,13 @@ def _memory_problems(share: GpuShare) -> Iterator[str]:
     values = {"spec.clients.memory.default": clients.memory.default}
     if clients.memory.max is not None:  # otherwise the default is also the ceiling
         values["spec.clients.memory.max"] = clients.memory.max
+    if clients.memory.limits is not None:
+        values["spec.clients.memory.limits.max"] = clients.memory.limits.max
+        if clients.memory.limits.default is not None:
+            values["spec.clients.memory.limits.default"] = clients.memory.limits.default
     values |= {f"spec.sizes[{index}].memory": size.memory for index, size in enumerate(share.spec.sizes)}
+    limited = ((index, size.memory_limit) for index, size in enumerate(share.spec.sizes))
+    values |= {f"spec.sizes[{index}].memoryLimit": limit for index, limit in limited if limit is not None}
     for field, value in values.items():
         try:
             parse_memory(value)
@@ -144,10 +150,32 @@ def _warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
             f"spec.clients.memory.max: {quoted(memory.max)} has no effect without memory.overcommit:"
             " annotations may only lower memory"
         )
+    yield from _limits_warnings(share, largest_mib)
     if share.contexts_per_gpu > _CEILING_BEFORE_590:
         yield (
             f"spec.clients.perGpu: {share.contexts_per_gpu} contexts on a GPU need driver 590 or newer;"
             " GPUs of older drivers are not taken"
+        )
+
+
+def _limits_warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
+    limits = share.limits_memory
+    if limits is None:
+        return
+    field = "spec.clients.memory.limits"
+    if share.by_claims:
+        if limits.overcommit_percent == 100:
+            yield (
+                f"{field}: has no effect with overcommitPercent 100: claims may reserve all of a GPU, so none of it is"
+                " left to borrow; write more than 100"
+            )
+        return
+    together = share.full_gpu_limits_mib
+    if together > limits.overcommit_percent * largest_mib // 100:
+        yield (
+            f"{field}.max: {quoted(limits.max)} for each of {share.spec.clients.per_gpu} clients is more than"
+            f" {limits.overcommit_percent} percent of the {format_mib(largest_mib)} of a GPU"
+            f" ({field}.overcommitPercent); GPUs that have less memory are not taken"
         )
 
 

@@ -11,12 +11,18 @@ from typing import Any
 from gpushare.admission.containers import Container, pre_stop_seconds
 from gpushare.admission.review import LONGEST_NAME, AdmissionData, listed, mapped, quoted, shown
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, GROUP, share_of_resource
+from gpushare.api.names import (
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_THREADS,
+    GROUP,
+    share_of_resource,
+)
 from gpushare.kube.pods import grace_period_seconds
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""
-_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY)
+_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
 _LEAST_LIKENESS = 0.5
 """Low, since there are two to choose from: `mem` means `memory`."""
 _FIRST_DEVICE = "0"
@@ -64,7 +70,7 @@ def _meant(name: str) -> str:
     short = {one.partition("/")[2]: one for one in _ANNOTATIONS}
     word = name.partition("/")[2].lower()
     near = difflib.get_close_matches(word, short, n=1, cutoff=_LEAST_LIKENESS) if len(word) <= LONGEST_NAME else []
-    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {' and '.join(_ANNOTATIONS)}"
+    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(_ANNOTATIONS)}"
 
 
 def _overcommit_warnings(asking: Sequence[Container], data: AdmissionData) -> Iterator[str]:

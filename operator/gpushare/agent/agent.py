@@ -23,7 +23,7 @@ from gpushare.agent.kubelet.reader import PodResourcesSource
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings
-from gpushare.agent.state import AgentState
+from gpushare.agent.state import APART, AgentState
 from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.termination.after_fault import FaultedClientReaper
@@ -33,6 +33,7 @@ from gpushare.agent.termination.max_wait import MaxWaitEnforcer
 from gpushare.agent.termination.terminate import ClientTerminator
 from gpushare.agent.tick import Tick
 from gpushare.agent.usage.enforcement import Recorder, ViolationEnforcer
+from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock
@@ -69,8 +70,10 @@ class Agent:
         recorder, node = interfaces.recorder, settings.node
         terminator = ClientTerminator(settings.root, control, proc, meters.count_attempt)
         enforcer = ViolationEnforcer(node, terminator, control, recorder, clock, proc)
+        every = settings.intervals
+        shortages = ShortageMonitor(terminator, recorder, clock, every.clear, every.observe * APART, proc)
         self.state = state = AgentState(
-            settings, kube, nvml, interfaces.pod_resources, interfaces.plugins, enforcer, clock, proc
+            settings, kube, nvml, interfaces.pod_resources, interfaces.plugins, enforcer, shortages, clock, proc
         )
         gate = cdi.Gate(settings.cdi_dir)
         self._kube = kube

@@ -8,7 +8,8 @@ the others.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,12 +37,14 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
 from gpushare.agent.termination.max_wait import ExpiredGpu
+from gpushare.agent.usage.granted import Reserved, granted_parts, reserved
+from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
-from gpushare.api.gpunode import Assignment, Finding, GpuNode, ShareName, Uuid
+from gpushare.api.gpunode import Assignment, Borrower, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.grant.model import Grant
+from gpushare.grant.model import Grant, context_need_mib
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
 from gpushare.kube.kept import kept_share
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
@@ -71,6 +74,7 @@ class AgentState:
         pod_resources: PodResourcesSource,
         plugins: PluginFactory,
         enforcer: Enforcer,
+        shortages: ShortageMonitor,
         clock: Callable[[], float],
         proc: Path,
     ) -> None:
@@ -97,6 +101,9 @@ class AgentState:
         self.inventory = Inventory(nvml, clock, proc)
         self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
+        self.shortages = shortages
+        self.reserved: dict[ShareGpu, Reserved] = {}
+        """What containers hold of the GPUs of shares whose clients may borrow."""
         self.parts: tuple[RunningPart, ...] = ()
         """Running containers with a part of a GPU, at the last observation."""
         self.unused: UnusedParts | None = None
@@ -154,13 +161,32 @@ class AgentState:
             places,
             claimed,
         )
-        await self.usage.observe(sources, self.published_findings)
+        readings = await self.usage.observe(sources, self.published_findings)
         now = datetime.now(UTC)
         if self.unused is None:
             node = self.gpu_node()
             self.unused = UnusedParts(node.status.unused if node is not None else (), now)
         self.parts = tuple(running_parts(self.pods.objects.values(), places))
         self.unused.update(self.observed, self.parts, now)
+        self._observe_shortages(readings, places, claimed, now)
+
+    def _observe_shortages(
+        self,
+        readings: Collection[Reading],
+        places: Mapping[ContainerName, ShareGpu],
+        claimed: Mapping[ContainerName, Grant],
+        now: datetime,
+    ) -> None:
+        lending = {name: share for name, share in self.shares.items() if share.limits_memory is not None}
+        parts = list(granted_parts(self.pods.objects.values(), places, claimed, lending)) if lending else []
+        self.reserved = reserved(parts)
+        unused = {item.part.container for item in self.unused.found} if self.unused is not None else set()
+        waiting: Counter[Uuid] = Counter()
+        for container, (_, uuid), grant in parts:
+            if container in unused:
+                waiting[uuid] += context_need_mib(grant.threads)
+        taken = {uuid: item.wanted.share for uuid, item in self.on_disk.items()}
+        self.shortages.observe(readings, taken, waiting, self.shares, self.published_borrowers, now)
 
     async def follow_daemons(self) -> None:
         """Decides at once about what a supervisor or a broker reports between two ticks."""
@@ -274,6 +300,12 @@ class AgentState:
         """Who uses each shared GPU, by the latest reading; without GPUs of which nothing is known now."""
         return self.usage.readings
 
+    @property
+    def lends(self) -> bool:
+        """Whether a share that has a GPU here lets its clients borrow memory."""
+        shares = (self.shares.get(item.wanted.share) for item in self.on_disk.values())
+        return any(share is not None and share.limits_memory is not None for share in shares)
+
     def raw_gpu_node(self) -> Object | None:
         """As the API has it, with its uid."""
         return next(iter(self.nodes.objects.values()), None)
@@ -295,6 +327,11 @@ class AgentState:
         """The findings in the API server's GpuNode."""
         node = self.gpu_node()
         return node.status.findings if node is not None else []
+
+    def published_borrowers(self) -> list[Borrower]:
+        """Those in the API server's GpuNode."""
+        node = self.gpu_node()
+        return node.status.borrowers if node is not None else []
 
     def pods_by_uid(self) -> dict[str, Object]:
         """This node's pods, as far as they are known, and of each what `node_pods` keeps."""
@@ -388,6 +425,8 @@ class AgentState:
             observed=self.observed,
             attached={uuid: self._arrivals.attached(uuid, _identities(item)) for uuid, item in self.observed.items()},
             findings=self.usage.findings() or (),
+            borrowers=self.shortages.borrowers() or (),
+            shortages=self.shortages.latest,
             unused={item.part: _seconds_since(item.since) for item in self.unused.found} if self.unused else {},
             nvml_error=self.inventory.error,
             kubelet_error=self.kubelet.error,

@@ -12,6 +12,8 @@ class ConditionType(StrEnum):
     DEPARTURES_GUARDED = "DeparturesGuarded"
 
 
+MEMORY_PRESSURE = "MemoryPressure"
+"""Condition of a GpuNode: True while a GPU has less free memory than its clients have reserved and do not use."""
 AGENT_REPORTING = "AgentReporting"
 """Condition of a GpuNode, written by the operator: True while the agent's heartbeat is renewed, Unknown otherwise."""
 
@@ -118,6 +120,8 @@ class EventReason(StrEnum):
     ATTACH_REFUSED = "AttachRefused"
     LIMIT_VARIABLE_CHANGED = "LimitVariableChanged"
     SERVER_HUNG = "ServerHung"
+    MEMORY_SHORT = "MemoryShort"
+    MEMORY_SUFFICIENT = "MemorySufficient"
     CLAIM_PENDING = "ClaimPending"
     AGENT_SILENT = "AgentSilent"
     AGENT_REPORTING = "AgentReporting"

@@ -18,6 +18,7 @@ MAX_PODS = 8
 """Pods that are listed for each GPU and share: enough to know whom to ask, and few enough for the API server."""
 MAX_FINDINGS = 64
 MAX_UNUSED = 64
+MAX_BORROWERS = 64
 
 
 class Assignment(ApiModel):
@@ -117,6 +118,16 @@ class Holder(ApiModel):
         max_length=MAX_PODS,
         description="Some of the pods that hold them, as namespace/name.",
     )
+    reserved_mib: int | None = Field(
+        default=None,
+        ge=0,
+        description="Memory reserved for these containers together, in MiB; only of a share with memory.limits.",
+    )
+    limits_mib: int | None = Field(
+        default=None,
+        ge=0,
+        description="What they may use together at most, in MiB; only of a share with memory.limits.",
+    )
 
 
 class ForeignHolder(ApiModel):
@@ -148,6 +159,27 @@ class Finding(ApiModel):
     ended: bool = Field(
         default=False,
         description="The CUDA contexts of a process were ended; until the process exits it is listed with its memory.",
+    )
+
+
+class Borrower(ApiModel):
+    """A container that uses more memory than is reserved for it, as its limit allows."""
+
+    uuid: Uuid
+    share: ShareName
+    namespace: str = Field(max_length=63)
+    pod: str = Field(max_length=253)
+    pod_uid: str = Field(default="", max_length=64)
+    container: str = Field(max_length=63)
+    priority: int = Field(default=0, description="The pod's: the lowest is the first to be ended.")
+    reserved_mib: int = Field(ge=0, description="MiB reserved for the container.")
+    limit_mib: int = Field(ge=0, description="MiB that the container may use at most.")
+    observed_mib: int = Field(ge=0, description="MiB that it used when it was found; metrics have the present figure.")
+    since: str = Field(description="When it was found.", json_schema_extra={"format": "date-time"})
+    ends_at: str | None = Field(
+        default=None,
+        description="When it is ended, unless the GPU has enough free memory before; absent without notice.",
+        json_schema_extra={"format": "date-time"},
     )
 
 
@@ -199,6 +231,11 @@ class GpuNodeStatus(ApiModel):
         default_factory=list,
         max_length=MAX_FINDINGS,
         description="Confirmed violations of grants; the oldest ones where there are more.",
+    )
+    borrowers: list[Borrower] = Field(
+        default_factory=list,
+        max_length=MAX_BORROWERS,
+        description="Containers that use more memory than is reserved for them; those first that are ended first.",
     )
     unused: list[UnusedPart] = Field(
         default_factory=list,

@@ -7,49 +7,18 @@ from pydantic import ConfigDict, Field
 
 from gpushare.api import names
 from gpushare.api.base import ApiModel, checked, rule
-from gpushare.api.duration import DURATION_PATTERN, parse_duration
+from gpushare.api.duration import Duration, parse_duration
 from gpushare.api.gpunode import Limits
+from gpushare.api.memory import Enforcement, Memory, MemoryGrant, MemoryLimits, ReportedTotal
 from gpushare.api.meta import Condition, LabelSelector, ObjectMeta
-from gpushare.api.quantity import MEMORY_PATTERN, format_mib, parse_mib
+from gpushare.api.quantity import format_mib, parse_mib
 
 CONTEXT_RESERVE_MIB = 512
 """MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
 HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
 
-_BYTES = "quantity(self).asApproximateFloat()"
-Memory = Annotated[
-    str,
-    Field(
-        max_length=27,
-        json_schema_extra=checked(
-            rule(
-                f"self.matches(r'{MEMORY_PATTERN}') && {_BYTES} == double(int({_BYTES}))",
-                "must be a memory quantity of whole bytes, such as 16Gi or 1536Mi",
-                says="'\"' + self + '\" is not a memory quantity of whole bytes: write it like 16Gi or 1536Mi'",
-            )
-        ),
-    ),
-]
 Percent = Annotated[int, Field(ge=1, le=100)]
-Duration = Annotated[
-    str,
-    Field(
-        max_length=16,
-        json_schema_extra=checked(
-            rule(
-                f"size(self) > 0 && self.matches(r'{DURATION_PATTERN}')",
-                "must be a duration of whole seconds, such as 90s, 5m or 1h30m",
-                says="'\"' + self + '\" is not a duration of whole seconds: write it like 90s, 5m or 1h30m'",
-            )
-        ),
-    ),
-]
-
-
-class Enforcement(StrEnum):
-    AUDIT = "Audit"
-    TERMINATE = "Terminate"
 
 
 class Delivery(StrEnum):
@@ -65,11 +34,6 @@ class Priority(StrEnum):
 class Placement(StrEnum):
     SPREAD = "Spread"
     PACK = "Pack"
-
-
-class ReportedTotal(StrEnum):
-    DEVICE = "Device"
-    GRANT = "Grant"
 
 
 class GpuSelection(ApiModel):
@@ -115,49 +79,6 @@ class Threads(ApiModel):
     )
 
 
-class MemoryGrant(ApiModel):
-    model_config = ConfigDict(
-        json_schema_extra=checked(
-            rule(
-                "!isQuantity(self.default) || quantity(self.default).compareTo(quantity('512Mi')) >= 0",
-                "memory.default must be at least 512Mi",
-                says="'default ' + self.default + ' is below 512Mi: the CUDA context alone needs up to 520 MiB of it'",
-                field=".default",
-            ),
-            rule(
-                "!has(self.max) || !isQuantity(self.default) || !isQuantity(self.max) || "
-                "quantity(self.default).compareTo(quantity(self.max)) <= 0",
-                "memory.default must not exceed memory.max",
-                says="'default ' + self.default + ' exceeds max ' + self.max + "
-                "': raise memory.max or lower memory.default'",
-                field=".default",
-            ),
-        )
-    )
-
-    default: Memory = Field(
-        description="GPU memory that each client (container) gets unless its pod asks otherwise, such as 16Gi; "
-        "at least 512Mi. The context's own need, 60 to 520 MiB by threads, counts against it."
-    )
-    max: Memory | None = Field(
-        default=None,
-        description="Ceiling for the annotation gpushare.dev/memory. Default: the same as `default`.",
-    )
-    overcommit: bool = Field(
-        default=False,
-        description="Allow the clients of a GPU more memory together than it has: with DevicePlugin perGpu × "
-        "memory.default and annotations above `default`, with ResourceClaim claims that perGpu alone bounds. Clients "
-        "may then fail to allocate although they are within their grant.",
-    )
-    reported_total: ReportedTotal = Field(
-        default=ReportedTotal.DEVICE,
-        description="What CUDA and NVML report to a client as the GPU's memory: Device, all of it; Grant, the limit of "
-        "each of its processes, for programs that plan by a fraction of the total, such as vLLM and JAX. It is shown "
-        "by libraries in front of the driver's; what is enforced is the same. Containers that start later have it. "
-        "Needs CDI on the node.",
-    )
-
-
 class Clients(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=checked(
@@ -200,16 +121,27 @@ class Size(ApiModel):
         "share, the ResourceClaimTemplate `<name>.<share>`. At most 30 characters of a-z, 0-9 and -."
     )
     threads: Percent = Field(description="Percent of the GPU's SMs for each process; at most clients.threads.max.")
-    memory: Memory = Field(description="GPU memory of the client; 512Mi to clients.memory.max.")
+    memory: Memory = Field(description="GPU memory reserved for the client; 512Mi to clients.memory.max.")
+    memory_limit: Memory | None = Field(
+        default=None,
+        description="The most GPU memory that the client may use; at most clients.memory.limits.max. Default: what is "
+        "reserved.",
+    )
 
     @property
     def memory_mib(self) -> int:
         return parse_mib(self.memory)
 
     @property
+    def burst_mib(self) -> int:
+        """How far the client may borrow above what is reserved."""
+        return max(0, parse_mib(self.memory_limit) - self.memory_mib) if self.memory_limit else 0
+
+    @property
     def capacities(self) -> dict[str, str]:
         """What a claim of this size asks for, as quantities."""
-        return {names.CAPACITY_THREADS: str(self.threads), names.CAPACITY_MEMORY: format_mib(self.memory_mib)}
+        found = {names.CAPACITY_THREADS: str(self.threads), names.CAPACITY_MEMORY: format_mib(self.memory_mib)}
+        return found | ({names.CAPACITY_MEMORY_BURST: format_mib(self.burst_mib)} if self.burst_mib else {})
 
 
 _LARGEST = "quantity(has(self.clients.memory.max) ? self.clients.memory.max : self.clients.memory.default)"
@@ -217,6 +149,13 @@ _READABLE = (
     "(has(self.clients.memory.max) ? isQuantity(self.clients.memory.max) : isQuantity(self.clients.memory.default))"
 )
 _TOO_BIG = f"isQuantity(s.memory) && quantity(s.memory).compareTo({_LARGEST}) > 0"
+_LIMIT = "has(s.memoryLimit) && isQuantity(s.memoryLimit)"
+_LIMITS = "self.clients.memory.limits"
+_LIMIT_TOO_BIG = (
+    f"{_LIMIT} && (!has({_LIMITS}) || isQuantity({_LIMITS}.max) && "
+    f"quantity(s.memoryLimit).compareTo(quantity({_LIMITS}.max)) > 0)"
+)
+_LIMIT_TOO_SMALL = f"{_LIMIT} && isQuantity(s.memory) && quantity(s.memoryLimit).compareTo(quantity(s.memory)) < 0"
 _TOO_SMALL = "isQuantity(s.memory) && quantity(s.memory).compareTo(quantity('512Mi')) < 0"
 
 
@@ -253,6 +192,23 @@ class GpuShareSpec(ApiModel):
                 f"!has(self.sizes) || !self.sizes.exists(s, {_TOO_SMALL})",
                 "a size's memory must be at least 512Mi: the CUDA context alone needs up to 520 MiB of it",
                 field=".sizes",
+            ),
+            rule(
+                f"!has(self.sizes) || !self.sizes.exists(s, {_LIMIT_TOO_BIG})",
+                "a size's memoryLimit needs clients.memory.limits, and must not exceed its max",
+                field=".sizes",
+            ),
+            rule(
+                f"!has(self.sizes) || !self.sizes.exists(s, {_LIMIT_TOO_SMALL})",
+                "a size's memoryLimit must be at least its memory, which is reserved",
+                field=".sizes",
+            ),
+            rule(
+                "self.delivery == 'DevicePlugin' || !has(self.clients.memory.limits) || "
+                "!has(self.clients.memory.limits.default)",
+                "limits.default needs delivery DevicePlugin: a claim asks for capacity memoryBurst, or names a size "
+                "that has a memoryLimit",
+                field=".clients.memory.limits.default",
             ),
         )
     )
@@ -408,6 +364,17 @@ class GpuShare(ApiModel):
         return parse_mib(memory.max or memory.default)
 
     @property
+    def limits_memory(self) -> MemoryLimits | None:
+        """How far its clients may borrow; None: not at all."""
+        return self.spec.clients.memory.limits
+
+    @property
+    def memory_limit_max_mib(self) -> int:
+        """The most that a client may use, borrowed memory included."""
+        limits = self.spec.clients.memory.limits
+        return self.memory_max_mib if limits is None else max(self.memory_max_mib, parse_mib(limits.max))
+
+    @property
     def fault_timeout_seconds(self) -> int:
         return parse_duration(self.spec.fault_timeout)
 
@@ -425,7 +392,7 @@ class GpuShare(ApiModel):
         clients = self.spec.clients
         return Limits(
             threads=clients.threads.max,
-            memory_mib=max(1, self.memory_max_mib // clients.processes),
+            memory_mib=max(1, self.memory_limit_max_mib // clients.processes),
             priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
         )
 
@@ -437,3 +404,13 @@ class GpuShare(ApiModel):
         usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
         clients = self.spec.clients
         return max(usable, clients.per_gpu * self.memory_max_mib) if clients.memory.overcommit else usable
+
+    def claimable_burst_mib(self, gpu_mib: int) -> int:
+        """MiB that all claims of a GPU together may borrow: with what they reserve it is overcommitPercent of it."""
+        limits = self.limits_memory
+        return 0 if limits is None else (limits.overcommit_percent - 100) * self.claimable_mib(gpu_mib) // 100
+
+    @property
+    def full_gpu_limits_mib(self) -> int:
+        """MiB that the clients of a full GPU and MPS itself may use together; of a share delivered by slots."""
+        return self.spec.clients.per_gpu * self.memory_limit_max_mib + CONTEXT_RESERVE_MIB

@@ -26,6 +26,7 @@ and the node agent keeps away, too."""
 
 ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
+ANNOTATION_MEMORY_LIMIT = f"{GROUP}/memory-limit"
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
 """On MPS pods: the digest of the template that they were made from. A pod whose digest differs from its DaemonSet's
@@ -55,6 +56,9 @@ ATTRIBUTE_SHARE = "share"
 ATTRIBUTE_UUID = "uuid"
 CAPACITY_THREADS = "threads"
 CAPACITY_MEMORY = "memory"
+CAPACITY_MEMORY_BURST = "memoryBurst"
+"""What a claim may borrow above `memory`, which is reserved. So the scheduler adds up limits without any sum of ours:
+of a GPU's claims they are `memory` and `memoryBurst` together."""
 CAPACITY_CLIENTS = "clients"
 
 TAINT_NOT_READY = f"{GROUP}/not-ready"
@@ -84,6 +88,7 @@ ENV_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 ENV_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 ENV_GRANTED_THREADS = "GPUSHARE_THREADS"
 ENV_GRANTED_MEMORY = "GPUSHARE_MEMORY_BYTES"
+ENV_MEMORY_LIMIT = "GPUSHARE_MEMORY_LIMIT_BYTES"
 ENV_GRANTED_PROCESSES = "GPUSHARE_PROCESSES"
 ENV_GRANTED_FRACTION = "GPUSHARE_MEMORY_FRACTION"
 ENV_SHARE = "GPUSHARE_SHARE"

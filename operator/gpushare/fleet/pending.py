@@ -258,6 +258,9 @@ def _total(name: str, devices: Iterable[ClaimDevice], used: Iterable[Mapping[str
 
 def _gap(claim: Claim, device: ClaimDevice, used: Mapping[str, int]) -> _Gap:
     lacking = {}
+    burst = names.CAPACITY_MEMORY_BURST
+    if claim.asked.get(burst) and burst not in device.capacity:  # of a share that lets nobody borrow
+        lacking[burst] = claim.asked[burst], 0
     for name, capacity in device.capacity.items():
         need, left = capacity.consumed_by(claim.asked.get(name)), capacity.value - used.get(name, 0)
         if need > left:
@@ -266,13 +269,19 @@ def _gap(claim: Claim, device: ClaimDevice, used: Mapping[str, int]) -> _Gap:
 
 
 def _never(gap: _Gap) -> bool:
-    return any(need > gap.device.capacity[name].value for name, (need, _) in gap.lacking.items())
+    capacity = gap.device.capacity
+    return any(name not in capacity or need > capacity[name].value for name, (need, _) in gap.lacking.items())
+
+
+_MEMORY = {names.CAPACITY_MEMORY: "memory", names.CAPACITY_MEMORY_BURST: "memory to borrow (memoryBurst)"}
 
 
 def _lack(name: str, need: int, left: int) -> str:
-    if name == names.CAPACITY_MEMORY:
+    if name in _MEMORY:
         missing, need_mib, left_mib = -(-(need - left) // MIB), -(-need // MIB), max(0, left) // MIB
-        return f"{format_mib(missing)} of memory lack ({format_mib(need_mib)} asked, {format_mib(left_mib)} left)"
+        return (
+            f"{format_mib(missing)} of {_MEMORY[name]} lack ({format_mib(need_mib)} asked, {format_mib(left_mib)} left)"
+        )
     if name == names.CAPACITY_CLIENTS:
         return "no slot is left (clients.perGpu)"
     unit = " percent" if name == names.CAPACITY_THREADS else ""

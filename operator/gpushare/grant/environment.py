@@ -20,6 +20,7 @@ VARIABLES = (
     names.ENV_SHARE,
     names.ENV_GRANTED_THREADS,
     names.ENV_GRANTED_MEMORY,
+    names.ENV_MEMORY_LIMIT,
     names.ENV_GRANTED_PROCESSES,
     names.ENV_GRANTED_FRACTION,
 )
@@ -34,19 +35,23 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
 
     `gpu_memory_mib`: total memory of the share's largest GPU, so that the fraction, which vLLM and PyTorch apply to
     each process and the total, never exceeds the grant on a smaller GPU; None or 0 where unknown, and the fraction is
-    left out. GPUSHARE_MEMORY_BYTES is for the whole container, GPUSHARE_MEMORY_FRACTION for one process.
+    left out. GPUSHARE_MEMORY_BYTES is for the whole container, GPUSHARE_MEMORY_FRACTION for one process. Both are of
+    what is reserved, so that a program that takes all at its start borrows nothing; one that means to borrow reads
+    GPUSHARE_MEMORY_LIMIT_BYTES, which is there only where the limit is higher.
     """
     environment = {
         names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
         names.ENV_LOG_DIRECTORY: names.CLIENT_LOG_DIR,
         names.ENV_THREADS: str(grant.threads),
-        names.ENV_MEMORY: memory_variable(grant.process_memory_mib),
+        names.ENV_MEMORY: memory_variable(grant.process_limit_mib),
         names.ENV_PRIORITY: str(grant.priority),
         names.ENV_SHARE: grant.share,
         names.ENV_GRANTED_THREADS: str(grant.threads),
         names.ENV_GRANTED_MEMORY: str(grant.memory_mib * MIB),
         names.ENV_GRANTED_PROCESSES: str(grant.processes),
     }
+    if grant.burst_mib:
+        environment[names.ENV_MEMORY_LIMIT] = str(grant.limit_mib * MIB)
     if gpu_memory_mib:
         environment[names.ENV_GRANTED_FRACTION] = _fraction(grant.process_memory_mib, gpu_memory_mib)
     return environment
@@ -77,9 +82,10 @@ def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
     if not share or any(number is None for number in numbers):
         return None
     threads, size, processes, priority = (number or 0 for number in numbers)
-    if processes < 1 or not 1 <= threads <= 100 or size // MIB < processes:
+    limit = _number(environment, names.ENV_MEMORY_LIMIT) if names.ENV_MEMORY_LIMIT in environment else size
+    if processes < 1 or not 1 <= threads <= 100 or size // MIB < processes or limit is None or limit < size:
         return None
-    grant = Grant(share, threads, size // MIB, processes, priority)
+    grant = Grant(share, threads, size // MIB, processes, priority, (limit - size) // MIB)
     expected = client_environment(grant, None)
     return grant if all(environment.get(name) == value for name, value in expected.items()) else None
 

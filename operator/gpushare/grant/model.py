@@ -1,5 +1,7 @@
 """From a GpuShare and a pod's annotations to the grant of one container.
 
+Of memory a grant has two amounts: what is reserved, and a limit that may be above it (burst).
+
 Guarantees: a grant never exceeds the share's ceiling, is in whole percent and whole MiB, and leaves each process room
 for its CUDA context where an annotation sets it. A pod without annotations is never refused here: the webhook checks
 the share's own defaults when the share is written.
@@ -10,8 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpushare.api.gpushare import GpuShare, Priority
-from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS, device_class
-from gpushare.api.quantity import MIB, format_mib, parse_memory
+from gpushare.api.names import (
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_THREADS,
+    CAPACITY_MEMORY_BURST,
+    device_class,
+)
+from gpushare.api.quantity import MIB, format_mib, parse_memory, parse_mib
 from gpushare.wording import count_of
 
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -29,16 +37,28 @@ class Grant:
     threads: int
     """Percent of the GPU's SMs, for each process."""
     memory_mib: int
-    """MiB, for the sum of the container's processes, their contexts included."""
+    """MiB reserved, for the sum of the container's processes, their contexts included."""
     processes: int
     """MPS contexts."""
     priority: int
     """CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal."""
+    burst_mib: int = 0
+    """MiB that the container may borrow above what is reserved."""
+
+    @property
+    def limit_mib(self) -> int:
+        """The most that the container may use, in MiB."""
+        return self.memory_mib + self.burst_mib
 
     @property
     def process_memory_mib(self) -> int:
-        """The cap of each process in MiB, rounded down."""
+        """What is reserved for each process in MiB, rounded down."""
         return self.memory_mib // self.processes
+
+    @property
+    def process_limit_mib(self) -> int:
+        """The cap of each process in MiB, rounded down."""
+        return self.limit_mib // self.processes
 
 
 class GrantRefused(ValueError):
@@ -55,12 +75,14 @@ class GrantRefused(ValueError):
 def resolve(share: GpuShare, annotations: Mapping[str, str]) -> Grant:
     """The grant of a container of `share` in a pod with these annotations. Raises the first GrantRefused."""
     threads = granted_threads(share, annotations)
-    return _grant(share, threads, granted_memory_mib(share, annotations, threads))
+    memory = granted_memory_mib(share, annotations, threads)
+    return _grant(share, threads, memory, granted_limit_mib(share, annotations, memory) - memory)
 
 
 def default_grant(share: GpuShare) -> Grant:
     """The grant of a container whose pod has no annotations of ours."""
-    return _grant(share, share.spec.clients.threads.default, share.memory_default_mib)
+    memory = share.memory_default_mib
+    return _grant(share, share.spec.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
 
 
 def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
@@ -71,8 +93,13 @@ def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefus
         threads = granted_threads(share, annotations)
     except GrantRefused as refused:
         found.append(refused)
+    memory = share.memory_default_mib
     try:
-        granted_memory_mib(share, annotations, threads)
+        memory = granted_memory_mib(share, annotations, threads)
+    except GrantRefused as refused:
+        found.append(refused)
+    try:
+        granted_limit_mib(share, annotations, memory)
     except GrantRefused as refused:
         found.append(refused)
     return found
@@ -101,22 +128,46 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
 
 
 def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads: int) -> int:
-    """MiB of the container, rounded down. `threads` decide the size of its contexts. Raises GrantRefused."""
+    """MiB reserved for the container, rounded down. `threads` decide the size of its contexts. Raises GrantRefused."""
     value = annotations.get(ANNOTATION_MEMORY)
     if value is None:
         return share.memory_default_mib
     field = f"metadata.annotations[{ANNOTATION_MEMORY}]"
-    try:
-        size = parse_memory(value)
-    except ValueError as error:
-        text = str(error).removeprefix(repr(value)).lstrip()
-        raise GrantRefused(field, value, text) from None
+    size = _bytes(field, value)
     processes = share.spec.clients.processes
     need = context_need_mib(threads) * processes
     if size < need * MIB:
         needed = f"is below the {format_mib(need)} that {contexts_take(processes)} at {threads} percent of the threads"
         raise GrantRefused(field, value, f"{needed}; write at least {format_mib(need)}")
     _check_upper_bound(share, field, value, size)
+    return size // MIB
+
+
+def granted_limit_mib(share: GpuShare, annotations: Mapping[str, str], memory_mib: int) -> int:
+    """MiB that the container may use at most, rounded down; `memory_mib` of them are reserved. Raises GrantRefused."""
+    value = annotations.get(ANNOTATION_MEMORY_LIMIT)
+    if value is None:
+        return _default_limit_mib(share, memory_mib)
+    field = f"metadata.annotations[{ANNOTATION_MEMORY_LIMIT}]"
+    size, reserved = _bytes(field, value), format_mib(memory_mib)
+    if size < memory_mib * MIB:
+        raise GrantRefused(field, value, f"is below the {reserved} that are reserved for it; write at least {reserved}")
+    if size == memory_mib * MIB:
+        return memory_mib
+    if share.by_claims:
+        above = f"is above the {reserved} that {_set_aside(share)} (spec.clients.memory.default)"
+        ask = f'borrow by a ResourceClaim of DeviceClass "{device_class(share.name)}" ({CAPACITY_MEMORY_BURST})'
+        raise GrantRefused(field, value, f"{above}; {ask}")
+    if share.limits_memory is None:
+        above = (
+            f"is above the {reserved} that are reserved, and GpuShare {_quoted(share)} lets nobody borrow"
+            " (spec.clients.memory.limits)"
+        )
+        raise GrantRefused(field, value, f"{above}; remove the annotation")
+    most = share.memory_limit_max_mib
+    if size > most * MIB:
+        above = f"is above the {format_mib(most)} that GpuShare {_quoted(share)} allows"
+        raise GrantRefused(field, value, f"{above} (spec.clients.memory.limits.max); write at most {format_mib(most)}")
     return size // MIB
 
 
@@ -160,6 +211,22 @@ def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> No
         raise GrantRefused(field, value, f"{above}; write at most {default}")
 
 
+def _bytes(field: str, value: str) -> int:
+    try:
+        return parse_memory(value)
+    except ValueError as error:
+        text = str(error).removeprefix(repr(value)).lstrip()
+        raise GrantRefused(field, value, text) from None
+
+
+def _default_limit_mib(share: GpuShare, memory_mib: int) -> int:
+    """Where the pod asks for none; of a claim it is what the claim says."""
+    limits = share.limits_memory
+    if limits is None or limits.default is None or share.by_claims:
+        return memory_mib
+    return max(memory_mib, parse_mib(limits.default))
+
+
 def _set_aside(share: GpuShare) -> str:
     """For a share delivered by claims, where the scheduler's own claim for a slot has no capacities."""
     return f"the scheduler sets aside for a slot of GpuShare {_quoted(share)}"
@@ -169,7 +236,7 @@ def _by_claim(share: GpuShare) -> str:
     return f'ask for more by a ResourceClaim of DeviceClass "{device_class(share.name)}"'
 
 
-def _grant(share: GpuShare, threads: int, memory_mib: int) -> Grant:
+def _grant(share: GpuShare, threads: int, memory_mib: int, burst_mib: int) -> Grant:
     clients = share.spec.clients
     return Grant(
         share=share.name,
@@ -177,6 +244,7 @@ def _grant(share: GpuShare, threads: int, memory_mib: int) -> Grant:
         memory_mib=memory_mib,
         processes=clients.processes,
         priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
+        burst_mib=burst_mib,
     )
 
 

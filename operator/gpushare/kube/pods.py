@@ -67,6 +67,11 @@ def grace_period_seconds(pod: Pod) -> float:
     return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
 
 
+def priority(pod: Pod) -> int:
+    """As its PriorityClass had it when the pod was made; 0 where there is none."""
+    return int((pod.get("spec") or {}).get("priority") or 0)
+
+
 def containers(pod: Pod, *, ephemeral: bool = False) -> list[Container]:
     """Containers first, then init containers (sidecars are among them) and, if asked for, ephemeral ones."""
     spec = pod.get("spec") or {}

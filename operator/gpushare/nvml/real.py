@@ -82,6 +82,9 @@ class PynvmlNvml:
         compute = _processes(self._newest("nvmlDeviceGetComputeRunningProcesses", handle))
         return GpuProcesses(clients, tuple(process for process in compute if process.pid not in known))
 
+    def free_memory_mib(self, uuid: str) -> int | None:
+        return int(self._ask(self._lib.nvmlDeviceGetMemoryInfo, self._handle(uuid)).free) // MIB
+
     def utilization(self, uuid: str) -> int | None:
         rates = self._ask_or(None, self._lib.nvmlDeviceGetUtilizationRates, self._handle(uuid))
         return None if rates is None else int(rates.gpu)

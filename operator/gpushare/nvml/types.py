@@ -90,6 +90,10 @@ class Nvml(Protocol):
 
     def processes(self, uuid: str) -> GpuProcesses: ...
 
+    def free_memory_mib(self, uuid: str) -> int | None:
+        """MiB that nobody has allocated. None: it is not known, as of a simulated driver of an earlier release."""
+        ...
+
     def utilization(self, uuid: str) -> int | None:
         """Percent of the last sample period (at most a second) in which one kernel or more ran on the GPU, whatever
         part of its SMs they took. None: the GPU reports none, as in MIG mode.

@@ -100,6 +100,10 @@ class SimulatedNvml:
             compute=tuple(GpuProcess(pid, mib) for pid, mib in answer["compute"]),
         )
 
+    def free_memory_mib(self, uuid: str) -> int | None:
+        free: int | None = self._driver.ask("processes", uuid=uuid).get("free_mib")
+        return free
+
     def utilization(self, uuid: str) -> int | None:
         return int(self._driver.ask("utilization", uuid=uuid)["percent"])
 

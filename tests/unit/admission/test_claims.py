@@ -188,7 +188,7 @@ def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> 
         ),
         (
             claim(exactly(capacity={"cores": "1"})),
-            f"{ASKED}[cores]: no such capacity; a claim may name threads and memory",
+            f"{ASKED}[cores]: no such capacity; a claim may name threads, memory and memoryBurst",
         ),
         (
             claim(exactly(capacity={"gpushare.dev/threads": "1"})),

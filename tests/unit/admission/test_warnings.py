@@ -13,7 +13,7 @@ SLOT = {"gpushare.dev/inference": "1"}
 CLAIMED = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}}
 KILLED = "one that is killed in mid-kernel ends all clients of its GPU"
 UNKNOWN = "is not known and has no effect"
-BOTH = "a pod may have gpushare.dev/threads and gpushare.dev/memory"
+ALL = "a pod may have gpushare.dev/threads, gpushare.dev/memory, gpushare.dev/memory-limit"
 
 
 def warnings(
@@ -60,8 +60,8 @@ def test_a_pod_of_which_nothing_is_to_be_said_gets_no_warning() -> None:
         ("gpushare.dev/thread", 'did you mean "gpushare.dev/threads"?'),
         ("gpushare.dev/Threads", 'did you mean "gpushare.dev/threads"?'),
         ("gpushare.dev/mem", 'did you mean "gpushare.dev/memory"?'),
-        ("gpushare.dev/zzz", BOTH),
-        (f"gpushare.dev/{'memory' * 100}", BOTH),
+        ("gpushare.dev/zzz", ALL),
+        (f"gpushare.dev/{'memory' * 100}", ALL),
     ],
 )
 def test_an_annotation_that_nothing_reads_is_named_with_the_one_that_was_meant(name: str, advice: str) -> None:

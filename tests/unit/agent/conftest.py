@@ -25,6 +25,7 @@ class FakeNvml:
     clients: dict[str, list[GpuProcess]] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     hanging: set[str] = field(default_factory=set)
+    free: dict[str, int] = field(default_factory=dict)
     unloaded: bool = False
     version: str = "580.159.04"
     simulated: bool = True
@@ -56,6 +57,10 @@ class FakeNvml:
         self._ask(uuid)
         clients = tuple(self.clients.get(uuid, ()))
         return GpuProcesses(clients, (GpuProcess(self.servers[uuid], 66),) if uuid in self.servers else ())
+
+    def free_memory_mib(self, uuid: str) -> int | None:
+        self._ask(uuid)
+        return self.free.get(uuid)
 
     def utilization(self, uuid: str) -> int | None:
         self._ask(uuid)

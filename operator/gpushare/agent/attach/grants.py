@@ -106,9 +106,9 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
 
 
 def _client_grant(grant: Grant | None) -> ClientGrant | None:
-    if grant is None or grant.process_memory_mib < 1:
+    if grant is None or grant.process_limit_mib < 1:
         return None
-    return ClientGrant(threads=grant.threads, memory_mib=grant.process_memory_mib, processes=grant.processes)
+    return ClientGrant(threads=grant.threads, memory_mib=grant.process_limit_mib, processes=grant.processes)
 
 
 def _may_initialise(pod: Pod) -> bool:

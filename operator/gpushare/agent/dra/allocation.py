@@ -18,13 +18,16 @@ class ClaimRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of one GPU that one request got. `threads`: percent; `memory_mib`: MiB, rounded down."""
+    """The part of one GPU that one request got. `threads`: percent; `memory_mib`: MiB reserved, rounded down;
+    `burst_mib`: MiB that its client may borrow above that.
+    """
 
     request: str
     device: str
     share_id: str
     threads: int
     memory_mib: int
+    burst_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def _part(whole: str, result: Object, node: str) -> Part:
         share_id=str(result.get("shareID") or ""),
         threads=_whole(whole, consumed, names.CAPACITY_THREADS),
         memory_mib=_whole(whole, consumed, names.CAPACITY_MEMORY) // MIB,
+        burst_mib=_burst_mib(whole, consumed),
     )
 
 
@@ -91,6 +95,13 @@ def _pod(whole: str, status: Object) -> tuple[str, str]:
     if len(users) != 1 or users[0].get("resource") != "pods":
         raise ClaimRefused(f"{whole} is reserved for {len(users)} users: a claim is one container's of one pod")
     return str(users[0].get("name")), str(users[0].get("uid"))
+
+
+def _burst_mib(whole: str, consumed: Object) -> int:
+    """Only of GPUs of a share that lets clients borrow."""
+    if names.CAPACITY_MEMORY_BURST not in consumed:
+        return 0
+    return _whole(whole, consumed, names.CAPACITY_MEMORY_BURST) // MIB
 
 
 def _whole(whole: str, consumed: Object, name: str) -> int:

@@ -20,7 +20,12 @@ def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Gran
     if part.memory_mib > share.memory_max_mib:
         bound = format_mib(share.memory_max_mib)
         raise ClaimRefused(_above(claim, share, f"{format_mib(part.memory_mib)} of memory", bound))
-    grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib)
+    limit_mib = part.memory_mib + part.burst_mib
+    if part.burst_mib and limit_mib > share.memory_limit_max_mib:
+        bound = format_mib(share.memory_limit_max_mib)
+        what = f"{format_mib(limit_mib)} of memory, {format_mib(part.burst_mib)} of it to borrow"
+        raise ClaimRefused(_above(claim, share, what, bound))
+    grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib, burst_mib=part.burst_mib)
     if not claim.for_slots:
         return grant
     using = users(pod, claim.name, part.request)

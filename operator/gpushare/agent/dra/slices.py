@@ -49,7 +49,8 @@ def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed
     memory, default = share.claimable_mib(info.memory_mib), share.memory_default_mib
     if default > memory:
         return None
-    threads = clients.threads
+    threads, burst = clients.threads, share.claimable_burst_mib(info.memory_mib)
+    most_burst = min(share.memory_limit_max_mib - LEAST_MEMORY_MIB, burst)
     found: Object = {
         "name": names.device_name(info.uuid),
         "attributes": _attributes(info, share, driver),
@@ -58,6 +59,7 @@ def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed
             names.CAPACITY_MEMORY: _ranged(
                 memory, default, LEAST_MEMORY_MIB, min(share.memory_max_mib, memory), format_mib
             ),
+            **({names.CAPACITY_MEMORY_BURST: _ranged(burst, 0, 0, most_burst, format_mib)} if most_burst > 0 else {}),
             names.CAPACITY_CLIENTS: {
                 "value": str(clients.per_gpu),
                 "requestPolicy": {"default": "1", "validValues": ["1"]},

@@ -42,6 +42,8 @@ class GpuView:
     commands: Mapping[int, str] = field(default_factory=dict)
     utilization: int | None = None
     """Percent; None: the GPU reports none."""
+    free_mib: int | None = None
+    """None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,9 @@ class Inventory:
     def _read_now(self, info: GpuInfo) -> GpuView:
         seen_at = self._clock()
         processes = self._nvml.processes(info.uuid)
+        free_mib = self._nvml.free_memory_mib(info.uuid)
         mode, utilization = self._nvml.compute_mode(info.uuid), self._nvml.utilization(info.uuid)
-        return GpuView(info, mode, processes, seen_at, utilization=utilization)
+        return GpuView(info, mode, processes, seen_at, utilization=utilization, free_mib=free_mib)
 
     def _command(self, pid: int) -> str:
         """The program's file name, from its command line: /proc/PID/comm is cut at 15 characters and can be set."""

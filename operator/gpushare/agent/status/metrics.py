@@ -9,14 +9,15 @@ driver takes MPS contexts (48, or 60 from driver 590).
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import offered_slots
+from gpushare.agent.usage.borrowing import Shortage, borrowings
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading
-from gpushare.api.gpunode import Finding, Uuid
+from gpushare.api.gpunode import Borrower, Finding, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 from gpushare.metrics.families import Family, Sample
@@ -39,6 +40,7 @@ GPU_UTILIZATION = Family(
     "Part of NVML's last sample period, at most a second, in which a kernel ran on the GPU, however few SMs it took.",
     GPU,
 )
+GPU_FREE = Family("gpushare_gpu_memory_free_bytes", "Memory of the GPU that nobody has allocated, by NVML.", GPU)
 CLIENT_CEILING = Family("gpushare_mps_clients_limit", "MPS client processes that the driver takes on the GPU.", GPU)
 SLOTS = Family("gpushare_slots", "Slots that the share has on the GPU by its spec (perGpu).", SHARED)
 OFFERED = Family(
@@ -89,13 +91,28 @@ FINDINGS = Family(
     "Findings: containers and processes that use the GPU beyond their grant, by reason (docs/events.md).",
     (*SHARED, "reason"),
 )
+SHORT = Family(
+    "gpushare_gpu_memory_short_bytes",
+    "Memory that clients have reserved, do not use, and could not get now; no series of a share that lets none borrow.",
+    SHARED,
+)
 OBSERVATION_AGE = Family(
     "gpushare_observation_age_seconds",
     "Age in seconds of the NVML reading behind the metrics of the GPU's containers.",
     SHARED,
 )
 USED = Family("gpushare_container_memory_used_bytes", "GPU memory of the container's processes, by NVML.", CONTAINER)
-GRANTED = Family("gpushare_container_memory_granted_bytes", "GPU memory granted to the container.", CONTAINER)
+GRANTED = Family("gpushare_container_memory_granted_bytes", "GPU memory reserved for the container.", CONTAINER)
+LIMIT = Family(
+    "gpushare_container_memory_limit_bytes",
+    "GPU memory that the container may use at most: what is reserved for it, and what it may borrow.",
+    CONTAINER,
+)
+BORROWED = Family(
+    "gpushare_container_memory_borrowed_bytes",
+    "GPU memory that the container uses above what is reserved for it; no series while it borrows none.",
+    CONTAINER,
+)
 THREADS = Family(
     "gpushare_container_threads_granted_ratio",
     "Part of the GPU's SMs granted to each process of the container.",
@@ -125,10 +142,10 @@ KUBELET_UP = Family("gpushare_kubelet_up", "1 if the kubelet's last list of held
 KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the last plausible reading of the kubelet.")
 
 FAMILIES = (
-    GPU_INFO, GPU_MEMORY, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS, BYPASSING,
-    READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
-    OBSERVATION_AGE, USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED,
-    UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS,
+    BYPASSING, READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
+    SHORT, OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED,
+    LAST_ATTACHED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -152,6 +169,9 @@ class NodeSnapshot:
     nvml_error: str
     kubelet_error: str
     kubelet_read_at: float | None
+    borrowers: Sequence[Borrower] = ()
+    shortages: Mapping[Uuid, Shortage] = field(default_factory=dict)
+    """Of GPUs whose clients may borrow."""
 
 
 WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
@@ -168,6 +188,9 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _shared(decision, snapshot.states.get(decision.plan.uuid))
     for reading in snapshot.observed.values():
         yield from _observed(reading, snapshot.now)
+        yield from _borrowed(reading, snapshot.borrowers)
+        if (lack := snapshot.shortages.get(reading.uuid)) is not None:
+            yield SHORT.of(max(0, lack.mib) * MIB, reading.share, reading.uuid)
         yield from _attached(reading, snapshot.attached.get(reading.uuid, {}), snapshot.now)
     for found, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
         yield FINDINGS.of(count, *found)
@@ -179,6 +202,8 @@ def _gpu(view: GpuView, snapshot: NodeSnapshot) -> Iterator[Sample]:
     info = view.info
     yield GPU_INFO.of(1, info.uuid, str(info.index), info.product, str(snapshot.simulated).lower())
     yield GPU_MEMORY.of(info.memory_mib * MIB, info.uuid)
+    if view.free_mib is not None and not view.lost:
+        yield GPU_FREE.of(view.free_mib * MIB, info.uuid)
     yield GPU_LOST.of(view.lost, info.uuid)
     yield GPU_AGE.of(snapshot.now - view.seen_at, info.uuid)
     if view.utilization is not None and not view.lost:
@@ -232,8 +257,19 @@ def _containers(reading: Reading) -> Iterator[Sample]:
         yield PROCESSES.of(processes[container], *container)
     for container, grant in granted.items():
         yield GRANTED.of(grant.memory_mib * MIB, *container)
+        yield LIMIT.of(grant.limit_mib * MIB, *container)
         yield THREADS.of(grant.threads / 100, *container)
         yield PROCESSES_GRANTED.of(grant.processes, *container)
+
+
+def _borrowed(reading: Reading, borrowers: Sequence[Borrower]) -> Iterator[Sample]:
+    """Of those that the API lists, what they borrow now."""
+    listed = {(one.uuid, one.pod_uid, one.container) for one in borrowers}
+    for one in borrowings(reading):
+        usage = one.usage
+        if (usage.uuid, usage.pod_uid, usage.container) in listed:
+            where = (usage.namespace, usage.pod, usage.container, usage.share, usage.uuid)
+            yield BORROWED.of(one.mib * MIB, *where)
 
 
 def _attached(reading: Reading, attached: Mapping[int, float], now: float) -> Iterator[Sample]:

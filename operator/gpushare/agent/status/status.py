@@ -12,13 +12,16 @@ from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions,
 from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.usage.borrowing import Shortage
+from gpushare.agent.usage.granted import Reserved
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import AGENT_REPORTING, DaemonReason, EventReason
+from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
     Assignment,
+    Borrower,
     DaemonStatus,
     Finding,
     ForeignHolder,
@@ -78,6 +81,12 @@ class NodeFacts:
     pods: Iterable[Pod] = ()
     findings: Sequence[Finding] | None = None
     """None while nothing was judged yet: the findings in the API stay."""
+    borrowers: Sequence[Borrower] | None = None
+    """None: as for findings."""
+    short: Mapping[Uuid, Shortage] | None = None
+    """The GPUs that are short of memory. None: no client of this node may borrow any."""
+    reserved: Mapping[tuple[ShareName, Uuid], Reserved] = field(default_factory=dict)
+    """Of shares whose clients may borrow."""
     unused: Sequence[UnusedPart] | None = None
     """None: as for findings."""
     nvml_error: str = ""
@@ -103,9 +112,10 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
             for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
         ][:MAX_GPUS],
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
-        holders=before.holders if facts.held is None else _holders(facts.held, facts.holding),
+        holders=before.holders if facts.held is None else _holders(facts.held, facts.holding, facts.reserved),
         foreign_holders=foreign_holders(facts.pods),
         findings=before.findings if facts.findings is None else list(facts.findings),
+        borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
         unused=before.unused if facts.unused is None else list(facts.unused),
         conditions=_conditions(facts, before),
     )
@@ -236,9 +246,20 @@ def _limits(limits: DaemonLimits | None) -> Limits | None:
     return Limits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)
 
 
-def _holders(held: Mapping[tuple[ShareName, Uuid], Slots], holding: PodNames) -> list[Holder]:
+def _holders(
+    held: Mapping[tuple[ShareName, Uuid], Slots],
+    holding: PodNames,
+    reserved: Mapping[tuple[ShareName, Uuid], Reserved],
+) -> list[Holder]:
     return [
-        Holder(uuid=uuid, share=share, slots=sorted(slots)[:64], pods=sorted(holding.get((share, uuid), ()))[:MAX_PODS])
+        Holder(
+            uuid=uuid,
+            share=share,
+            slots=sorted(slots)[:64],
+            pods=sorted(holding.get((share, uuid), ()))[:MAX_PODS],
+            reserved_mib=known.reserved_mib if (known := reserved.get((share, uuid))) is not None else None,
+            limits_mib=known.limits_mib if known is not None else None,
+        )
         for (share, uuid), slots in sorted(held.items())
         if slots
     ][:MAX_GPUS]
@@ -250,6 +271,7 @@ def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
         _condition(KUBELET_REACHABLE, facts.kubelet_error, "PodResourcesError", facts, before),
         _waiting(facts, before),
         *_within_grants(facts, before),
+        *_memory_pressure(facts, before),
         *_exclusive(facts, before),
     ]
 
@@ -262,6 +284,17 @@ def _within_grants(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     first, more = facts.findings[0], len(facts.findings) - 1
     message = first.message + (f"; {more} more in status.findings" if more else "")
     return [_since(WITHIN_GRANTS, "False", first.reason, message, facts, before)]
+
+
+def _memory_pressure(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    """True while a GPU has less free memory than its clients have reserved. Only where clients may borrow."""
+    if facts.short is None:
+        return []
+    if not facts.short:
+        reason = EventReason.MEMORY_SUFFICIENT
+        return [_since(MEMORY_PRESSURE, "False", reason, "", facts, before)]
+    message = "; ".join(found.of(uuid) for uuid, found in sorted(facts.short.items()))
+    return [_since(MEMORY_PRESSURE, "True", EventReason.MEMORY_SHORT, message, facts, before)]
 
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:

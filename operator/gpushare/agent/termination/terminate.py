@@ -39,6 +39,7 @@ class TerminationCause(StrEnum):
 
     DEPARTURE = "departure"  # their pod departs
     ENFORCEMENT = "enforcement"  # above their grant, under `enforcement: Terminate`
+    SHORTAGE = "shortage"  # their GPU is short of memory that they borrow, under `whenShort: Terminate`
     CHANGE = "change"  # in the way of a new MPS daemon for longer than maxWait
 
 

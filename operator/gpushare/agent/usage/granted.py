@@ -5,14 +5,17 @@ pod's spec, which nobody can change once the pod exists, and counts only if the 
 share: an environment alone grants nothing.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
-from gpushare.kube.pods import Container, environment, limits
+from gpushare.kube.client import Object
+from gpushare.kube.pods import Container, containers, environment, has_ended, limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +44,41 @@ def container_grant(
 
 def has_slot(container: Container, share: ShareName) -> bool:
     return names.slot_resource(share) in limits(container)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Of one GPU's containers together, in MiB. `limits_mib`: what they may use at most."""
+
+    reserved_mib: int = 0
+    limits_mib: int = 0
+
+
+def reserved(parts: Iterable[tuple[ContainerName, ShareGpu, Grant]]) -> dict[ShareGpu, Reserved]:
+    """`parts`: by `granted_parts`."""
+    found: dict[ShareGpu, Reserved] = {}
+    for _, place, grant in parts:
+        before = found.get(place, Reserved())
+        found[place] = Reserved(before.reserved_mib + grant.memory_mib, before.limits_mib + grant.limit_mib)
+    return found
+
+
+def granted_parts(
+    pods: Iterable[Object],
+    places: Mapping[ContainerName, ShareGpu],
+    claimed: Mapping[ContainerName, Grant],
+    shares: Mapping[ShareName, GpuShare],
+) -> Iterator[tuple[ContainerName, ShareGpu, Grant]]:
+    """The containers that hold a part of a GPU of these shares. `places`: where their slots and claims are."""
+    for pod in pods:
+        if has_ended(pod):
+            continue
+        for container in containers(pod):
+            key = (pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
+            place = places.get(key)
+            share = shares.get(place[0]) if place is not None else None
+            if place is None or share is None:
+                continue
+            grant = container_grant(container, share.name, share, claimed.get(key)).grant
+            if grant is not None:
+                yield key, place, grant

@@ -66,9 +66,10 @@ def _events(
     grant, others = found.grant, count[part.uuid] - 1
     processes = count_of(grant.processes, "process")
     beside = {0: "no other container has a part of that GPU now", 1: "1 other container has a part of that GPU now"}
+    most = f" ({format_mib(grant.limit_mib)} at most)" if grant.burst_mib else ""
     note = (
-        f"Container {name} got {grant.threads}% of the SMs, {format_mib(grant.memory_mib)} of memory and {processes} on"
-        f" GPU {part.uuid}, by GpuShare {part.share}; "
+        f"Container {name} got {grant.threads}% of the SMs, {format_mib(grant.memory_mib)} of memory{most} and"
+        f" {processes} on GPU {part.uuid}, by GpuShare {part.share}; "
         + beside.get(others, f"{others} other containers have parts of that GPU now")
     )
     # The number of neighbours moves; the start is what makes the event another one.

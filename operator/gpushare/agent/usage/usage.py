@@ -34,6 +34,7 @@ from gpushare.kube.pods import (
     containers,
     limits,
     pods_by_cgroup_uid,
+    priority,
 )
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.wire import FRESH_SECONDS
@@ -67,6 +68,11 @@ class ListedProcess:
     that are no MPS clients."""
 
 
+def newest_first(processes: Iterable[ListedProcess]) -> tuple[ListedProcess, ...]:
+    """Of one container. The oldest last: it is its main process, with which the kernel kills all others."""
+    return tuple(sorted(processes, key=lambda process: (process.started, process.pid), reverse=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one container uses of a GPU, either through MPS or past it; or one process, if no container is known.
@@ -91,6 +97,8 @@ class Usage:
     """The share's default of today stands in, since the pod carries no grant: it never passed the webhook."""
     taken_at: float
     """CLOCK_BOOTTIME seconds, from before NVML was asked."""
+    priority: int = 0
+    """The pod's."""
 
     @property
     def mps(self) -> bool:
@@ -99,6 +107,11 @@ class Usage:
     @property
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self.processes)
+
+    @property
+    def living(self) -> tuple[ListedProcess, ...]:
+        """Those whose contexts were not ended, the newest first."""
+        return newest_first(process for process in self.processes if not process.terminated)
 
     @property
     def memory_mib(self) -> int:
@@ -118,6 +131,13 @@ class Reading:
     usages: tuple[Usage, ...]
     without_mounts: tuple[Usage, ...] = ()
     """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
+    free_mib: int | None = None
+    """Of the whole GPU, by NVML; None: it is not known."""
+
+    @property
+    def credible(self) -> bool:
+        """Whether its figures can be true together."""
+        return sum(usage.memory_mib for usage in self.usages) <= self.gpu_memory_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +250,7 @@ class UsageReader:
             )
             for uuid, view in newer.items()
         ]
+        found = [replace(item, free_mib=newer[item.uuid].free_mib) for item in found]
         self.readings = before | {item.uuid: item for item in found}
         self._forget_ended()
         return found
@@ -347,6 +368,7 @@ def _usage(
         grant=granted.grant if granted is not None else None,
         by_default=granted is not None and granted.by_default,
         taken_at=taken_at,
+        priority=priority(pod) if pod is not None else 0,
     )
 
 

@@ -17,7 +17,14 @@ from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.process.processes import Identity, identity
-from gpushare.agent.usage.usage import ListedProcess, Reading, Usage, UsageReader, UsageSources
+from gpushare.agent.usage.usage import (
+    ListedProcess,
+    Reading,
+    Usage,
+    UsageReader,
+    UsageSources,
+    newest_first,
+)
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
 from gpushare.api.timestamps import format_timestamp
@@ -74,9 +81,8 @@ class Judgement:
 
 
 def violations(reading: Reading) -> list[Violation]:
-    credible = sum(usage.memory_mib for usage in reading.usages) <= reading.gpu_memory_mib
     unreached = [Violation(EventReason.CDI_EDITS_MISSING, usage, 0, 0) for usage in reading.without_mounts]
-    return [violation for usage in reading.usages for violation in _judge(usage, reading, credible)] + unreached
+    return [violation for usage in reading.usages for violation in _judge(usage, reading)] + unreached
 
 
 def message(violation: Violation) -> str:
@@ -115,13 +121,13 @@ def describe(usage: Usage) -> str:
     return f"process {pids} of the host"
 
 
-def _judge(usage: Usage, reading: Reading, credible: bool) -> Iterable[Violation]:
+def _judge(usage: Usage, reading: Reading) -> Iterable[Violation]:
     if not usage.mps:
         yield _past_mps(usage, reading)
     elif not usage.slot:
         yield Violation(EventReason.NO_GRANT, usage, 0, usage.memory_mib)
     elif usage.grant is not None:
-        yield from _above_grant(usage, usage.grant, credible)
+        yield from _above_grant(usage, usage.grant, reading.credible)
 
 
 def _is_unknown_container(usage: Usage) -> bool:
@@ -141,29 +147,20 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
     if all(process.unmounted for process in usage.processes):
         return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib)
     same = [it for it in reading.usages if it.mps and (it.pod_uid, it.container) == (usage.pod_uid, usage.container)]
-    beside = tuple(process for it in same for process in _living(it))
-    to_end = _newest_first(usage.processes)
+    beside = tuple(process for it in same for process in it.living)
+    to_end = newest_first(usage.processes)
     return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib, to_end, beside)
 
 
 def _above_grant(usage: Usage, grant: Grant, credible: bool) -> Iterable[Violation]:
-    living = _living(usage)
+    living = usage.living
     # All processes of the container: one that is ended alone may, as the main process, exit or stop its siblings. That
     # would cut off their kernels, and so end the neighbours.
     to_end = () if usage.by_default else living
     if len(living) > grant.processes:
         yield Violation(EventReason.TOO_MANY_PROCESSES, usage, grant.processes, len(living), to_end)
-    if credible and usage.memory_mib > grant.memory_mib + TOLERANCE_MIB * len(usage.processes):
-        yield Violation(EventReason.MEMORY_ABOVE_GRANT, usage, grant.memory_mib, usage.memory_mib, to_end)
-
-
-def _living(usage: Usage) -> tuple[ListedProcess, ...]:
-    return _newest_first(process for process in usage.processes if not process.terminated)
-
-
-def _newest_first(processes: Iterable[ListedProcess]) -> tuple[ListedProcess, ...]:
-    """The oldest last: it is the container's main process, with which the kernel kills all others."""
-    return tuple(sorted(processes, key=lambda process: (process.started, process.pid), reverse=True))
+    if credible and usage.memory_mib > grant.limit_mib + TOLERANCE_MIB * len(usage.processes):
+        yield Violation(EventReason.MEMORY_ABOVE_GRANT, usage, grant.limit_mib, usage.memory_mib, to_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,16 +322,17 @@ class UsageMonitor:
         """None: the findings of an earlier agent are not known yet, so they stay."""
         return None if self._tracker is None else self._tracker.findings()
 
-    async def observe(self, sources: UsageSources, before: Callable[[], Sequence[Finding]]) -> None:
-        """`before`: the findings that the API holds; called once."""
+    async def observe(self, sources: UsageSources, before: Callable[[], Sequence[Finding]]) -> list[Reading]:
+        """The new readings. `before`: the findings that the API holds; called once."""
         if self._tracker is None:
             self._tracker = ViolationTracker(before(), self._clock(), self._clear_seconds, self._apart_seconds)
         try:
             readings = await self._reader.read(sources)
         except HungError as error:
             self._problems.log("the processes on the GPUs are not known: %s", error)
-            return
+            return []
         self._problems.clear()
         wall = format_timestamp(datetime.now(UTC))
         judgement = self._tracker.judge(readings, {uuid: gpu.share for uuid, gpu in sources.taken.items()}, wall)
         self._enforcer.enforce(judgement, [share.name for share in sources.shares.values() if share.terminates])
+        return readings

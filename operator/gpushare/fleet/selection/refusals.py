@@ -178,11 +178,27 @@ def memory_overcommitted(candidate: Candidate) -> str | None:
     if share.by_claims:
         return _no_room_for_a_claim(candidate)
     need = clients.per_gpu * share.memory_default_mib + CONTEXT_RESERVE_MIB
-    if clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
+    if clients.memory.overcommit or not gpu.memory_mib:
         return None
+    if need <= gpu.memory_mib:
+        return _limits_overcommitted(candidate)
     return (
         f"perGpu {clients.per_gpu} × memory.default {clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = "
         f"{format_mib(need)}, but {candidate} has {gpu.memory_mib}Mi: lower one of them or set memory.overcommit"
+    )
+
+
+def _limits_overcommitted(candidate: Candidate) -> str | None:
+    """What the clients of a full GPU may use together, however much of it they borrow, is bounded by the share."""
+    share, gpu = candidate.share, candidate.gpu
+    limits, need = share.limits_memory, share.full_gpu_limits_mib
+    if limits is None or need <= limits.overcommit_percent * gpu.memory_mib // 100:
+        return None
+    percent = -(-100 * need // gpu.memory_mib)
+    return (
+        f"perGpu {share.spec.clients.per_gpu} × memory.limits.max {limits.max} + {CONTEXT_RESERVE_MIB}Mi = "
+        f"{format_mib(need)}, {percent} percent of the {gpu.memory_mib}Mi of {candidate}: lower memory.limits.max or "
+        f"raise memory.limits.overcommitPercent, which is {limits.overcommit_percent}"
     )
 
 

@@ -32,7 +32,7 @@ class AdminConnection(Connection):
         self._gpu: dict[str, Callable[[SimulatedGpu, Message], Message | None]] = {
             "compute_mode": lambda gpu, _: {"mode": gpu.mode.value},
             "set_compute_mode": self._set_compute_mode,
-            "processes": lambda gpu, _: processes(gpu),
+            "processes": lambda gpu, _: {**processes(gpu), "free_mib": gpu.free() // MIB},
             "utilization": lambda gpu, _: {"percent": gpu.utilization(time.monotonic())},
             "kernels": lambda gpu, _: kernels(gpu),
             "lose": self._lose,

@@ -12,8 +12,9 @@ from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
 from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
 from gpushare.cli.kubectl.views.moments import age
-from gpushare.cli.kubectl.views.objects import gpu_state
+from gpushare.cli.kubectl.views.objects import gpu_state, memory_limits
 from gpushare.cli.kubectl.views.pod import PodFacts, findings, gpus, grants
+from gpushare.cli.kubectl.views.status import BORROWERS, borrowers
 from gpushare.cli.kubectl.views.trouble import trouble
 from gpushare.cli.kubectl.views.why import why
 from gpushare.kube.pods import Pod, containers, full_name, has_ended, limits, phase
@@ -73,6 +74,7 @@ def describe_share(
         ("Slots:        ", f"{state.slots.used} held of {state.slots.total}, {spec.clients.per_gpu} on each GPU"),
         ("Threads:      ", f"{spec.clients.threads.default}% by default, {spec.clients.threads.max}% at most"),
         ("Memory:       ", f"{spec.clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
+        *(("Limits:       ", limits) for limits in [memory_limits(share)] if limits),
         ("Processes:    ", f"{spec.clients.processes} of each client"),
         ("Enforcement:  ", spec.enforcement.value),
     ]
@@ -123,6 +125,7 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
             *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
             *_titled("GPUs:", GPUS_OF_NODE, _gpus_of_node(node, short)),
             *_titled("Findings:", FINDINGS, _findings(state.findings, short, at)),
+            *_titled("Borrowers:", BORROWERS, list(borrowers(node, short))),
             *_titled("Events:", OF_AN_OBJECT, of_an_object(events, at)),
         ],
         together=True,

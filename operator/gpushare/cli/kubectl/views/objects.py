@@ -9,7 +9,9 @@ from gpushare.api.base import ApiModel
 from gpushare.api.conditions import ConditionType
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.memory import Enforcement
 from gpushare.api.meta import Condition
+from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import Object
 
@@ -35,6 +37,18 @@ def read(model: type[Model], items: Iterable[Object]) -> list[Model]:
 
 def ready_condition(share: GpuShare) -> Condition | None:
     return next((it for it in share.status.conditions if it.type == ConditionType.READY), None)
+
+
+def memory_limits(share: GpuShare) -> str:
+    """How far its clients may borrow, in words; empty: not at all."""
+    limits = share.limits_memory
+    if limits is None:
+        return ""
+    most, percent = format_mib(share.memory_limit_max_mib), limits.overcommit_percent
+    together = f"those of a GPU are at most {percent}% of its memory together"
+    grace = f" after {limits.grace_period}" if limits.when_short is Enforcement.TERMINATE else ""
+    default = "" if share.by_claims else f"{limits.default or 'what is reserved'} by default, "
+    return f"{default}{most} at most; {together}; when it is short: {limits.when_short}{grace}"
 
 
 def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:

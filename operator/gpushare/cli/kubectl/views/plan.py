@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
-from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare, Size
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
-from gpushare.cli.kubectl.views.objects import read
+from gpushare.cli.kubectl.views.objects import memory_limits, read
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import Snapshot
 from gpushare.fleet.gpu_record import GpuRecord
@@ -83,6 +83,7 @@ def plan(live: Snapshot, accepted: Object) -> Report:
             "refused": [{"reason": it.reason.value, "message": it.message} for it in summary.refused],
             "slots": slots,
             "memoryPerGpuMiB": _promised(share),
+            **({} if share.limits_memory is None or share.by_claims else {"limitsPerGpuMiB": _most(share)}),
         },
         [
             Sentences(_summary(share, summary, slots)),
@@ -103,19 +104,29 @@ def _part(share: GpuShare, record: GpuRecord) -> str:
     For a share delivered by claims: how much of the memory can be claimed.
     """
     memory = record.gpu.memory_mib if record.gpu else 0
+    if not memory:
+        return ""
     if share.by_claims:
-        return f"up to {format_mib(share.claimable_mib(memory))} of {format_mib(memory)}" if memory else ""
-    return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}" if memory else ""
+        burst = share.claimable_burst_mib(memory)
+        more = f", and {format_mib(burst)} to borrow" if burst else ""
+        return f"up to {format_mib(share.claimable_mib(memory))} of {format_mib(memory)}{more}"
+    limits = f", limits {100 * share.full_gpu_limits_mib / memory:.0f}%" if share.limits_memory is not None else ""
+    return f"{100 * (_promised(share) + CONTEXT_RESERVE_MIB) / memory:.0f}% of {format_mib(memory)}{limits}"
 
 
 def _promised(share: GpuShare) -> int:
     return share.spec.clients.per_gpu * share.memory_default_mib
 
 
+def _most(share: GpuShare) -> int:
+    return share.spec.clients.per_gpu * share.memory_limit_max_mib
+
+
 def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[str, str]]:
     clients = share.spec.clients
     threads = clients.per_gpu * clients.threads.default
     assigned = verdicts(summary)[1]
+    limits = [("Limits:   ", text) for text in [memory_limits(share)] if text]
     gpus = [
         ("Share:    ", f"{share.name}, as it would be"),
         ("GPUs:     ", f"{len(summary.kept)} of {summary.matching} that match: {assigned.message}"),
@@ -127,14 +138,21 @@ def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[s
             ("Clients:  ", f"{slots} at most, {clients.per_gpu} on each GPU"),
             ("Threads:  ", f"{percent}; claims share {100 * clients.threads.overcommit}% of each GPU"),
             ("Memory:   ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
-            *(("Size:     ", f"{one.name}: {one.threads}%, {format_mib(one.memory_mib)}") for one in share.spec.sizes),
+            *limits,
+            *(("Size:     ", f"{one.name}: {one.threads}%, {_size(one)}") for one in share.spec.sizes),
         ]
     return [
         *gpus,
         ("Slots:    ", f"{slots}, {clients.per_gpu} on each GPU"),
         ("Threads:  ", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
         ("Memory:   ", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),
+        *limits,
     ]
+
+
+def _size(size: Size) -> str:
+    limit = f", {format_mib(size.memory_mib + size.burst_mib)} at most" if size.burst_mib else ""
+    return format_mib(size.memory_mib) + limit
 
 
 def _data(fate: ShareOutcome) -> dict[str, Any]:

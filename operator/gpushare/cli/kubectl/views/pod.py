@@ -111,9 +111,10 @@ def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
             )
             continue
         processes = count_of(grant.processes, "process")
+        most = f" ({format_mib(grant.limit_mib)} at most)" if grant.burst_mib else ""
         yield (
             str(container["name"]),
-            f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}, {processes} of share {grant.share}",
+            f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}{most}, {processes} of share {grant.share}",
         )
     for claim in own_claims(facts):
         for result in allocation_results(claim):

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpushare.api.conditions import EventReason
-from gpushare.api.gpunode import GpuNode
+from gpushare.api.conditions import MEMORY_PRESSURE, EventReason
+from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
 from gpushare.cli.kubectl.views.objects import gpu_state, ready_condition
 
@@ -27,16 +28,33 @@ GPUS = (
     Column("STATE"),
     Column("HELD", figures=True),
 )
+SUMS = (Column("RESERVED", dropped=4), Column("LIMITS", dropped=3))
+"""Of a GPU's containers together, as parts of its memory; shown where a share lets its clients borrow."""
+BORROWERS = (
+    Column("BORROWER"),
+    Column("GPU"),
+    Column("SHARE", dropped=2),
+    Column("RESERVED"),
+    Column("LIMIT", dropped=1),
+    Column("WHEN-FOUND"),
+    Column("ENDS-AT"),
+)
 PROBLEMS = (Column("OBJECT"), Column("GPU", dropped=1), Column("REASON"), Column("MESSAGE", text=True))
 
 
 def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:
     short = short_uuids(gpu.uuid for node in nodes for gpu in node.status.gpus)
+    sums = any(share.limits_memory is not None for share in shares)
     return Report(
         {"shares": [share.wire() for share in shares], "nodes": [node.wire() for node in nodes]},
         [
             Table(SHARES, [_share(share) for share in shares], "no GpuShare; create one (examples/inference.yaml)"),
-            Table(GPUS, [row for node in nodes for row in _gpus(node, short)], "no GPU that an agent reports"),
+            Table(
+                (*GPUS, *(SUMS if sums else ())),
+                [row if sums else row[: len(GPUS)] for node in nodes for row in _gpus(node, short)],
+                "no GPU that an agent reports",
+            ),
+            Table(BORROWERS, [row for node in nodes for row in borrowers(node, short)]),
             Table(PROBLEMS, list(_problems(shares, nodes, short))),
         ],
         names=[
@@ -62,10 +80,11 @@ def _share(share: GpuShare) -> Row:
 
 def _gpus(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
     daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
-    held = {(holder.uuid, holder.share): len(holder.slots) for holder in node.status.holders}
+    holders = {(holder.uuid, holder.share): holder for holder in node.status.holders}
     simulated = " (simulated)" if node.status.simulated else ""
     for gpu in node.status.gpus:
         daemon = daemons.get(gpu.uuid)
+        holder = holders.get((gpu.uuid, daemon.share)) if daemon else None
         yield (
             node.name,
             short[gpu.uuid],
@@ -73,7 +92,28 @@ def _gpus(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
             gpu.product + simulated,
             daemon.share if daemon else "",
             gpu_state(gpu, daemon, node),
-            str(held.get((gpu.uuid, daemon.share), 0)) if daemon else "",
+            str(len(holder.slots) if holder else 0) if daemon else "",
+            _part(holder.reserved_mib if holder else None, gpu),
+            _part(holder.limits_mib if holder else None, gpu),
+        )
+
+
+def _part(mib: int | None, gpu: Gpu) -> str:
+    """Such as `48Gi (34%)`."""
+    return f"{format_mib(mib)} ({100 * mib // gpu.memory_mib}%)" if mib is not None and gpu.memory_mib else ""
+
+
+def borrowers(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
+    """Rows of BORROWERS. What they use now is shown by `top`."""
+    for one in node.status.borrowers:
+        yield (
+            f"{one.namespace}/{one.pod}",
+            short.get(one.uuid, one.uuid),
+            one.share,
+            format_mib(one.reserved_mib),
+            format_mib(one.limit_mib),
+            format_mib(one.observed_mib),
+            one.ends_at or "",
         )
 
 
@@ -99,6 +139,8 @@ def node_problems(node: GpuNode) -> Iterator[Row]:
         return
     for condition in node.status.conditions:
         if condition.type.endswith("Reachable") and condition.status != "True":
+            yield "", condition.reason, condition.message
+        if condition.type == MEMORY_PRESSURE and condition.status == "True":
             yield "", condition.reason, condition.message
     for daemon in node.status.daemons:
         if not daemon.ready:

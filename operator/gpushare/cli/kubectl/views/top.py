@@ -29,16 +29,20 @@ from gpushare.kube.resources import Object
 CONTAINER = ("namespace", "pod", "container", "share", "uuid")
 USED = "gpushare_container_memory_used_bytes"
 GRANTED = "gpushare_container_memory_granted_bytes"
+LIMIT = "gpushare_container_memory_limit_bytes"
+BORROWED = "gpushare_container_memory_borrowed_bytes"
 THREADS = "gpushare_container_threads_granted_ratio"
 PROCESSES = "gpushare_container_processes"
 PROCESSES_GRANTED = "gpushare_container_processes_granted"
 ATTACHED = "gpushare_container_attached_seconds"
 LAST_ATTACHED = "gpushare_container_last_attached_seconds"
-SHOWN = {USED, GRANTED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED}
+SHOWN = {USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED}
 """The agent's metrics (docs/metrics.md): a user's machine need not have the agent's packages to read them."""
 
 NAMESPACE_COLUMN = Column("NAMESPACE")
 ATTACHED_COLUMN = Column("ATTACHED", dropped=2)
+BORROWING = (Column("LIMIT", figures=True), Column("BORROWED", figures=True))
+"""Shown where a container may borrow."""
 CLIENTS = (
     NAMESPACE_COLUMN,
     Column("POD"),
@@ -49,6 +53,7 @@ CLIENTS = (
     Column("MEMORY", figures=True),
     Column("GRANT", figures=True),
     Column("%", figures=True),
+    *BORROWING,
     Column("PROCS", dropped=3),
     Column("THREADS", dropped=4, figures=True),
     ATTACHED_COLUMN,
@@ -92,7 +97,8 @@ def top(
         idle = [it | {"pods": [pod for pod in it["pods"] if pod.startswith(own)]} for it in idle]
         idle = [it for it in idle if it["pods"]]
     short = short_uuids(uuid for it in (*found, *idle) for uuid in [it["uuid"]])
-    columns = [column for column in CLIENTS if namespace is None or column is not NAMESPACE_COLUMN]
+    left_out = _left_out(wanted, namespace)
+    columns = [column for column in CLIENTS if column not in left_out]
     return Report(
         {
             "clients": wanted,
@@ -120,7 +126,7 @@ def granted(
     found = [client for pod in pods for client in _grants(pod, by_name) if share is None or client["share"] == share]
     found.sort(key=lambda client: [client[key] for key in CONTAINER])
     short = short_uuids(client["uuid"] for client in found)
-    left_out = [ATTACHED_COLUMN] if namespace is None else [NAMESPACE_COLUMN, ATTACHED_COLUMN]
+    left_out = [ATTACHED_COLUMN, *_left_out(found, namespace)]
     columns = [column for column in CLIENTS if column not in left_out]
     rows = [_row(client, short, columns) for client in found]
     return Report(
@@ -129,6 +135,11 @@ def granted(
         names=[f"pod/{name}" for name in dict.fromkeys(client["pod"] for client in found)],
         note=note,
     )
+
+
+def _left_out(clients: Iterable[Mapping[str, Any]], namespace: str | None) -> list[Column]:
+    borrows = any((it["memoryLimitMiB"] or 0) > (it["memoryGrantedMiB"] or 0) for it in clients)
+    return [*(() if namespace is None else (NAMESPACE_COLUMN,)), *(() if borrows else BORROWING)]
 
 
 def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[dict[str, Any]]:
@@ -144,6 +155,7 @@ def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[d
             "container": container["name"],
             "node": spec.get("nodeName") or "",
             "memoryUsedMiB": None,
+            "memoryBorrowedMiB": None,
             "processes": None,
             "attachedSeconds": None,
             "lastAttachedSeconds": None,
@@ -168,6 +180,7 @@ def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
         "share": names.share_of_resource(resource),
         "uuid": allocated[0] if allocated else "",
         "memoryGrantedMiB": None if grant is None else grant.memory_mib,
+        "memoryLimitMiB": None if grant is None else grant.limit_mib,
         "processesGranted": None if grant is None else grant.processes,
         "threadsGrantedPercent": None if grant is None else grant.threads,
     }
@@ -195,6 +208,7 @@ def _claimed(claim: Object) -> dict[str, Any]:
         "share": next((found[0] for found in parsed if found), ""),
         "uuid": names.uuid_of_device(str(result.get("device") or "")),
         "memoryGrantedMiB": None if memory is None else memory // MIB,
+        "memoryLimitMiB": None if memory is None else (memory + amounts.get(names.CAPACITY_MEMORY_BURST, 0)) // MIB,
         "processesGranted": amounts.get(names.CAPACITY_CLIENTS),
         "threadsGrantedPercent": amounts.get(names.CAPACITY_THREADS),
     }
@@ -214,12 +228,14 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
             if sample.name in SHOWN:
                 figures[tuple(sample.labels[label] for label in CONTAINER)][sample.name] = sample.value
     for labels, values in figures.items():
-        granted = values.get(GRANTED)
+        granted, limit = values.get(GRANTED), values.get(LIMIT)
         yield {
             **dict(zip(CONTAINER, labels, strict=True)),
             "node": scrape.node,
             "memoryUsedMiB": int(values.get(USED, 0)) // MIB,
             "memoryGrantedMiB": None if granted is None else int(granted) // MIB,
+            "memoryLimitMiB": None if limit is None else int(limit) // MIB,
+            "memoryBorrowedMiB": int(values[BORROWED]) // MIB if BORROWED in values else None,
             "processes": int(values.get(PROCESSES, 0)),
             "processesGranted": int(values[PROCESSES_GRANTED]) if PROCESSES_GRANTED in values else None,
             "threadsGrantedPercent": round(values[THREADS] * 100) if THREADS in values else None,
@@ -252,6 +268,7 @@ def _idle(nodes: Iterable[GpuNode], clients: Iterable[dict[str, Any]], read: set
 
 def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[Column]) -> Row:
     used, granted = client["memoryUsedMiB"], client["memoryGrantedMiB"]
+    limit, borrowed = client["memoryLimitMiB"], client["memoryBorrowedMiB"]
     allowed, threads = client["processesGranted"], client["threadsGrantedPercent"]
     cells = (
         *(client[key] for key in ("namespace", "pod", "container", "node", "share")),
@@ -259,6 +276,8 @@ def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[C
         f"{used}Mi" if used is not None else "",
         f"{granted}Mi" if granted is not None else "",
         f"{100 * used / granted:.0f}%" if granted and used is not None else "",
+        f"{limit}Mi" if limit is not None else "",
+        f"{borrowed}Mi" if borrowed is not None else "",
         "/".join("-" if it is None else str(it) for it in (client["processes"], allowed)),
         f"{threads}%" if threads is not None else "",
         _attached(client["attachedSeconds"], client["lastAttachedSeconds"]),
