@@ -292,7 +292,7 @@ def _memory_problems(field: str, value: Any, memory: int, share: GpuShare) -> It
 def _burst_problems(field: str, value: Any, burst: int, memory: int, share: GpuShare) -> Iterator[str]:
     """`memory`: MiB that the claim reserves."""
     limits, most = share.limits_memory, share.memory_limit_max_mib
-    if burst < 0:
+    if parse_quantity(str(value)) < 0:
         yield f"{field}: {quoted(value)} is below 0; write what the client may use above its memory, or leave it out"
     elif burst and (limits is None or limits.overcommit_percent == 100):
         yield (

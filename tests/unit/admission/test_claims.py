@@ -281,3 +281,52 @@ def test_what_is_admitted_is_within_the_share_and_a_size_is_exact(
         if memory is not None:
             assert 512 * MIB <= parse_memory(memory) <= 64 * 2**30
     assert admit_claim(patched, data()) == Admitted()
+
+
+LIMITS = {"max": "96Gi", "overcommitPercent": 150}
+LENDING = {"memory": {"default": "16Gi", "max": "64Gi", "limits": LIMITS}}
+BORROWING_SIZE = {"name": "burst", "threads": 10, "memory": "8Gi", "memoryLimit": "24Gi"}
+BURST = f"{ASKED}[memoryBurst]"
+
+
+@pytest.mark.parametrize("capacity", [{"memoryBurst": "80Gi"}, {"memory": "64Gi", "memoryBurst": "32Gi"}])
+def test_a_claim_may_borrow_up_to_the_shares_limit(capacity: dict[str, str]) -> None:
+    body = claim(exactly(capacity=capacity))
+    assert admitted(body, data(share(clients=LENDING))) == body
+
+
+@pytest.mark.parametrize(
+    ("clients", "capacity", "problem"),
+    [
+        (
+            LENDING,
+            {"memory": "64Gi", "memoryBurst": "33Gi"},
+            f'{BURST}: "33Gi" above the 64Gi that are reserved is 97Gi; GpuShare "inference" allows 96Gi'
+            " (spec.clients.memory.limits.max); write at most 32Gi",
+        ),
+        (
+            LENDING,
+            {"memoryBurst": "-1"},
+            f'{BURST}: "-1" is below 0; write what the client may use above its memory, or leave it out',
+        ),
+        (
+            {},
+            {"memoryBurst": "1Gi"},
+            f'{BURST}: "1Gi": GpuShare "inference" lets no claim borrow (spec.clients.memory.limits, and its'
+            " overcommitPercent above 100); leave it out",
+        ),
+    ],
+)
+def test_a_claim_that_would_borrow_too_much_is_refused(
+    clients: dict[str, Any], capacity: dict[str, str], problem: str
+) -> None:
+    assert refused(claim(exactly(capacity=capacity)), data(share(clients=clients))) == [problem]
+
+
+def test_a_size_with_a_limit_fills_in_what_may_be_borrowed_and_one_without_lends_nothing() -> None:
+    state = data(share(clients=LENDING, sizes=[*SIZES, BORROWING_SIZE]))
+    patched = admitted(claim(exactly("burst.inference.gpushare.dev")), state)
+    found = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+    assert found == {"threads": "10", "memory": "8Gi", "memoryBurst": "16Gi"}
+    (problem,) = refused(claim(exactly(SMALL, {"memoryBurst": "1Gi"})), state)
+    assert problem.startswith(f'{BURST}: "1Gi": size "small" of GpuShare "inference" is 0; write that or leave it out')

@@ -167,3 +167,31 @@ def test_who_deletes_a_share_whose_agents_are_silent_is_warned(status: str | Non
         conditions.append({"type": "DeparturesGuarded", "status": status, "message": "node n1: no heartbeat"})
     answer = delete_share({**spec(), "status": {"conditions": conditions}})
     assert [text.endswith("are back: node n1: no heartbeat") for text in answer.warnings] == ([True] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (spec(clients={"memory": {"default": "8Gi", "limits": {"max": "16Gi"}}}), None),
+        (spec(clients={"memory": {"default": "8Gi", "limits": {"max": "40Gi"}}}), "is more than 100 percent of the"),
+        (spec(clients={"memory": {"default": "8Gi", "limits": {"max": "40Gi", "overcommitPercent": 200}}}), None),
+        (
+            spec(clients={"memory": {"default": "8Gi", "limits": {"max": "16Gi"}}}, delivery="ResourceClaim"),
+            "has no effect with overcommitPercent 100",
+        ),
+    ],
+)
+def test_limits_that_no_gpu_or_no_claim_can_have_warn(share: dict[str, Any], words: str | None) -> None:
+    answer = validate_share(share, None)
+    assert isinstance(answer, Admitted)
+    assert [words in warning for warning in answer.warnings] == ([True] if words else [])
+
+
+def test_limits_that_cannot_be_read_are_refused_by_field() -> None:
+    limits = {"max": "24GB", "default": "0.3"}
+    answer = validate_share(memory(default="8Gi", limits=limits), None)
+    assert isinstance(answer, Denied)
+    assert sorted(problem.split(":")[0] for problem in answer.problems) == [
+        "spec.clients.memory.limits.default",
+        "spec.clients.memory.limits.max",
+    ]

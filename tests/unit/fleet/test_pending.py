@@ -183,3 +183,15 @@ def test_the_demand_of_a_share_has_its_devices_and_every_claim_that_asks_for_the
     found = Demand((device(0), device(1, share="b")), (asks, holds, other)).by_share
     assert found["a"] == Demand((device(0),), (asks, holds))
     assert found["b"] == Demand((device(1, share="b"),), (other,))
+
+
+def test_a_claim_that_may_not_borrow_here_or_not_so_much_is_told_so() -> None:
+    lending = replace(device(), capacity={**device().capacity, "memoryBurst": Capacity(40 * GIB, 0, step=2**20)})
+    asks = claim(memory=16 * GIB, memoryBurst=8 * GIB)
+    assert told(lending, asks) == []
+    (message,) = told(device(), asks)
+    assert "8Gi of memory to borrow (memoryBurst) lack (8Gi asked, 0Mi left)" in message
+    assert "claim less" in message
+    taken = claim("ml/taken", Held(("n1", "gpu-0"), {"memoryBurst": 36 * GIB}))
+    (message,) = told(lending, taken, asks)
+    assert "4Gi of memory to borrow (memoryBurst) lack (8Gi asked, 4Gi left)" in message

@@ -90,3 +90,19 @@ def test_amounts_that_are_never_granted_are_no_grant_however_well_they_are_writt
 
 def test_an_ordinary_environment_carries_no_grant() -> None:
     assert grant_from_environment({"PATH": "/bin"}) is None
+
+
+def test_a_limit_above_what_is_reserved_is_what_mps_reads_and_programs_are_told_both() -> None:
+    grant = Grant("inference", 25, 8192, 2, 0, burst_mib=16384)
+    environment = client_environment(grant, 81920)
+    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=12288M"
+    assert environment["GPUSHARE_MEMORY_BYTES"] == str(8192 << 20)
+    assert environment["GPUSHARE_MEMORY_LIMIT_BYTES"] == str(24576 << 20)
+    assert environment["GPUSHARE_MEMORY_FRACTION"] == "0.0500", "who takes all at its start borrows nothing"
+    assert grant_from_environment(environment) == grant
+
+
+@pytest.mark.parametrize("limit", ["", "1", "garbage", str(8191 << 20)])
+def test_a_limit_that_we_did_not_write_is_no_grant(limit: str) -> None:
+    environment = client_environment(Grant("inference", 25, 8192, 1, 0, burst_mib=1024), None)
+    assert grant_from_environment(environment | {"GPUSHARE_MEMORY_LIMIT_BYTES": limit}) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_THREADS
+from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT, ANNOTATION_THREADS
 from gpushare.grant.model import Grant, GrantRefused, context_need_mib, default_grant, refusals, resolve
 
 
@@ -156,3 +156,71 @@ def test_whatever_is_written_a_grant_stays_within_the_share(annotations: dict[st
         grant = resolve(wish, annotations)
         assert 1 <= grant.threads <= 50
         assert context_need_mib(grant.threads) <= grant.memory_mib <= (16384 if overcommit else 8192)
+
+
+LIMIT = "metadata.annotations[gpushare.dev/memory-limit]: "
+LENDING = {"default": "8Gi", "limits": {"max": "24Gi"}}
+LENDING_TO_ALL = {"default": "8Gi", "limits": {"default": "12Gi", "max": "24Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("memory", "annotations", "amounts"),
+    [
+        pytest.param(LENDING, {}, (8192, 8192), id="who asks for nothing does not borrow"),
+        pytest.param(LENDING, {"memory-limit": "20Gi"}, (8192, 20480), id="a pod asks for a limit"),
+        pytest.param(LENDING, {"memory-limit": "24Gi", "memory": "4Gi"}, (4096, 24576), id="for both"),
+        pytest.param(LENDING, {"memory-limit": "8Gi"}, (8192, 8192), id="for no more than is reserved"),
+        pytest.param(LENDING_TO_ALL, {}, (8192, 12288), id="the share's default"),
+        pytest.param(LENDING_TO_ALL, {"memory": "4Gi"}, (4096, 12288), id="with less reserved"),
+        pytest.param(LENDING_TO_ALL, {"memory-limit": "8Gi"}, (8192, 8192), id="a pod that means to borrow nothing"),
+        pytest.param({"default": "8Gi"}, {"memory-limit": "8Gi"}, (8192, 8192), id="nothing to borrow, none asked for"),
+    ],
+)
+def test_a_limit_above_what_is_reserved_is_granted(
+    memory: dict[str, Any], annotations: dict[str, str], amounts: tuple[int, int]
+) -> None:
+    grant = resolve(share(memory=memory), {f"gpushare.dev/{name}": value for name, value in annotations.items()})
+    assert (grant.memory_mib, grant.limit_mib) == amounts
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "sentence"),
+    [
+        (LENDING, "4Gi", f'{LIMIT}"4Gi" is below the 8Gi that are reserved for it; write at least 8Gi'),
+        (
+            LENDING,
+            "25Gi",
+            f'{LIMIT}"25Gi" is above the 24Gi that GpuShare "inference" allows (spec.clients.memory.limits.max);'
+            " write at most 24Gi",
+        ),
+        (
+            {"default": "8Gi"},
+            "9Gi",
+            f'{LIMIT}"9Gi" is above the 8Gi that are reserved, and GpuShare "inference" lets nobody borrow'
+            " (spec.clients.memory.limits); remove the annotation",
+        ),
+        (LENDING, "16GB", f'{LIMIT}"16GB" is not a memory quantity; write "16Gi"'),
+    ],
+)
+def test_a_limit_that_cannot_be_granted_is_refused_with_its_bound(
+    spec: dict[str, Any], value: str, sentence: str
+) -> None:
+    with pytest.raises(GrantRefused) as refused:
+        resolve(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value})
+    assert str(refused.value) == sentence
+    assert [str(it) for it in refusals(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value})] == [sentence]
+
+
+def test_a_slot_of_a_share_by_claims_borrows_nothing() -> None:
+    claimed = share(memory=LENDING)
+    claimed = claimed.model_copy(update={"spec": claimed.spec.model_copy(update={"delivery": "ResourceClaim"})})
+    by_claims = GpuShare.model_validate(claimed.model_dump(by_alias=True))
+    assert resolve(by_claims, {}).burst_mib == 0
+    with pytest.raises(GrantRefused, match=r'borrow by a ResourceClaim of DeviceClass "inference.gpushare.dev"'):
+        resolve(by_claims, {ANNOTATION_MEMORY_LIMIT: "9Gi"})
+
+
+def test_each_process_is_capped_by_its_part_of_the_limit() -> None:
+    grant = resolve(share(memory=LENDING, processes=3), {ANNOTATION_MEMORY_LIMIT: "24Gi"})
+    assert (grant.process_memory_mib, grant.process_limit_mib) == (2730, 8192)
+    assert share(memory=LENDING, processes=3).process_limits.memory_mib == 8192, "the daemon's own limit"

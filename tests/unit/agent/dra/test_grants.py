@@ -57,3 +57,20 @@ def test_a_share_serves_claims_of_its_namespaces_alone_and_only_by_claims() -> N
         check_share(CLAIM, chosen, {"team": "web"})
     with pytest.raises(ClaimRefused, match="delivered by DevicePlugin"):
         check_share(CLAIM, share(delivery="DevicePlugin"), {})
+
+
+BORROWING = {"threads": "10", "memory": "2Gi", "memoryBurst": "6Gi", "clients": "1"}
+LENDING = {"perGpu": 8, "memory": {"default": "4Gi", "limits": {"max": "8Gi", "overcommitPercent": 200}}}
+
+
+def test_a_claim_that_borrows_is_granted_the_limit_that_was_allocated() -> None:
+    own = allocation(claim(result(consumedCapacity=BORROWING)), UID, "n")
+    grant = granted(own, own.parts[0], share(clients=LENDING), pod())
+    assert (grant.memory_mib, grant.limit_mib) == (2048, 8192)
+
+
+def test_a_claim_whose_limit_the_share_allows_no_more_is_refused() -> None:
+    own = allocation(claim(result(consumedCapacity=BORROWING)), UID, "n")
+    less = {**LENDING, "memory": {"default": "4Gi", "limits": {"max": "7Gi", "overcommitPercent": 200}}}
+    with pytest.raises(ClaimRefused, match="8Gi of memory, 6Gi of it to borrow, and GpuShare"):
+        granted(own, own.parts[0], share(clients=less), pod())

@@ -104,3 +104,22 @@ def test_tainted_devices_are_closed_and_without_a_slice_nothing_is_known() -> No
     assert [item["name"] for item in found["spec"]["devices"]] == ["a", "b"]
     assert closed_devices(found) == {"b"}
     assert closed_devices(None) is None
+
+
+LENDING = {"default": "4Gi", "max": "64Gi", "limits": {"max": "96Gi", "overcommitPercent": 150}}
+
+
+def test_what_claims_may_borrow_is_a_capacity_of_its_own_so_that_the_scheduler_adds_limits_up() -> None:
+    found = offered(clients=clients(memory=LENDING))["capacity"]
+    assert found["memory"]["value"] == "143259Mi"
+    assert found["memoryBurst"]["value"] == "71629Mi", "with memory 150 percent of it"
+    assert found["memoryBurst"]["requestPolicy"] == {
+        "default": "0Mi",
+        "validRange": {"min": "0Mi", "max": "71629Mi", "step": "1Mi"},
+    }
+
+
+@pytest.mark.parametrize("limits", [None, {"max": "96Gi"}])
+def test_a_gpu_of_which_nothing_can_be_borrowed_offers_no_such_capacity(limits: dict[str, Any] | None) -> None:
+    memory = {"default": "4Gi", "max": "64Gi"} | ({"limits": limits} if limits else {})
+    assert "memoryBurst" not in offered(clients=clients(memory=memory))["capacity"]

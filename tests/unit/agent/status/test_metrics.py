@@ -18,22 +18,26 @@ from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.agent.usage.borrowing import Shortage
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.agent.usage.usage import Reading, Usage
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import Finding
+from gpushare.api.gpunode import Borrower, Finding
+from gpushare.grant.model import Grant
 from gpushare.mps.wire import DaemonLimits, DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcesses
 from tests.unit.agent.fake_node import FakeNode
-from tests.unit.agent.observed_pods import UUID, pod, process, usage
+from tests.unit.agent.observed_pods import UUID, pod, process, uid, usage
 
 GIB = 1 << 30
 LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 STATE = DaemonState(uuid=UUID, share="a", heartbeat=1.0, reason=DaemonReason.READY, in_force=LIMITS, restarts=2)
 STATE = structs.replace(STATE, faults=3, faulted_clients=[7, 8], servers_lost=4, contexts=5)
 INFO = GpuInfo(UUID, 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
-VIEW = GpuView(INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0, utilization=40)
+VIEW = GpuView(
+    INFO, ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), seen_at=98.0, utilization=40, free_mib=5 * 1024
+)
 FOUND = Finding(
     uuid=UUID,
     share="a",
@@ -113,6 +117,10 @@ def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) 
         ("observation_age_seconds", HERE, 3),
         ("container_memory_used_bytes", APP, 3 * GIB),
         ("container_memory_granted_bytes", APP, 8 * GIB),
+        ("container_memory_limit_bytes", APP, 8 * GIB),
+        ("container_memory_borrowed_bytes", APP, None),
+        ("gpu_memory_free_bytes", {"uuid": UUID}, 5 * GIB),
+        ("gpu_memory_short_bytes", HERE, None),
         ("container_threads_granted_ratio", APP, 0.25),
         ("container_processes", APP, 3),
         ("container_processes_granted", APP, 2),
@@ -123,11 +131,28 @@ def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) 
         ("kubelet_reading_age_seconds", {}, 5),
     ],
 )
-def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], expected: float) -> None:
+def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], expected: float | None) -> None:
     through = usage(process(10, 1024), process(11, 1024))
     past = usage(process(12, 1024, mps=False), grant=None)
     exported = series(snapshot(through, past))
     assert value(exported, name, labels) == expected
+
+
+def test_of_who_borrows_the_limit_and_what_is_borrowed_are_shown_and_what_the_gpu_lacks() -> None:
+    grant = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+    listed = Borrower(
+        uuid=UUID, share="a", namespace="team", pod="pod-1", pod_uid=uid(1), container="app", reserved_mib=8192,
+        limit_mib=24576, observed_mib=9000, since="2026-01-01T00:00:00Z",
+    )  # fmt: skip
+    seen = usage(process(10, 12 * 1024), grant=grant)
+    exported = series(snapshot(seen, borrowers=[listed], shortages={UUID: Shortage(1024, 3072)}))
+    assert value(exported, "container_memory_granted_bytes", APP) == 8 * GIB
+    assert value(exported, "container_memory_limit_bytes", APP) == 24 * GIB
+    assert value(exported, "container_memory_borrowed_bytes", APP) == 4 * GIB
+    assert value(exported, "gpu_memory_short_bytes", HERE) == 2 * GIB
+    spare = series(snapshot(seen, shortages={UUID: Shortage(3072, 1024)}))
+    assert value(spare, "gpu_memory_short_bytes", HERE) == 0
+    assert value(spare, "container_memory_borrowed_bytes", APP) is None, "nobody was found to borrow yet"
 
 
 def test_a_draining_or_unready_gpu_offers_what_is_held_alone() -> None:
@@ -144,6 +169,7 @@ def test_what_ends_takes_its_series_with_it() -> None:
     assert {name for name, _ in before.keys() - after.keys()} == {
         "gpushare_container_memory_used_bytes",
         "gpushare_container_memory_granted_bytes",
+        "gpushare_container_memory_limit_bytes",
         "gpushare_container_threads_granted_ratio",
         "gpushare_container_processes",
         "gpushare_container_processes_granted",

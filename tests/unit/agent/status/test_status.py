@@ -9,6 +9,8 @@ from gpushare.agent.gpus.inventory import DriverVersions, GpuView
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
+from gpushare.agent.usage.borrowing import Shortage
+from gpushare.agent.usage.granted import Reserved
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Finding, GpuNodeStatus, Limits
@@ -246,3 +248,23 @@ def test_conditions_that_the_operator_set_to_unknown_are_taken_back_with_the_tim
     later = build(replace(FACTS, now="2026-06-01T00:00:00Z"), ours.model_copy(update={"conditions": unknown}))
     assert [item.status for item in later.conditions] == [item.status for item in ours.conditions]
     assert {item.last_transition_time for item in later.conditions} == {"2026-06-01T00:00:00Z"}
+
+
+def test_memory_pressure_is_a_condition_only_where_clients_may_borrow() -> None:
+    assert "MemoryPressure" not in {item.type for item in build(FACTS, EMPTY).conditions}
+    found = {
+        item.type: item
+        for short in ({}, {"GPU-0": Shortage(1000, 6000)})
+        for item in build(replace(FACTS, short=short), EMPTY).conditions
+    }["MemoryPressure"]
+    assert (found.status, found.reason) == ("True", "MemoryShort")
+    assert "GPU-0 has 1000 MiB free, and its clients have 6000 MiB reserved" in found.message
+    (good,) = [it for it in build(replace(FACTS, short={}), EMPTY).conditions if it.type == "MemoryPressure"]
+    assert (good.status, good.reason, good.message) == ("False", "MemorySufficient", "")
+
+
+def test_what_is_reserved_of_a_gpu_stands_with_its_holders() -> None:
+    sums = {("a", "GPU-0"): Reserved(24576, 73728)}
+    (holder,) = build(replace(FACTS, reserved=sums), EMPTY).holders
+    assert (holder.reserved_mib, holder.limits_mib) == (24576, 73728)
+    assert build(FACTS, EMPTY).holders[0].reserved_mib is None

@@ -12,7 +12,8 @@ from gpushare.cli.kubectl.views import plan as view
 from gpushare.cli.kubectl.views.plan import wanted_share
 from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.fleet import NodeView, Snapshot
-from tests.unit.cli.kubectl.cluster_objects import LIMITS, gpu_node, share, shown
+from tests.unit.cli.kubectl.cluster_objects import LIMITS as DAEMON_LIMITS
+from tests.unit.cli.kubectl.cluster_objects import gpu_node, share, shown
 
 
 def fleet(*shares: GpuShare, node: GpuNode | None = None, **view: Any) -> Snapshot:
@@ -32,7 +33,7 @@ def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_go
     assert [it["reason"] for it in report.data["refused"]] == ["PerNodeReached"]
 
 
-HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "desiredLimits": LIMITS}
+HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "desiredLimits": DAEMON_LIMITS}
 
 
 def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> None:
@@ -61,7 +62,8 @@ def test_plan_of_a_share_that_gets_nothing_says_why_for_every_gpu_and_fails() ->
 
 def test_plan_of_a_changed_share_shows_what_it_keeps_and_gives_back() -> None:
     daemons = [
-        {"uuid": uuid, "share": "inference", "ready": True, "desiredLimits": LIMITS} for uuid in ("GPU-0", "GPU-1")
+        {"uuid": uuid, "share": "inference", "ready": True, "desiredLimits": DAEMON_LIMITS}
+        for uuid in ("GPU-0", "GPU-1")
     ]
     live = share()
     report = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
@@ -85,3 +87,28 @@ def test_a_file_that_holds_no_share_is_refused_with_what_is_wrong(text: str, pro
 
 def test_the_example_of_the_readme_can_be_planned() -> None:
     assert wanted_share(Path("examples/inference.yaml").read_text())["metadata"]["name"] == "inference"
+
+
+LIMITS = {"max": "32Gi", "overcommitPercent": 200, "whenShort": "Terminate"}
+
+
+def test_plan_says_what_is_reserved_and_how_far_limits_go() -> None:
+    report = plan(fleet(), share(clients={"perGpu": 8, "memory": {"default": "16Gi", "limits": LIMITS}}))
+    text = shown(report)
+    for part in ("92% of 143155Mi, limits 183%", "32Gi at most", "at most 200%", "Terminate after 30s"):
+        assert part in text
+    assert report.data["limitsPerGpuMiB"] == 8 * 32768
+
+
+def test_plan_refuses_a_gpu_whose_limits_would_be_above_the_shares_percent() -> None:
+    report = plan(fleet(), share(clients={"perGpu": 8, "memory": {"default": "16Gi", "limits": {"max": "32Gi"}}}))
+    assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2
+    assert "raise memory.limits.overcommitPercent, which is 100" in report.data["refused"][0]["message"]
+
+
+def test_plan_of_a_share_by_claims_says_what_can_be_borrowed_of_each_gpu() -> None:
+    sizes = [{"name": "burst", "threads": 10, "memory": "8Gi", "memoryLimit": "24Gi"}]
+    clients = {"perGpu": 8, "memory": {"default": "16Gi", "limits": LIMITS}}
+    text = shown(plan(fleet(), share(delivery="ResourceClaim", sizes=sizes, clients=clients)))
+    for part in ("and 142643Mi to borrow", "burst: 10%, 8Gi, 24Gi at most"):
+        assert part in text

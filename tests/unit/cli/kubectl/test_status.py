@@ -61,3 +61,31 @@ def test_of_a_silent_agents_gpus_the_state_is_unknown_and_the_silence_the_only_p
     assert "AgentSilent" in text
     assert "no heartbeat since 9:00" in text
     assert "Starting" not in text
+
+
+BORROWER = {"uuid": "GPU-0", "share": "inference", "namespace": "ml", "pod": "trainer", "container": "main",
+            "reservedMib": 8192, "limitMib": 24576, "observedMib": 20000, "since": "2026-01-01T00:00:00Z",
+            "endsAt": "2026-01-01T00:00:30Z"}  # fmt: skip
+PRESSURE = {"type": "MemoryPressure", "status": "True", "reason": "MemoryShort", "message": "GPU GPU-0 has 1 MiB free",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+
+
+def test_status_shows_what_is_reserved_of_each_gpu_who_borrows_and_what_is_short() -> None:
+    lending = share(clients={"perGpu": 8, "memory": {"default": "8Gi", "limits": {"max": "24Gi"}}})
+    daemon = {"uuid": "GPU-0", "share": "inference", "ready": True, "reason": "Ready", "desiredLimits": LIMITS}
+    holder = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2], "reservedMib": 24576, "limitsMib": 73728}
+    node = gpu_node("GPU-0", daemons=[daemon], holders=[holder], borrowers=[BORROWER], conditions=[PRESSURE])
+    text = shown(status([lending], [node]))
+    for part in (
+        "RESERVED",
+        "24Gi (17%)",
+        "72Gi (51%)",
+        "ml/trainer",
+        "20000Mi",
+        "2026-01-01T00:00:30Z",
+        "MemoryShort",
+    ):
+        assert part in text
+    plain = shown(status([share()], [gpu_node("GPU-0", daemons=[daemon], holders=[holder])]))
+    assert "RESERVED" not in plain
+    assert "BORROWER" not in plain

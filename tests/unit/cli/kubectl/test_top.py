@@ -189,3 +189,19 @@ def test_a_tenant_without_rights_in_our_namespace_gets_his_own_namespace(
     said = capsys.readouterr()
     assert "8192Mi" in said.out
     assert "get pods/proxy in namespace gpushare-system" in said.err
+
+
+def test_top_shows_limits_and_what_is_borrowed_where_somebody_may_borrow() -> None:
+    labels = LABELS.format(pod="burst", share="inference")
+    lines = (
+        f"gpushare_container_memory_limit_bytes{{{labels}}} {24576 << 20}\n"
+        f"gpushare_container_memory_borrowed_bytes{{{labels}}} {11808 << 20}\n"
+    )
+    report = top([Scrape("n1", metrics("burst", 20_000, 8192) + lines + metrics("plain", 100, 8192))], [])
+    first, second = report.data["clients"]
+    assert (first["memoryLimitMiB"], first["memoryBorrowedMiB"]) == (24576, 11808)
+    assert second["memoryBorrowedMiB"] is None
+    text = shown(report)
+    assert "BORROWED" in text
+    assert "20000Mi  8192Mi  244%  24576Mi  11808Mi" in text
+    assert "BORROWED" not in shown(top([Scrape("n1", metrics("plain", 100, 8192))], []))

@@ -137,3 +137,25 @@ def test_a_free_gpu_of_a_silent_agent_is_not_taken(make: Any) -> None:
     (group,) = decided.reports["a"].counts.unavailable
     assert (group.reason, group.message) == ("AgentSilent", "node n1: no heartbeat since 9:00")
     assert decided.assignments["n1"] == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken"),
+    [
+        ({"max": "17Gi"}, True),
+        ({"max": "20Gi"}, False),
+        ({"max": "20Gi", "overcommitPercent": 120}, True),
+        ({"max": "34Gi", "overcommitPercent": 200}, True),
+        ({"max": "36Gi", "overcommitPercent": 200}, False),
+    ],
+)
+def test_the_limits_of_a_full_gpus_clients_stay_within_the_shares_percent(
+    make: Any, limits: dict[str, Any], taken: bool
+) -> None:
+    share = make.share(clients={"memory": {"default": "16Gi", "limits": limits}})
+    decided = make.plan(share, make.node(gpus=1))
+    assert bool(decided.assignments["n1"]) is taken
+    if not taken:
+        (refused,) = decided.reports["a"].counts.unavailable
+        assert refused.reason == "MemoryOvercommitted"
+        assert f"memory.limits.max {limits['max']}" in refused.message
