@@ -212,9 +212,8 @@ def test_a_limit_that_cannot_be_granted_is_refused_with_its_bound(
 
 
 def test_a_slot_of_a_share_by_claims_borrows_nothing() -> None:
-    claimed = share(memory=LENDING)
-    claimed = claimed.model_copy(update={"spec": claimed.spec.model_copy(update={"delivery": "ResourceClaim"})})
-    by_claims = GpuShare.model_validate(claimed.model_dump(by_alias=True))
+    slots: Any = share(memory=LENDING).wire()
+    by_claims = GpuShare.model_validate(slots | {"spec": slots["spec"] | {"delivery": "ResourceClaim"}})
     assert resolve(by_claims, {}).burst_mib == 0
     with pytest.raises(GrantRefused, match=r'borrow by a ResourceClaim of DeviceClass "inference.gpushare.dev"'):
         resolve(by_claims, {ANNOTATION_MEMORY_LIMIT: "9Gi"})

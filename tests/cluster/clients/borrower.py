@@ -1,0 +1,55 @@
+"""A program that takes GPU memory in steps, and asks again when there is none; runs in a container, by its text.
+
+Arguments: MiB of each step. It computes until its contexts are ended.
+"""
+
+import json
+import os
+import sys
+import time
+
+from gpushare.simulation.client import CudaError, SimulatedContext
+
+KERNEL_MS = 200.0
+OUT_OF_MEMORY = 2
+
+
+def emit(event: str, **values: object) -> None:
+    os.write(1, json.dumps({"event": event, "at": time.time(), **values}).encode() + b"\n")
+
+
+def take(context: SimulatedContext, mib: int) -> None:
+    """As a program that catches CUDA's error and tries again."""
+    refused = 0
+    while True:
+        try:
+            context.alloc(mib << 20)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+            refused += 1
+            if refused == 1:
+                emit("refused", mib=mib)
+            time.sleep(0.5)
+        else:
+            emit("taken", mib=mib, refused=refused)
+            return
+
+
+def main(steps: list[int]) -> int:
+    context = SimulatedContext.create()
+    emit("started", limit=os.environ.get("GPUSHARE_MEMORY_LIMIT_BYTES"))
+    try:
+        for mib in steps:
+            take(context, mib)
+        while True:
+            context.launch(KERNEL_MS)
+            context.synchronize()
+            emit("check")
+    except CudaError as error:
+        emit("gpu-error", code=error.code)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(text) for text in sys.argv[1:]]))
