@@ -71,9 +71,9 @@ def test_a_borrower_is_told_and_goes_with_notice_when_another_asks_for_what_is_r
         start_borrower(tenant, "borrower", "lends")
         assert tenant.events_of("borrower", "started")[0]["limit"] == str(2 * RESERVED << 20)
         is_told(harness, "borrower")
-        top = harness.kubectl.run("gpushare", "top", "-A")
+        top = harness.kubectl("gpushare", "top", "-A")
         assert "BORROWED" in top
-        status = harness.kubectl.run("gpushare", "status")
+        status = harness.kubectl("gpushare", "status")
         for part in ("RESERVED", "60Gi (42%)", "120Gi (85%)", f"{tenant.name}/borrower"):
             assert part in status, status
         holds_for("it goes on while nobody is short", lambda: not tenant.events_of("borrower", "gpu-error"), 10)
@@ -116,7 +116,7 @@ def _claimed(tenant: Tenant, name: str, share: str, burst: str, *steps: int) -> 
 @pytest.fixture
 def claims_lend(harness: Harness) -> Any:
     sizes = [{"name": "burst", "threads": 25, "memory": "60Gi", "memoryLimit": "120Gi"}]
-    spec = {"delivery": "ResourceClaim", "sizes": sizes, "memory": TERMINATE}
+    spec: dict[str, Any] = {"delivery": "ResourceClaim", "sizes": sizes, "memory": TERMINATE}
     with harness.share("claims-lend", per_node=1, per_gpu=2, **spec) as share:
         yield share
 
