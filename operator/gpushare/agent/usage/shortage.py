@@ -100,11 +100,12 @@ class ShortageMonitor:
         lending = {uuid for uuid, share in taken.items() if share in by_share}
         self._keep(lending)
         for reading in readings:
-            if reading.uuid not in lending or not self._is_apart(reading):
+            policy = by_share.get(reading.share)
+            if policy is None or reading.uuid not in lending or not self._is_apart(reading):
                 continue
             self._read_at[reading.uuid] = reading.taken_at
             self._list.update(reading, format_timestamp(now))
-            self._judge(reading, waiting_mib.get(reading.uuid, 0), by_share[reading.share], now)
+            self._judge(reading, waiting_mib.get(reading.uuid, 0), policy, now)
 
     def _judge(self, reading: Reading, waiting_mib: int, policy: Policy, now: datetime) -> None:
         uuid, found = reading.uuid, shortage(reading, waiting_mib)
