@@ -56,6 +56,29 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
         (sized(memory="17Gi"), ["spec.sizes", "a size's memory must not exceed clients.memory.max"]),
         (sized(memory="256Mi"), ["spec.sizes", "a size's memory must be at least 512Mi"]),
+        (share(memory={"default": "8Gi", "limits": {"max": "4Gi"}}), ["memory.limits", "limits.max must be at least"]),
+        (
+            share(memory={"default": "8Gi", "limits": {"max": "9Gi", "default": "10Gi"}}),
+            ["limits.default 10Gi exceeds limits.max 9Gi"],
+        ),
+        (
+            share(memory={"default": "8Gi", "limits": {"max": "9Gi", "default": "7Gi"}}),
+            ["limits.default must be at least memory.default"],
+        ),
+        (share(memory={"default": "8Gi", "limits": {}}), ["memory.limits.max", "Required"]),
+        (
+            share(memory={"default": "8Gi", "overcommit": True, "limits": {"max": "9Gi"}}),
+            ["memory.limits", "needs memory.overcommit false"],
+        ),
+        (
+            share(memory={"default": "8Gi", "limits": {"max": "9Gi", "overcommitPercent": 99}}),
+            ["overcommitPercent", "greater than or equal to 100"],
+        ),
+        (
+            share(memory={"default": "8Gi", "limits": {"max": "9Gi", "whenShort": "Kill"}}),
+            ["whenShort", '"Kill"', "Terminate"],
+        ),
+        (sized(memoryLimit="16Gi"), ["spec.sizes", "a size's memoryLimit needs clients.memory.limits"]),
         (sized(memory="8GB"), ['"8GB" is not a memory quantity']),
         (sized(name="a.b"), ["sizes[0].name", "a.b"]),
         (gpu_share("a.b", share()["spec"]), ['name "a.b" cannot be used', "40 characters"]),

@@ -11,7 +11,9 @@ LEAST_SMS = 8
 
 @dataclass(frozen=True, slots=True)
 class ContainerGrant:
-    """`threads`: percent of the SMs for each process; `memory`: bytes for the container. None means unlimited."""
+    """`threads`: percent of the SMs for each process; `memory`: bytes that the container may use at most, what it may
+    borrow included. None means unlimited.
+    """
 
     share: str | None
     threads: int | None
@@ -26,11 +28,14 @@ class ContainerGrant:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "ContainerGrant":
-        """Reads GPUSHARE_SHARE, _THREADS, _MEMORY_BYTES and _PROCESSES. Raises ValueError naming a malformed one."""
+        """Reads GPUSHARE_SHARE, _THREADS, _MEMORY_BYTES, _MEMORY_LIMIT_BYTES and _PROCESSES. Raises ValueError naming a
+        malformed one.
+        """
+        limit = _number(environment, "GPUSHARE_MEMORY_LIMIT_BYTES")
         return cls(
             share=environment.get("GPUSHARE_SHARE"),
             threads=_number(environment, "GPUSHARE_THREADS"),
-            memory=_number(environment, "GPUSHARE_MEMORY_BYTES"),
+            memory=limit if limit is not None else _number(environment, "GPUSHARE_MEMORY_BYTES"),
             processes=max(1, _number(environment, "GPUSHARE_PROCESSES") or 1),
         )
 

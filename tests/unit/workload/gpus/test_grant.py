@@ -21,3 +21,9 @@ def test_each_process_has_an_equal_part_of_the_memory_in_whole_mib() -> None:
     grant = ContainerGrant.from_environment({"GPUSHARE_MEMORY_BYTES": str(1000 * MIB), "GPUSHARE_PROCESSES": "3"})
     assert grant.process_memory == 333 * MIB
     assert ContainerGrant.from_environment({}).process_memory is None
+
+
+def test_who_may_borrow_is_held_to_the_limit_and_not_to_what_is_reserved() -> None:
+    reserved, limit = str(1000 * MIB), str(3000 * MIB)
+    grant = ContainerGrant.from_environment({"GPUSHARE_MEMORY_BYTES": reserved, "GPUSHARE_MEMORY_LIMIT_BYTES": limit})
+    assert grant.process_memory == 3000 * MIB
