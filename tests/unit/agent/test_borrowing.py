@@ -60,8 +60,8 @@ async def test_a_borrower_goes_on_a_gpu_that_is_short_where_the_share_says_so(no
     await serve(node, free=1000, whenShort="Terminate", gracePeriod="1s")
     await node.until(lambda: node.daemons.asked)
     assert node.daemons.asked == [4711]
-    reasons = [event.reason for event in node.recorder.events]
-    assert reasons == [EventReason.MEMORY_SHORT, EventReason.CLIENT_TERMINATED]
+    both = [EventReason.MEMORY_SHORT, EventReason.CLIENT_TERMINATED]
+    await node.until(lambda: [event.reason for event in node.recorder.events] == both)
     await node.until(lambda: pressure(node).get("reason") == "MemoryShort")
     node.nvml.clients["GPU-0"], node.nvml.free["GPU-0"] = [GpuProcess(4712, 8192)], 80_000
     await node.until(lambda: not borrowers(node) and pressure(node).get("status") == "False")
