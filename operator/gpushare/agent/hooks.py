@@ -110,7 +110,7 @@ class MpsHooks:
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         devices = self._state.devices
-        problem = devices.problem()
+        problem = devices.problem() or devices.daemon_problem()
         if problem:
             raise LookupError(problem)
         return devices.mps(self._state.inventory.views)

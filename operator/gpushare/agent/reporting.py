@@ -151,6 +151,7 @@ class StatusReporter:
             reserved=state.reserved,
             unused=None if state.unused is None else state.unused.published(now),
             nvml_error=state.inventory.error,
+            driver_error=state.devices.problem() or state.devices.daemon_problem(),
             kubelet_error=state.kubelet.error,
             now=format_timestamp(now),
         )

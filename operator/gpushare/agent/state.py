@@ -268,6 +268,7 @@ class AgentState:
             verified_at=self._verified_at,
             closed_since=self._closed_since,
             undeliverable=self.devices.problem(),
+            daemonless=self.devices.daemon_problem(),
             modes=self.settings.compute_mode_policy,
             claims_known=not self.claims.unread,
             full="" if daemon_files.has_room(self.settings.root) else str(self.settings.root),

@@ -133,9 +133,11 @@ class Tick:
             if uuid in state.decisions and not self._is_claimed(given, uuid):
                 decision = state.decisions[uuid]
                 offers.setdefault(decision.plan.share, []).append(decision.offer)
-        deliverable = bool(state.inventory.views) and not state.devices.problem()
+        problem = state.devices.problem() or state.devices.daemon_problem()
         changed = await state.plugins.apply(
-            {share: offered_devices(items) for share, items in offers.items()}, self.hooks, mps=deliverable
+            {share: offered_devices(items) for share, items in offers.items()},
+            self.hooks,
+            mps=bool(state.inventory.views) and not problem,
         )
         for share, items in offers.items():
             problem = state.plugins.problem(share)

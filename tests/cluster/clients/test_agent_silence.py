@@ -76,6 +76,7 @@ def is_well(harness: Harness, share: Share) -> bool:
         "AgentReporting": "True",
         "NvmlReachable": "True",
         "KubeletReachable": "True",
+        "DriverFilesReachable": "True",
         "WithinGrants": "True",
         "WaitingForClients": "False",
     }

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.gpus.driver import CONTROL_DEVICES, SERVER_DEVICES, DriverFiles, find
+from gpushare.agent.gpus.driver import CONTROL_DEVICES, EXECUTABLES, SERVER_DEVICES, DriverFiles, find
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.agent.gpus.fronts import FrontLibraries, Fronts
 from gpushare.agent.gpus.inventory import GpuView
@@ -132,6 +132,16 @@ class Devices:
         return (
             f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot, or its "
             "driverDirectories where links lead out of /usr"
+        )
+
+    def daemon_problem(self) -> str:
+        """Why no MPS daemon can be started here; empty: nothing is in the way. One that runs has its files."""
+        missing = [name for name in EXECUTABLES if name not in self._driver.executables]
+        if self._settings.simulation_dir is not None or not missing:
+            return ""
+        return (
+            f"no {' and no '.join(missing)} below the driver root {self._settings.driver_root}: the node's image ships "
+            "the driver without it, or the chart's driverRoot or driverDirectories does not show it"
         )
 
     def remove_unused_fronts(self, specs: str) -> None:

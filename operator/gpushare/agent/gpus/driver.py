@@ -16,10 +16,13 @@ LIBRARY_DIRS = (
     "/usr/local/nvidia/lib64",
     "/usr/lib/nvidia",
     "/usr/lib",
+    "/usr/local/lib",  # Talos
+    "/opt/nvidia/current/usr/lib64",  # Flatcar
+    "/lib64",  # Container-Optimized OS, below the driver root /home/kubernetes/bin/nvidia
 )
 """Searched in this order; the first directory with libcuda.so.1 is the driver's."""
 
-EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin")
+EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin", "/usr/local/bin", "/bin")
 EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
 ELF = b"\x7fELF"

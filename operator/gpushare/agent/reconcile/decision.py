@@ -57,6 +57,8 @@ class DecisionInput:
     """Since when the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
+    daemonless: str = ""
+    """Why no MPS daemon can be started here, such as a missing executable; empty when one could."""
     claims_known: bool = True
     """False: claims that an earlier agent prepared may be missing in `pending`, so no GPU is idle."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
@@ -120,6 +122,8 @@ def _readiness(given: DecisionInput, planned: GpuPlan) -> Readiness:
         return Readiness(DaemonReason.PENDING, "the GPU is about to be taken")
     if given.undeliverable:
         return Readiness(DaemonReason.DAEMON_FAILED, given.undeliverable)
+    if given.daemonless and item.state is None and not item.wanted.stop:
+        return Readiness(DaemonReason.DAEMON_FAILED, given.daemonless)
     if planned.ends_clients:
         message = (
             f"maxWait of GpuShare {planned.share} is over: clients are ended, and none starts until the change is made"

@@ -45,6 +45,7 @@ MPS_SERVER = "nvidia-cuda-mps-server"
 
 NVML_REACHABLE = "NvmlReachable"
 KUBELET_REACHABLE = "KubeletReachable"
+DRIVER_REACHABLE = "DriverFilesReachable"
 WAITING_FOR_CLIENTS = "WaitingForClients"
 WITHIN_GRANTS = "WithinGrants"
 GPUS_EXCLUSIVE = "GpusExclusive"
@@ -91,6 +92,8 @@ class NodeFacts:
     """None: as for findings."""
     nvml_error: str = ""
     kubelet_error: str = ""
+    driver_error: str = ""
+    """Which of the driver's files that containers need are missing."""
     now: str = ""
     """RFC 3339, for conditions that change."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
@@ -269,6 +272,7 @@ def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     return [
         _condition(NVML_REACHABLE, facts.nvml_error, "NvmlError", facts, before),
         _condition(KUBELET_REACHABLE, facts.kubelet_error, "PodResourcesError", facts, before),
+        _condition(DRIVER_REACHABLE, facts.driver_error, "DriverFilesMissing", facts, before),
         _waiting(facts, before),
         *_within_grants(facts, before),
         *_memory_pressure(facts, before),

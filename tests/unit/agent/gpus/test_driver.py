@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from gpushare.agent.gpus.driver import choose, control_program_dir, find, nvml_library, resolve
+import pytest
+
+from gpushare.agent.gpus.driver import ELF, EXECUTABLES, choose, control_program_dir, find, nvml_library, resolve
 
 DEBIAN = "/usr/lib/x86_64-linux-gnu"
 LISTING = {
@@ -37,6 +39,33 @@ def test_a_directory_without_libcuda_is_not_the_drivers() -> None:
 
 def test_without_a_driver_there_are_no_libraries() -> None:
     assert choose({}, "/").libraries == {}
+
+
+@pytest.mark.parametrize(
+    ("image", "root", "libraries", "programs"),
+    [
+        ("Debian and Ubuntu", "/", DEBIAN, "/usr/bin"),
+        ("Red Hat, Amazon Linux 2023", "/", "/usr/lib64", "/usr/bin"),
+        ("the GPU Operator's driver container", "/run/nvidia/driver", "/usr/lib64", "/usr/bin"),
+        ("Bottlerocket", "/", "/usr/lib", "/usr/bin"),
+        ("Talos", "/", "/usr/local/lib", "/usr/local/bin"),
+        ("Flatcar, built on the node", "/", "/opt/nvidia/current/usr/lib64", "/opt/bin"),
+        ("Container-Optimized OS", "/home/kubernetes/bin/nvidia", "/lib64", "/bin"),
+    ],
+)
+def test_the_driver_is_found_on_every_documented_image(
+    tmp_path: Path, image: str, root: str, libraries: str, programs: str
+) -> None:
+    """Where each image has it: docs/node-images.md."""
+    for folder, names in ((libraries, ("libcuda.so.1", "libnvidia-ml.so.1")), (programs, EXECUTABLES)):
+        (tmp_path / folder[1:]).mkdir(parents=True)
+        for name in names:
+            (tmp_path / folder[1:] / name).write_bytes(ELF)
+    driver, prefix = find(root, tmp_path), root.rstrip("/")
+    assert driver.libraries["libcuda.so.1"] == f"{prefix}{libraries}/libcuda.so.1"
+    assert driver.executables == {name: f"{prefix}{programs}/{name}" for name in EXECUTABLES}
+    assert nvml_library(tmp_path) == tmp_path / libraries[1:] / "libnvidia-ml.so.1"
+    assert control_program_dir(tmp_path) == tmp_path / programs[1:]
 
 
 def _root(tmp_path: Path) -> Path:

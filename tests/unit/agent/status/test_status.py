@@ -128,6 +128,16 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert condition.last_transition_time == "2026-01-02T00:00:00Z"
 
 
+def test_a_part_of_the_driver_that_the_image_lacks_is_a_condition() -> None:
+    for error, status, reason in (
+        ("", "True", "Reachable"),
+        ("no nvidia-cuda-mps-server", "False", "DriverFilesMissing"),
+    ):
+        found = build(replace(FACTS, driver_error=error), EMPTY).conditions
+        condition = next(item for item in found if item.type == "DriverFilesReachable")
+        assert (condition.status, condition.reason, condition.message) == (status, reason, error)
+
+
 @pytest.mark.parametrize(
     ("sentence", "changes", "condition"),
     [

@@ -9,6 +9,14 @@ from gpushare.cli.kubectl.views.check import Facts, check
 from gpushare.cli.kubectl.wrong import WrongInputError
 from tests.unit.cli.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
 
+NO_MPS = {
+    **SILENT,
+    "type": "DriverFilesReachable",
+    "status": "False",
+    "reason": "DriverFilesMissing",
+    "message": "no nvidia-cuda-mps-server below the driver root /",
+}
+
 
 def pod(part: str, ready: bool = True, **state: Any) -> dict[str, Any]:
     condition = {"type": "Ready", "status": str(ready)}
@@ -78,6 +86,11 @@ def test_a_pod_that_is_being_deleted_is_no_problem_but_no_substitute_either() ->
         (replace(SOUND, nodes=(node("containerd://1.7.1"),)), "FAIL", "1.7.2 or newer"),
         (replace(SOUND, nodes=(node(conditions=[]),)), "FAIL", "is not Ready"),
         (replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[SILENT])}), "FAIL", "AgentSilent: no heartbeat"),
+        (
+            replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[NO_MPS])}),
+            "FAIL",
+            "DriverFilesMissing: no nvidia-cuda-mps-server",
+        ),
         (replace(SOUND, nodes=(node(allocatable={"nvidia.com/gpu": "8"}),)), "warn", "deploy.device-plugin=false"),
         (replace(SOUND, nodes=(starting(),)), "warn", "agent-not-ready: it goes once"),
         (

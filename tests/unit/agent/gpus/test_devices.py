@@ -1,0 +1,39 @@
+"""What the agent says where the node's image lacks a part of the driver."""
+
+from pathlib import Path
+
+import pytest
+
+from gpushare.agent.gpus.devices import Devices
+from gpushare.agent.gpus.driver import ELF
+from gpushare.agent.settings import AgentSettings
+
+CONTROL, SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "files", "clients", "daemons"),
+    [
+        ("a whole driver has no problem", ("lib64/libcuda.so.1", f"bin/{CONTROL}", f"bin/{SERVER}"), "", ""),
+        ("no driver", (), "no libcuda.so.1 below the driver root /", f"no {CONTROL} and no {SERVER} below"),
+        ("an image without MPS", ("lib64/libcuda.so.1",), "", f"no {CONTROL} and no {SERVER} below"),
+        ("an image without the server", ("lib64/libcuda.so.1", f"bin/{CONTROL}"), "", f"no {SERVER} below"),
+    ],
+)
+async def test_what_is_missing_is_named(
+    tmp_path: Path, sentence: str, files: tuple[str, ...], clients: str, daemons: str
+) -> None:
+    for name in files:
+        path = tmp_path / "usr" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(ELF)
+    devices = Devices(AgentSettings(node="n", pod="p", driver_mount=tmp_path))
+    await devices.scan()
+    for found, expected in ((devices.problem(), clients), (devices.daemon_problem(), daemons)):
+        assert found.startswith(expected) if expected else not found, sentence
+
+
+async def test_simulated_gpus_need_no_driver() -> None:
+    devices = Devices(AgentSettings(node="n", pod="p", simulation_dir="/run/gpushare-simulation"))
+    assert not devices.problem()
+    assert not devices.daemon_problem()
