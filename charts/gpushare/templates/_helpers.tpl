@@ -25,11 +25,13 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* For pods that need nothing of their node. */}}
+{{/* For pods that need nothing of their node. OpenShift's restricted-v2 wants a user ID of the namespace's range. */}}
 {{- define "gpushare.nonroot" -}}
 runAsNonRoot: true
+{{- if not .Values.openshift.securityContextConstraints }}
 runAsUser: 65532
 runAsGroup: 65532
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end }}

@@ -100,6 +100,8 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": TMP_SIZE}},
         ],
     }
+    if settings.mps_selinux:
+        pod["securityContext"]["seLinuxOptions"] = dict(settings.mps_selinux)
     if settings.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
     return pod

@@ -1,10 +1,12 @@
 """The operator's settings, which the chart sets in its environment."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 CERTIFICATE_MODES = ("SelfSigned", "CertManager")
+SELINUX_KEYS = ("user", "role", "type", "level")
 
 
 class SettingsError(Exception):
@@ -17,7 +19,7 @@ class OperatorSettings:
 
     `drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients. `driver_root`:
     where nodes have the driver; it reaches MPS pods through the agent, and another one needs new pods. `mps_cpu`: the
-    MPS pods' request; `mps_cpu_limit`: empty for none.
+    MPS pods' request; `mps_cpu_limit`: empty for none. `mps_selinux`: their seLinuxOptions; empty for the runtime's.
     """
 
     namespace: str
@@ -30,6 +32,7 @@ class OperatorSettings:
     mps_cpu_limit: str = ""
     mps_memory: str = "1Gi"
     mps_service_account: str = "gpushare-mps"
+    mps_selinux: Mapping[str, str] = field(default_factory=dict)
     drain_seconds: int = 3600
     driver_root: str = "/"
     simulation: bool = False
@@ -63,6 +66,7 @@ def from_environment(environ: Mapping[str, str], *, simulation: bool) -> Operato
         pod_name=_required(environ, "GPUSHARE_POD_NAME"),
         image=_required(environ, "GPUSHARE_IMAGE"),
         image_pull_secrets=_listed(environ.get("GPUSHARE_IMAGE_PULL_SECRETS", "")),
+        mps_selinux=_selinux_options(environ, "GPUSHARE_MPS_SELINUX_OPTIONS"),
         drain_seconds=_seconds(environ, "GPUSHARE_DRAIN_SECONDS", 3600),
         simulation=simulation,
         certificates=_certificates(environ),
@@ -87,6 +91,17 @@ def _seconds(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdigit():
         raise SettingsError(f"{name} is {text!r}: give whole seconds, such as {default}")
     return int(text)
+
+
+def _selinux_options(environ: Mapping[str, str], name: str) -> Mapping[str, str]:
+    text = environ.get(name) or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(key in SELINUX_KEYS and isinstance(found[key], str) for key in found):
+        raise SettingsError(f'{name} is {text!r}: give JSON such as {{"type": "spc_t"}}, of {", ".join(SELINUX_KEYS)}')
+    return found
 
 
 def _certificates(environ: Mapping[str, str]) -> Literal["SelfSigned", "CertManager"]:

@@ -52,6 +52,8 @@ VARIANTS = {
     ),
     "unprivileged": ("agent.gpuAccess=RuntimeClass", "driverDirectories={usr,etc/alternatives}"),
     "lean": ("agent.gpuAccess=RuntimeClass",),
+    "openshift": ("openshift.securityContextConstraints=true", "driverRoot=/run/nvidia/driver"),
+    "labelled": ("agent.seLinuxOptions.type=spc_t", "mps.seLinuxOptions.type=spc_t", "mps.seLinuxOptions.level=s0"),
     "placed": (
         f"{TERMS}[0].matchExpressions[0].key=zone",
         f"{TERMS}[0].matchExpressions[0].operator=In",

@@ -91,6 +91,13 @@ def test_its_daemons_start_without_a_cpu_limit_unless_one_was_set(
     assert broker["resources"]["limits"]["cpu"], "what tenants reach is limited always"
 
 
+def test_its_selinux_options_are_the_runtimes_unless_some_were_set(settings: OperatorSettings) -> None:
+    for options in ({}, {"type": "spc_t"}):
+        made = daemon_set(share(), replace(settings, mps_selinux=options))
+        assert made["spec"]["template"]["spec"]["securityContext"].get("seLinuxOptions", {}) == options
+        assert (stamp_of(made) == stamp_of(daemon_set(share(), settings))) is (not options)
+
+
 def test_it_runs_where_its_share_has_gpus(pod: dict[str, Any]) -> None:
     assert pod["nodeSelector"] == {"share.gpushare.dev/inference": "true"}
     assert pod["containers"][0]["resources"]["limits"]["internal.gpushare.dev/mps"] == "1"

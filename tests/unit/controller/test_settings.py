@@ -1,5 +1,7 @@
 """The operator's environment: defaults where it is silent, a sentence where it is wrong."""
 
+import re
+
 import pytest
 
 from gpushare.controller.settings import OperatorSettings, SettingsError, from_environment
@@ -18,10 +20,12 @@ def test_what_is_set_is_taken() -> None:
         "GPUSHARE_MPS_MEMORY": "2Gi",
         "GPUSHARE_DRAIN_SECONDS": "60",
         "GPUSHARE_CERTIFICATES": "CertManager",
+        "GPUSHARE_MPS_SELINUX_OPTIONS": '{"level": "s0", "type": "spc_t"}',
     }
     settings = from_environment(NEEDED | given, simulation=True)
     assert settings.image_pull_secrets == ("one", "two")
     assert (settings.mps_memory, settings.drain_seconds, settings.certificates) == ("2Gi", 60, "CertManager")
+    assert settings.mps_selinux == {"type": "spc_t", "level": "s0"}
     assert settings.simulation
 
 
@@ -32,8 +36,16 @@ def test_what_is_missing_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("GPUSHARE_DRAIN_SECONDS", "1h"), ("GPUSHARE_CERTIFICATES", "LetsEncrypt")]
+    ("name", "value"),
+    [
+        ("GPUSHARE_DRAIN_SECONDS", "1h"),
+        ("GPUSHARE_CERTIFICATES", "LetsEncrypt"),
+        ("GPUSHARE_MPS_SELINUX_OPTIONS", "type=spc_t"),
+        ("GPUSHARE_MPS_SELINUX_OPTIONS", '["spc_t"]'),
+        ("GPUSHARE_MPS_SELINUX_OPTIONS", '{"typ": "spc_t"}'),
+        ("GPUSHARE_MPS_SELINUX_OPTIONS", '{"type": 1}'),
+    ],
 )
 def test_what_is_wrong_is_named_with_its_value(name: str, value: str) -> None:
-    with pytest.raises(SettingsError, match=f"{name} is '{value}'"):
+    with pytest.raises(SettingsError, match=re.escape(f"{name} is {value!r}")):
         from_environment(NEEDED | {name: value}, simulation=False)

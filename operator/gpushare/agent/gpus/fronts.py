@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpushare.agent.gpus.container_labels import open_to_containers
 from gpushare.mps.files import write_bytes
 
 Fronts = Mapping[str, str]
@@ -45,6 +46,7 @@ class FrontLibraries:
         digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents.values()))
         version = self._directory / digest.hexdigest()[:16]
         version.mkdir(mode=0o755, parents=True, exist_ok=True)
+        open_to_containers(version)
         for soname, content in contents.items():
             path = version / soname
             # A power cut may have left less of a file than was written.

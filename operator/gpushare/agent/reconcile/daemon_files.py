@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpushare.agent.gpus.container_labels import open_to_containers
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import read_model, write_model, write_text
@@ -77,6 +78,7 @@ def prepare(directory: GpuDir) -> None:
             LOG.warning(
                 "the attach broker cannot write to %s: the agent must be a member of group %d", path, BROKER_UID
             )
+    open_to_containers(directory.attach)
 
 
 def is_prepared(directory: GpuDir) -> bool:

@@ -1,0 +1,77 @@
+"""The label with which containers may use the broker's socket where SELinux is enforcing."""
+
+import errno
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.agent.gpus.container_labels import container_label, open_to_containers
+
+RUN = "system_u:object_r:var_run_t:s0"
+SHARED = "system_u:object_r:container_file_t:s0"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "current", "expected"),
+    [
+        ("what is made in /run gets the type of containers' files", RUN, SHARED),
+        ("and of that of the runtime's directories", "system_u:object_r:container_var_run_t:s0", SHARED),
+        ("one container's own categories go", "system_u:object_r:var_run_t:s0:c1,c2", SHARED),
+        ("the user stays", "unconfined_u:object_r:var_run_t:s0", "unconfined_u:object_r:container_file_t:s0"),
+        ("a labelled one is left", SHARED, None),
+        ("Bottlerocket's type of /run is left", "system_u:object_r:any_t:s0", None),
+        ("Talos's type of /run is left", "system_u:object_r:run_t:s0", None),
+        ("a policy without levels has no such label", "system_u:object_r:var_run_t", None),
+        ("no label", "", None),
+        ("what is no label", "unconfined", None),
+    ],
+)
+def test_container_label(sentence: str, current: str, expected: str | None) -> None:
+    assert container_label(current) == expected, sentence
+
+
+class Node:
+    """Answers xattr calls as a node's kernel does. `label` None: SELinux is off. `refuses`: errno of a change."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, label: str | None, refuses: int = 0) -> None:
+        self.label, self.refuses = label, refuses
+        monkeypatch.setattr(os, "getxattr", self.get)
+        monkeypatch.setattr(os, "setxattr", self.set)
+
+    def get(self, path: Any, name: str) -> bytes:
+        assert name == "security.selinux"
+        if self.label is None:
+            raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
+        return self.label.encode() + b"\0"
+
+    def set(self, path: Any, name: str, value: bytes) -> None:
+        if self.refuses:
+            raise OSError(self.refuses, os.strerror(self.refuses))
+        self.label = value.decode()
+
+
+@pytest.mark.parametrize(("before", "after"), [(RUN, SHARED), (SHARED, SHARED), (None, None)])
+def test_a_directory_in_run_is_opened_to_containers(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str | None
+) -> None:
+    node = Node(monkeypatch, before)
+    open_to_containers(Path("attach"))
+    assert node.label == after
+
+
+def test_a_refused_label_is_told_and_harms_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(monkeypatch, RUN, refuses=errno.EACCES)
+    with caplog.at_level(logging.WARNING):
+        open_to_containers(Path("attach"))
+    assert node.label == RUN
+    assert "cannot be labelled system_u:object_r:container_file_t:s0 (Permission denied)" in caplog.text
+
+
+def test_without_selinux_a_real_directory_is_left_alone(tmp_path: Path) -> None:
+    open_to_containers(tmp_path)
+    open_to_containers(tmp_path / "missing")

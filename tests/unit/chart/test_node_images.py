@@ -1,0 +1,129 @@
+"""What the chart makes for nodes' images that confine containers: SELinux options, and OpenShift's constraints."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.controller.daemonset import daemon_set
+from gpushare.controller.settings import OperatorSettings
+from tests.unit.chart.rendered import CHART, NAMESPACE, VARIANTS, every_variant, helm, needs_helm, of_kind, workloads
+
+pytestmark = needs_helm
+Object = dict[str, Any]
+CLIENTS = {"perGpu": 2, "memory": {"default": "4Gi"}}
+SHARE = GpuShare.model_validate({"metadata": {"name": "a", "uid": "u"}, "spec": {"clients": CLIENTS}})
+RESTRICTED = {"type": "RuntimeDefault"}
+
+
+def constraints(variant: str, *extra: str) -> dict[str, Object]:
+    """By the ServiceAccount's name, for the one that each is for."""
+    sets = [f"--set={value}" for value in (*VARIANTS[variant], *extra)]
+    text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
+    found = {}
+    for item in yaml.safe_load_all(text):
+        if item and item["kind"] == "SecurityContextConstraints":
+            assert item["groups"] == []
+            for user in item["users"]:
+                found[user.removeprefix(f"system:serviceaccount:{NAMESPACE}:")] = item
+    return found
+
+
+def refusals(scc: Object, pod: Object) -> list[str]:
+    """What OpenShift would refuse of the pod under the constraint, as far as our pods use such fields."""
+    found = []
+    root = pod["securityContext"]
+    for field, allowed in (("hostPID", "PID"), ("hostIPC", "IPC"), ("hostNetwork", "Network")):
+        if pod.get(field) and not scc[f"allowHost{allowed}"]:
+            found.append(field)
+    for volume in pod.get("volumes", ()):
+        (kind,) = volume.keys() - {"name"}
+        if kind not in scc["volumes"]:
+            found.append(kind)
+    if pod["automountServiceAccountToken"] and "projected" not in scc["volumes"]:
+        found.append("token")
+    if root["seccompProfile"] != RESTRICTED or scc["seccompProfiles"] != ["runtime/default"]:
+        found.append("seccomp")
+    if scc["supplementalGroups"]["type"] == "MustRunAs" and root.get("supplementalGroups") != [65534]:
+        found.append("supplementalGroups")
+    for container in pod["containers"]:
+        own = {**root, **container["securityContext"]}
+        if own.get("privileged") and not scc["allowPrivilegedContainer"]:
+            found.append("privileged")
+        if own.get("allowPrivilegeEscalation", True) and not scc["allowPrivilegeEscalation"]:
+            found.append("escalation")
+        if set(own.get("capabilities", {}).get("add", ())) - set(scc["allowedCapabilities"]):
+            found.append("capabilities")
+        if set(scc["requiredDropCapabilities"]) - set(own.get("capabilities", {}).get("drop", ())):
+            found.append("drop")
+        if scc["readOnlyRootFilesystem"] and not own["readOnlyRootFilesystem"]:
+            found.append("root file system")
+        if scc["runAsUser"]["type"] == "MustRunAs" and own["runAsUser"] != scc["runAsUser"]["uid"]:
+            found.append("user")
+    return found
+
+
+@pytest.mark.parametrize("extra", [(), ("agent.gpuAccess=RuntimeClass",), ("simulation.enabled=true",)])
+def test_openshift_admits_every_pod_that_works_on_the_node_and_only_by_its_own_constraint(
+    extra: tuple[str, ...],
+) -> None:
+    found = constraints("openshift", *extra)
+    sets = [f"--set={value}" for value in (*VARIANTS["openshift"], *extra)]
+    text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
+    pods = {
+        item["spec"]["template"]["spec"]["serviceAccountName"]: item["spec"]["template"]["spec"]
+        for item in yaml.safe_load_all(text)
+        if item and item["kind"] == "DaemonSet"
+    }
+    pods["gpushare-mps"] = daemon_set(SHARE, OperatorSettings(NAMESPACE, "p", "i"))["spec"]["template"]["spec"]
+    assert found.keys() == pods.keys()
+    for account, pod in pods.items():
+        assert refusals(found[account], pod) == [], account
+    assert refusals(found["gpushare-mps"], pods["gpushare-agent"])
+
+
+def test_a_constraint_allows_no_more_than_its_pods_ask_for() -> None:
+    privileged = constraints("openshift")
+    assert privileged["gpushare-agent"]["allowPrivilegedContainer"] is True
+    assert privileged["gpushare-mps"]["allowPrivilegedContainer"] is False
+    lean = constraints("openshift", "agent.gpuAccess=RuntimeClass", "computeMode=Leave")["gpushare-agent"]
+    assert (lean["allowPrivilegedContainer"], lean["allowedCapabilities"]) == (False, ["KILL"])
+    for item in (*privileged.values(), lean):
+        assert not any(item[f"allowHost{name}"] for name in ("IPC", "Network", "Ports"))
+
+
+@every_variant
+def test_user_ids_are_the_namespaces_where_openshift_gives_them(variant: str) -> None:
+    for name, pod in workloads(variant):
+        if name in ("gpushare-operator", "gpushare-webhook", "gpushare-ui"):
+            security = pod["securityContext"]
+            assert security["runAsNonRoot"] is True
+            assert ("runAsUser" in security) is (variant != "openshift"), name
+    assert bool(of_kind(variant, "SecurityContextConstraints")) is (variant == "openshift")
+
+
+@every_variant
+def test_selinux_options_are_given_only_where_they_were_asked_for(variant: str) -> None:
+    pods = dict(workloads(variant))
+    (operator,) = pods["gpushare-operator"]["containers"]
+    text = {it["name"]: it.get("value") for it in operator["env"]}.get("GPUSHARE_MPS_SELINUX_OPTIONS")
+    asked = variant == "labelled"
+    assert (text and json.loads(text)) == ({"type": "spc_t", "level": "s0"} if asked else None)
+    expected = {"type": "spc_t"} if asked else None
+    assert pods["gpushare-agent"]["securityContext"].get("seLinuxOptions") == expected
+
+
+@every_variant
+def test_the_operator_may_give_mps_pods_the_charts_selinux_options_and_no_others(variant: str) -> None:
+    if variant == "least":
+        return
+    policy = next(
+        it for it in of_kind(variant, "ValidatingAdmissionPolicy")
+        if it["metadata"]["name"] == "gpushare-operator-daemonsets"
+    )  # fmt: skip
+    (rule,) = [it["expression"] for it in policy["spec"]["validations"] if "seLinuxOptions" in it["expression"]]
+    expected = {"type": "spc_t", "level": "s0"} if variant == "labelled" else {}
+    for key in ("user", "role", "type", "level"):
+        assert f".?seLinuxOptions.?{key}.orValue('') == '{expected.get(key, '')}'" in rule
