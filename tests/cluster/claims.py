@@ -1,9 +1,12 @@
 """Pods whose part of a GPU comes by ResourceClaim, of shares that are delivered so."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from localcluster.kubectl import Object
-from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
 
 SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}, {"name": "large", "threads": 50, "memory": "8Gi"}]
 HELD = ("limits", "--hold", "3600")
@@ -42,6 +45,16 @@ def claimed(tenant: Tenant, name: str, share: str, threads: str, memory: str, *a
 
 def wait_template(tenant: Tenant, size: str, share: str) -> None:
     wait_until(f"the {size} template", lambda: tenant.kubectl.find("resourceclaimtemplate", f"{size}.{share}"))
+
+
+@contextmanager
+def tenant_of(share: Share) -> Iterator[Tenant]:
+    """A namespace that has the share's template of the size `small`. Afterwards no claim is prepared on the node."""
+    with share.harness.namespace(share.name) as tenant:
+        wait_template(tenant, "small", share.name)
+        yield tenant
+    left = partial(claim_specs, share.harness)
+    wait_until("nothing is prepared", lambda: not left(), 60, left)
 
 
 def claim_specs(harness: Harness) -> list[str]:

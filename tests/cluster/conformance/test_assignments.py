@@ -127,24 +127,25 @@ def test_slots_of_pods_that_were_deleted_by_force_while_the_kubelet_was_away_are
     assert tenant.wait_event("after", "limits")["problems"] == []
 
 
-def test_after_a_reboot_shares_serve_again_and_controllers_clients_run_by_slots_and_by_claims(harness: Harness) -> None:
+def test_after_a_reboot_shares_serve_again_and_controllers_clients_run_by_slots_and_by_claims(
+    harness: Harness, share: Share
+) -> None:
     """A reboot ends every container and empties /run; what is left are the kubelet's checkpoints."""
     with (
-        harness.share("plain", per_node=1) as plain,
         harness.share("lent", delivery="ResourceClaim", sizes=SIZES, per_node=1) as lent,
         harness.namespace("reboot") as tenant,
     ):
         claims.wait_template(tenant, "small", "lent")
-        by_slot = tenant.pod("by-slot", "plain", *HOLD, restart="Always")
+        by_slot = tenant.pod("by-slot", share.name, *HOLD, restart="Always")
         by_claim = claims.sized(tenant, "by-claim", "lent", "small", *HOLD, restart="Always")
         tenant.kubectl.create(deployment(by_slot), deployment(by_claim))
         before = {
             app: wait_until("it runs", lambda app=app: client_of(tenant, app), 90) for app in ("by-slot", "by-claim")
         }
         reboot(harness)
-        for share in (plain, lent):
-            share.wait_ready(seconds=120)
-        plain.wait_capacity(8, 90)
+        for it in (share, lent):
+            it.wait_ready(seconds=120)
+        share.wait_capacity(8, 90)
         for app, old in before.items():
             wait_until(f"{app} runs anew", lambda app=app, old=old: client_of(tenant, app) not in (old, ""), 120,
                        lambda: tenant.pods())  # fmt: skip

@@ -33,11 +33,9 @@ def share(harness: Harness) -> Iterator[Share]:
 
 
 @pytest.fixture
-def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
-    with harness.namespace("held") as tenant:
-        claims.wait_template(tenant, "small", "held")
+def tenant(share: Share) -> Iterator[Tenant]:
+    with claims.tenant_of(share) as tenant:
         yield tenant
-    wait_until("nothing is prepared", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
 
 
 def start(tenant: Tenant, *names: str, **options: Any) -> None:

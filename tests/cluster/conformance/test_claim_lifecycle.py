@@ -30,13 +30,11 @@ def share(harness: Harness) -> Iterator[Share]:
 
 
 @pytest.fixture
-def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
-    with harness.namespace("lent") as tenant:
-        claims.wait_template(tenant, "small", "lent")
+def tenant(share: Share) -> Iterator[Tenant]:
+    with claims.tenant_of(share) as tenant:
         yield tenant
         tenant.delete_pods()
         wait_until("no claim of a template is left", lambda: not generated(tenant), 60, lambda: generated(tenant))
-    wait_until("nothing is prepared", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
 
 
 def generated(tenant: Tenant) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from localcluster.cluster import processes
 from localcluster.kubectl import CommandError, Object
 from tests.cluster import claims
-from tests.cluster.claims import SIZES, claim, claim_specs, with_claim
+from tests.cluster.claims import SIZES, claim, with_claim
 from tests.cluster.clients.test_gate import daemon_down, end_container, running
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
 
@@ -30,11 +30,9 @@ def share(harness: Harness) -> Iterator[Share]:
 
 
 @pytest.fixture
-def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
-    with harness.namespace("parts") as tenant:
-        claims.wait_template(tenant, "small", "parts")
+def tenant(share: Share) -> Iterator[Tenant]:
+    with claims.tenant_of(share) as tenant:
         yield tenant
-    wait_until("nothing left of its claims", lambda: not claim_specs(harness), 60, lambda: claim_specs(harness))
 
 
 def sized(tenant: Tenant, name: str, size: str, *arguments: str, **options: Any) -> Object:
