@@ -1,4 +1,4 @@
-"""The label with which containers may use the broker's socket where SELinux is enforcing."""
+"""The label with which containers may use what they see of the node where SELinux is enforcing."""
 
 import errno
 import logging
@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from gpushare.agent.gpus.container_labels import container_label, open_to_containers
+from gpushare.agent.gpus.fronts import SONAMES, FrontLibraries
+from gpushare.agent.reconcile.daemon_files import prepare
+from gpushare.mps.layout import gpu_dir
 
 RUN = "system_u:object_r:var_run_t:s0"
 SHARED = "system_u:object_r:container_file_t:s0"
@@ -60,6 +63,21 @@ def test_a_directory_in_run_is_opened_to_containers(
     node = Node(monkeypatch, before)
     open_to_containers(Path("attach"))
     assert node.label == after
+
+
+def test_of_what_is_made_on_the_node_containers_may_use_what_they_see_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    labelled = []
+    monkeypatch.setattr(os, "getxattr", lambda path, name: RUN.encode() + b"\0")
+    monkeypatch.setattr(os, "setxattr", lambda path, name, value: labelled.append((path, value.decode())))
+    directory, image, fronts = gpu_dir(tmp_path, "GPU-1"), tmp_path / "image", tmp_path / "fronts"
+    prepare(directory)
+    image.mkdir()
+    for soname in SONAMES:
+        (image / soname).touch()
+    delivered = FrontLibraries(image, fronts).delivered()
+    assert labelled == [(directory.attach, SHARED), (Path(delivered[SONAMES[0]]).parent, SHARED)]
 
 
 def test_a_refused_label_is_told_and_harms_nothing(
