@@ -206,7 +206,7 @@ def reading(
     ]
     with_slot = (usage for usage in unreached if usage.slot)
     whole = holders is not None
-    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), whole)
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), whole=whole)
 
 
 class UsageReader:
