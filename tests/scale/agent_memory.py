@@ -6,7 +6,8 @@ Starts etcd and kube-apiserver on loopback ports in a scratch directory and fill
 name it in their spec, as everybody may who may create pods. None of them runs. `--pods` of them ask for a slot and
 have some 7 kB; `--large` of them have 250,000 readiness gates, 6 MB as JSON and about the most that etcd takes. Every
 measurement begins from a copy of that state, with one process that is measured: `gpushare agent` of this work tree,
-and of the commit `--before` from a git worktree of its own. It has no kubelet and no driver, which it survives. Once
+and of the commit `--before` from a git worktree of its own. It runs as in a pod, so the script
+needs root. It has no kubelet and no driver, which it survives. Once
 it has read the pods, each of the large ones is changed, one after the other.
 
 Figures are from /proc/PID: VmRSS at the end, VmHWM, user and system time.
@@ -15,7 +16,6 @@ Figures are from /proc/PID: VmRSS at the end, VmHWM, user and system time.
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -109,17 +109,16 @@ async def _all(requests: Iterable[Awaitable[object]]) -> None:
     await asyncio.gather(*(one(request) for request in requests))
 
 
-async def measured(plane: ControlPlane, tree: Path, large: int, scratch: Path, log: Path) -> Object:
-    environ = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PYTHONPATH": f"{tree}/operator:{tree}"}
-    environ.pop("KUBERNETES_SERVICE_HOST", None)
+async def measured(plane: ControlPlane, python: Path, tree: Path, large: int, scratch: Path, log: Path) -> Object:
     folders = {name: scratch / name for name in ("root", "kubelet-dir", "cdi-dir")}
     for folder in folders.values():
         folder.mkdir(exist_ok=True)
     places = [f"--{name}={folder}" for name, folder in folders.items()]
     command = ["-m", "gpushare.cli.main", "agent", f"--node={NODE}", "--simulation", "--probe-port=18082", *places]
+    command, environ = plane.as_in_a_pod(python, tree, command)
     kube = await connected(plane)
     with log.open("ab") as output:
-        process = subprocess.Popen([sys.executable, *command], cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
+        process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
     began, last = time.monotonic(), Usage.of(process.pid)
     changed = False
     try:
@@ -156,12 +155,13 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         sizes = await fill(original, kube, args.pods, args.large)
         await kube.close()
     trees = {"before": before_tree(args.before, scratch / "before")} if args.before else {}
+    pythons = {"after": args.python, "before": args.before_python or args.python}
     found = {}
     for subject, tree in {**trees, "after": ROOT}.items():
         copy, own = original.copy(scratch / f"cluster-{subject}"), scratch / f"files-{subject}"
         own.mkdir()
         with copy.running():
-            found[subject] = await measured(copy, tree, args.large, own, scratch / f"{subject}.log")
+            found[subject] = await measured(copy, pythons[subject], tree, args.large, own, scratch / f"{subject}.log")
         print(f"{subject}: {json.dumps(found[subject])}", file=sys.stderr, flush=True)
         print((scratch / f"{subject}.log").read_text()[-1500:], file=sys.stderr, flush=True)
     return {
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--large", type=int, default=12)
     parser.add_argument("--before", default="", help="a commit to compare with")
+    results.add_pythons(parser)
     results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -23,6 +23,10 @@ from localcluster.paths import cache_root
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
+_WITH_ACCOUNT = """
+mount -t tmpfs none /run && mkdir -p /var/run/secrets/kubernetes.io &&
+ln -s "$0" /var/run/secrets/kubernetes.io/serviceaccount && exec "$@"
+"""
 
 
 def programs() -> Path:
@@ -46,13 +50,14 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 class ControlPlane:
     """One cluster's state in `directory`. `running` may be entered again and again; `copy` gives an equal cluster.
 
-    `etcd`: its address while the cluster runs.
+    `etcd`, `port`: its address and the API server's port while the cluster runs.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         self.etcd = ""
+        self.port = 0
         self._programs = programs()
         self.pids: dict[str, int] = {}
         """By program, while it runs."""
@@ -78,6 +83,7 @@ class ControlPlane:
         token = (self.directory / "tokens").read_text().split(",")[0]
         self._write_kubeconfig(token, secure)
         self.etcd = f"http://127.0.0.1:{client}"
+        self.port = secure
         processes: list[subprocess.Popen[bytes]] = []
         try:
             processes.append(self._start("etcd", _etcd(self.directory, client, peer)))
@@ -88,6 +94,21 @@ class ControlPlane:
         finally:
             for process in reversed(processes):
                 stop(process)
+
+    def as_in_a_pod(self, python: Path, tree: Path, command: list[str]) -> tuple[list[str], dict[str, str]]:
+        """How `python` runs `command` of the code in `tree` as a pod's container does: with a service account, whose
+        files are in a mount namespace of its own, with compiled code, and without a kubeconfig. (command, environment);
+        it needs root and the cluster, and its PID is that of the process that is started.
+        """
+        subprocess.run([str(python), "-m", "compileall", "-q", str(tree / "operator")], check=True, timeout=120)
+        account = self.directory / "serviceaccount"
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text((self.directory / "tokens").read_text().split(",")[0])
+        shutil.copy(self.directory / "certificates/apiserver.crt", account / "ca.crt")
+        environ = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PYTHONPATH")}
+        environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
+        environ["PYTHONPATH"] = f"{tree}/operator:{tree}"
+        return ["unshare", "--mount", "sh", "-c", _WITH_ACCOUNT, str(account), str(python), *command], environ
 
     def _start(self, name: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
         with (self.directory / f"{name}.log").open("ab") as log:

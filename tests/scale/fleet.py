@@ -2,10 +2,11 @@
 
     python -m tests.scale.fleet --nodes 1000 --out docs/results/scale/fleet-1000.json
 
-etcd, kube-apiserver and `gpushare operator` are real processes. Nodes have no kubelet: Nodes of about 14 kB and
-GpuNodes with 8 GPUs are made once, and one process stands in for all agents. It renews their Leases, and reports each
-GPU's daemon as ready, with the limits of its share, once the GPU is assigned. Nine tenths of the nodes have the label
-`pool: gpu`; of the others each gets a share of its own. Steps, in this order, once every agent is known to report:
+etcd, kube-apiserver and `gpushare operator` are real processes; the operator runs as in a pod, so this needs root.
+Nodes have no kubelet: Nodes of about 14 kB and GpuNodes with 8 GPUs are made once, and one process stands in for all
+agents. It renews their Leases, and reports each GPU's daemon as ready, with the limits of its share, once the GPU is
+assigned. Nine tenths of the nodes have the label `pool: gpu`; of the others each gets a share of its own. Steps, in
+this order, once every agent is known to report:
 
 - `oneShare`: a share for the pool; seconds to the first node that is assigned, to the last one, and to Ready.
 - `manyShares`: 100 shares, each for one of the other nodes, at once; seconds until all are Ready.
@@ -249,21 +250,17 @@ async def fill(kube: Kube, nodes: int) -> None:
     )
 
 
-async def measured(plane: ControlPlane, tree: Path, nodes: int, log: Path) -> Object:
-    environ = {
-        **os.environ,
-        "KUBECONFIG": str(plane.kubeconfig),
-        "PYTHONPATH": f"{tree}/operator",
+async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, log: Path) -> Object:
+    command, environ = plane.as_in_a_pod(python, tree, base.operator_command())
+    environ |= {
         "GPUSHARE_NAMESPACE": base.NAMESPACE,
         "GPUSHARE_POD_NAME": "operator-0",
         "GPUSHARE_IMAGE": "gpushare:scale",
         "GPUSHARE_CERTIFICATES": "CertManager",
     }
-    environ.pop("KUBERNETES_SERVICE_HOST", None)
     kube = await base.connected(plane)
     agents, lease = Agents(kube), LeaseWatch(kube)
     with log.open("wb") as output:
-        command = [sys.executable, *base.operator_command()]
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
     tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]
     for task in tasks:
@@ -329,7 +326,7 @@ def _said(task: "asyncio.Task[None]") -> None:
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
-    trees = {"after": base.ROOT}
+    trees, pythons = {"after": base.ROOT}, {"after": args.python, "before": args.before_python or args.python}
     if args.before:
         trees["before"] = base.before_tree(args.before, scratch / "before")
     original = ControlPlane(scratch / "cluster").create()
@@ -349,7 +346,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
     try:
         for name, tree in trees.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                found[name] = await measured(plane, tree, args.nodes, args.logs / f"{name}.log")
+                found[name] = await measured(plane, pythons[name], tree, args.nodes, args.logs / f"{name}.log")
             print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
                 results.write(found, args.out)
@@ -363,6 +360,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--before", metavar="COMMIT", help="measure the operator of this commit too")
+    results.add_pythons(parser)
     results.add_out(parser)
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")
     args = parser.parse_args()

@@ -136,7 +136,7 @@ async def one(plane: ControlPlane, args: argparse.Namespace, subject: str, log: 
             changing = asyncio.create_task(change(kube, pods, claims, args.changes))
             try:
                 has = await counted(kube)
-                found = await measured(plane, operator_command(), ROOT, args.nodes, args.seconds, log)
+                found = await measured(plane, operator_command(), ROOT, args.nodes, args.seconds, log, args.python)
                 await kube.get(DEVICE_CLASSES, names.device_class(CLAIMED))  # the operator follows claims
             finally:
                 changing.cancel()
@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--subjects", nargs="+", default=["quiet", "junk", "ownClaims"])
     parser.add_argument("--out", type=Path, help="where the figures go as JSON, too")
+    results.add_pythons(parser)
     parser.set_defaults(before="")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -304,21 +304,28 @@ async def change(kube: Kube, nodes: int, seconds: int) -> int:
     return changes
 
 
-async def measured(plane: ControlPlane, command: list[str], tree: Path, nodes: int, seconds: int, log: Path) -> Object:
-    environ = {
-        **os.environ,
+async def measured(
+    plane: ControlPlane,
+    command: list[str],
+    tree: Path,
+    nodes: int,
+    seconds: int,
+    log: Path,
+    python: Path = Path(sys.executable),
+) -> Object:
+    """`python`: the interpreter, with the packages of the image where the figures are to be the image's."""
+    started, environ = plane.as_in_a_pod(python, tree, command)
+    environ |= {
         "KUBECONFIG": str(plane.kubeconfig),
-        "PYTHONPATH": f"{tree}/operator:{tree}",
         "GPUSHARE_NAMESPACE": NAMESPACE,
         "GPUSHARE_POD_NAME": "operator-0",
         "GPUSHARE_IMAGE": "gpushare:scale",
         "GPUSHARE_CERTIFICATES": "CertManager",
     }
-    environ.pop("KUBERNETES_SERVICE_HOST", None)
     kube = await connected(plane)
     try:
         with log.open("ab") as output:
-            process = subprocess.Popen([sys.executable, *command], cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
+            process = subprocess.Popen(started, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
         try:
 
             async def settled() -> bool:

@@ -12,7 +12,6 @@ COMMIT` measures that commit, too, with `--before-python`. `anonymousMib` is wha
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,8 @@ def measured(python: Path, tree: Path, modules: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", type=Path, default=Path(sys.executable))
+    results.add_pythons(parser)
     parser.add_argument("--before", default="", help="a commit to compare with")
-    parser.add_argument("--before-python", type=Path, help="of the packages of that commit; default: --python")
     results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ from typing import Any
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
+
+
+def add_pythons(parser: argparse.ArgumentParser) -> None:
+    """What is measured has the image's memory only with the image's packages: requirements/operator.lock, gpushare."""
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="that runs what is measured")
+    parser.add_argument("--before-python", type=Path, help="that runs the commit before; default: --python")
 
 
 def machine() -> dict[str, Any]:

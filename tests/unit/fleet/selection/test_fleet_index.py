@@ -29,7 +29,6 @@ from gpushare.fleet.selection.refusals import (
     per_node_reached,
     profile_of,
 )
-from gpushare.fleet.selection.resource_names import ResourceNames
 from tests.unit.fleet.test_fleet_rules import carried_out, fleets
 
 SELECTORS = (
@@ -138,8 +137,7 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
 def test_owners_and_refusals_are_those_of_every_rule_asked_about_every_gpu(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(varied(make))
     expected = plain_owners(snapshot)
-    index = FleetIndex(snapshot)
-    assert owners(snapshot, index, ResourceNames(index.facts, snapshot.shares)) == expected
+    assert owners(snapshot, FleetIndex(snapshot)) == expected
     for share in snapshot.shares:
         summary = summary_of(snapshot, share.name)
         found = summary.matching, summary.refused, summary.mismatched
