@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.usage.usage import SharedGpu, UsageSources
+from gpushare.agent.usage.usage import TakenGpu, UsageSources
 from gpushare.agent.usage.violations import Judgement, UsageMonitor
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR
@@ -59,8 +59,8 @@ def views(gpus: int, pids: list[int]) -> dict[str, GpuView]:
     return found
 
 
-def taken(gpus: int) -> dict[str, SharedGpu]:
-    return {f"GPU-{index}": SharedGpu("a", None) for index in range(gpus)}
+def taken(gpus: int) -> dict[str, TakenGpu]:
+    return {f"GPU-{index}": TakenGpu("a", None) for index in range(gpus)}
 
 
 def measure(gpus: int, clients: int, readings: int, directory: Path) -> None:

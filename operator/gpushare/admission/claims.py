@@ -243,7 +243,7 @@ def _size_problems(where: str, asked: Mapping[str, Any], share: GpuShare, size: 
 
 
 def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Iterator[str]:
-    clients = share.spec.clients
+    clients = share.clients
     threads = clients.threads.default
     if (value := asked.get(names.CAPACITY_THREADS)) is not None:
         threads = math.ceil(parse_quantity(str(value)))
@@ -267,7 +267,7 @@ def _free_problems(where: str, asked: Mapping[str, Any], share: GpuShare) -> Ite
 
 
 def _thread_problems(field: str, value: Any, threads: int, share: GpuShare) -> Iterator[str]:
-    most = share.spec.clients.threads.max
+    most = share.clients.threads.max
     advice = f"write a whole number from 1 to {most}"
     if threads < 1:
         yield f"{field}: {quoted(value)} is below 1 percent of the GPU's SMs; {advice}"

@@ -1,7 +1,8 @@
 """Admission of a pod: what is added to containers that ask for a part of a GPU, and why a pod is refused.
 
 A container asks by a slot, `gpushare.dev/<share>: 1`, or by a ResourceClaim. What a claim grants is known only once it
-is allocated, so the node adds its variables; the rest is the same for both.
+is allocated, so the node adds its variables; the rest is the same for both. One that asks for whole GPUs by the same
+name gets nothing added, since no MPS daemon serves it.
 
 Guarantees: containers without either are never changed; what a tenant wrote is never replaced or removed; a second
 pass over an admitted pod adds nothing, so a pod to which it would add something was changed after the first pass.
@@ -71,6 +72,8 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
     claims = _Claims.of(data)
     everyone = list(containers(pod))
     asking = [container for container in everyone if container.slots or claims.ours(container)]
+    whole = [container for container in asking if _asks_for_whole(container, data)]
+    shared = [container for container in asking if container not in whole]
     for container in everyone:
         problems.add(Reason.INTERNAL_RESOURCE, mps_problems(container, data))
         problems.add(Reason.SLOT, class_problems(container))
@@ -78,18 +81,22 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
     for container in asking:
         if problems.full:
             break
-        problems.add(Reason.SLOT, slot_problems(container))
+        problems.add(Reason.SLOT, slot_problems(container, whole=container in whole))
         problems.add(Reason.CLAIM, claims.problems(container, users))
+        if container in whole:
+            for resource in container.slots:
+                problems.add(Reason.SHARE, share_problems(_field(container, resource), _share(resource), data))
+            continue
         expected = _expected_environment(container, annotations, data, problems)
         problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
         problems.add(Reason.MOUNT, mount_problems(container))
         changes += _container_changes(container, expected or {}, pre_stop_seconds(int(grace_period_seconds(pod))))
-    if asking:
+    if shared:
         problems.add(Reason.VOLUME, volume_problems(listed(spec, "volumes")))
         changes += _volume_changes(spec)
     if problems:
         return problems.denied()
-    return Admitted(tuple(changes), pod_warnings(pod, asking, data))
+    return Admitted(tuple(changes), pod_warnings(pod, shared, data))
 
 
 def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
@@ -123,6 +130,20 @@ def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], sil
     )
 
 
+def _asks_for_whole(container: Container, data: AdmissionData) -> bool:
+    """Whether it asks for whole GPUs, and for nothing else of a share: no variable and no volume is added to it."""
+    asked = [data.shares.get(_share(resource)) for resource in container.slots]
+    return bool(asked) and all(share is not None and share.whole for share in asked)
+
+
+def _share(resource: str) -> str:
+    return share_of_resource(resource) or ""
+
+
+def _field(container: Container, resource: str) -> str:
+    return f"{container.field}.resources.limits[{shown(resource)}]"
+
+
 def _expected_environment(
     container: Container, annotations: Mapping[str, str], data: AdmissionData, problems: Problems
 ) -> dict[str, str] | None:
@@ -131,9 +152,8 @@ def _expected_environment(
     for resource in container.slots:
         if problems.full:
             break
-        name = share_of_resource(resource) or ""
-        field = f"{container.field}.resources.limits[{shown(resource)}]"
-        problems.add(Reason.SHARE, share_problems(field, name, data))
+        name = _share(resource)
+        problems.add(Reason.SHARE, share_problems(_field(container, resource), name, data))
         share = data.shares.get(name)
         if share is None:
             continue

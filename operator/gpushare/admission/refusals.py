@@ -33,23 +33,24 @@ MOST_KNOWN = 100
 """Names that a misspelt one is compared with, at 10 to 20 µs each."""
 
 
-def slot_problems(container: Container) -> Iterator[str]:
-    """Problems of the request for a slot that do not depend on the share."""
+def slot_problems(container: Container, *, whole: bool = False) -> Iterator[str]:
+    """Problems of the request for a slot that do not depend on the share. `whole`: it is for whole GPUs of a node."""
+    held = "whole GPU" if whole else "slot"
     for resource, quantity in container.slots.items():
         field = f"{container.field}.resources.limits[{shown(resource)}]"
         if resource not in container.limits:
             yield f"{field}: is missing: Kubernetes counts extended resources by their limits; write the limit 1"
-        elif str(quantity) != "1":
+        elif str(quantity) != "1" and not whole:
             yield f"{field}: {quoted(quantity)} slots: a container takes exactly one; write 1, or use more containers"
         if container.ends_before_the_pod_runs:
             yield (
-                f"{field}: an init container that ends cannot hold a slot: Kubernetes would hand the same slot to"
+                f"{field}: an init container that ends cannot hold a {held}: Kubernetes would hand the same {held} to"
                 " another container; ask for it in a container, or in a sidecar with restartPolicy Always"
             )
     if len(container.slots) > 1:
         asked = some(map(shown, container.slots))
         yield f"{container.field}.resources.limits: {asked}: a container reaches one GPU of one share; keep one of them"
-    for resource in container.resources:
+    for resource in () if whole else container.resources:
         if resource.startswith(NVIDIA_RESOURCES):
             yield (
                 f"{container.field}.resources.limits[{shown(resource)}]: a whole NVIDIA GPU beside a slot would bypass"

@@ -38,13 +38,16 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     except ValidationError as error:
         problems.add(Reason.SHARE_SPEC, (_sentence(dict(found)) for found in error.errors(include_url=False)))
         return problems.denied()
-    problems.add(Reason.SHARE_SPEC, _memory_problems(share))
+    if not share.whole:
+        problems.add(Reason.SHARE_SPEC, _memory_problems(share))
     problems.add(Reason.SHARE_SPEC, _product_problems(share))
     problems.add(Reason.SHARE_SPEC, _selector_problems("spec.nodeSelector", share.spec.node_selector))
     problems.add(Reason.SHARE_SPEC, _selector_problems("spec.allowedNamespaces", share.spec.allowed_namespaces))
     if problems:
         return problems.denied()
     status = mapped(new, "status")
+    if share.whole:
+        return Admitted()
     return Admitted(warnings=tuple(_warnings(share, status.get("gpuMemoryMib") or _LARGEST_GPU_MIB)))
 
 
@@ -70,7 +73,7 @@ def unguarded(share: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _memory_problems(share: GpuShare) -> Iterator[str]:
-    clients = share.spec.clients
+    clients = share.clients
     readable = True
     values = {"spec.clients.memory.default": clients.memory.default}
     if clients.memory.max is not None:  # otherwise the default is also the ceiling
@@ -137,8 +140,8 @@ def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:
 
 def _warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
     """`largest_mib`: of the largest GPU that the share has, or that there is."""
-    memory = share.spec.clients.memory
-    clients = 1 if share.by_claims else share.spec.clients.per_gpu
+    memory = share.clients.memory
+    clients = 1 if share.by_claims else share.clients.per_gpu
     if not memory.overcommit and clients * share.memory_default_mib > largest_mib:
         product = "" if share.by_claims else f" for each of {clients} clients"
         yield (
@@ -173,7 +176,7 @@ def _limits_warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
     together = share.full_gpu_limits_mib
     if together > limits.overcommit_percent * largest_mib // 100:
         yield (
-            f"{field}.max: {quoted(limits.max)} for each of {share.spec.clients.per_gpu} clients is more than"
+            f"{field}.max: {quoted(limits.max)} for each of {share.clients.per_gpu} clients is more than"
             f" {limits.overcommit_percent} percent of the {format_mib(largest_mib)} of a GPU"
             f" ({field}.overcommitPercent); GPUs that have less memory are not taken"
         )

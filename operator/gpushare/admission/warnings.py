@@ -81,8 +81,8 @@ def _overcommit_warnings(asking: Sequence[Container], data: AdmissionData) -> It
 
 
 def _is_memory_overcommitted(share: GpuShare) -> bool:
-    granted = share.spec.clients.per_gpu * share.memory_default_mib
-    return share.spec.clients.memory.overcommit and granted > share.status.gpu_memory_mib > 0
+    granted = share.clients.per_gpu * share.memory_default_mib
+    return share.clients.memory.overcommit and granted > share.status.gpu_memory_mib > 0
 
 
 def _hook_warnings(container: Container) -> Iterator[str]:

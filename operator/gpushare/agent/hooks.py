@@ -6,9 +6,12 @@ raises LookupError where it has no answer; the text says why, for the pod's even
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.kubelet.listing import preferred_slots
+from gpushare.agent.kubelet.preferred_gpus import preferred_gpus
 from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
@@ -48,9 +51,10 @@ class SlotHooks:
         uuid, slot = self._slot(device_ids)
         self._unstarted.setdefault(uuid, set()).add(slot)
 
-    def placement(self) -> Placement:
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
         share = self._state.shares.get(self._share)
-        return (share.spec.clients.placement if share else None) or Placement.SPREAD
+        placement = (share.clients.placement if share else None) or Placement.SPREAD
+        return preferred_slots(available, must_include, size, placement)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         """A container that may start counts as started from now on: the next one finds its place taken."""
@@ -79,7 +83,7 @@ class SlotHooks:
 
     def _capacity(self, uuid: Uuid) -> StartCapacity:
         share = self._state.shares.get(self._share)
-        return StartCapacity(self._state.held(self._share, uuid), share.spec.clients.per_gpu if share else None)
+        return StartCapacity(self._state.held(self._share, uuid), share.clients.per_gpu if share else None)
 
     def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:
         if len(device_ids) != 1:
@@ -102,6 +106,73 @@ def slot_edits(share: GpuShare | None, gpu: ContainerEdits, largest_gpu_mib: int
     return ContainerEdits({**defaults, **gpu.env}, gpu.mounts, gpu.devices, gpu.cdi_devices)
 
 
+class WholeHooks:
+    """Of a resource of whole GPUs: a container may have several, of this node."""
+
+    def __init__(self, resource: str, state: AgentState) -> None:
+        self._resource = resource
+        self._state = state
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        """Also asks for a reading of the kubelet, which shows the allocation."""
+        views = [self._view(uuid) for uuid in device_ids]
+        self._state.kubelet_due.set()
+        return self._state.devices.allocated_whole(views)
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        pass
+
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        infos = {uuid: view.info for uuid, view in self._state.inventory.views.items()}
+        return preferred_gpus(available, must_include, size, infos)
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        for uuid in device_ids:
+            readiness = self._decision(uuid).readiness
+            if not readiness.takes_clients:
+                return f"GPU {uuid}: {readiness.reason.value}: {readiness.message}"
+        return None
+
+    def _view(self, uuid: Uuid) -> GpuView:
+        state, plan = self._state, self._decision(uuid).plan
+        if plan.stage is GpuStage.STOP:
+            raise LookupError(f"GPU {uuid} of node {state.node} is being given back by GpuShare {plan.share}")
+        view = state.inventory.views.get(uuid)
+        if view is None:
+            raise LookupError(f"NVML does not show GPU {uuid} on node {state.node}")
+        return view
+
+    def _decision(self, uuid: Uuid) -> GpuDecision:
+        state = self._state
+        decision, given = state.decisions.get(uuid), state.whole.get(uuid)
+        if decision is None or given is None or given.resource != self._resource:
+            raise LookupError(f"GPU {uuid} of node {state.node} is not given whole as {self._resource} any more")
+        return decision
+
+
+class ShareHooks:
+    """Of a resource in our own domain. A share of whole GPUs may follow one of slots that had the same name."""
+
+    def __init__(self, share: ShareName, state: AgentState) -> None:
+        self._slots = SlotHooks(share, state)
+        self._whole = WholeHooks(names.slot_resource(share), state)
+
+    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
+        return self._of(device_ids).edits(device_ids)
+
+    def allocated(self, device_ids: Sequence[str]) -> None:
+        self._of(device_ids).allocated(device_ids)
+
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        return self._of(available).prefer(available, must_include, size)
+
+    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+        return await self._of(device_ids).not_ready(device_ids)
+
+    def _of(self, device_ids: Collection[str]) -> Hooks:
+        return self._slots if any(names.is_slot_id(device_id) for device_id in device_ids) else self._whole
+
+
 class MpsHooks:
     """Of the MPS pods: every GPU's device node, and nothing to wait for."""
 
@@ -118,8 +189,8 @@ class MpsHooks:
     def allocated(self, device_ids: Sequence[str]) -> None:
         pass
 
-    def placement(self) -> Placement:
-        return Placement.SPREAD
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        return preferred_slots(available, must_include, size)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None
@@ -151,8 +222,8 @@ class MeteredHooks:
         self._hooks.allocated(device_ids)
         self._allocated_at.update(dict.fromkeys(device_ids, self._clock()))
 
-    def placement(self) -> Placement:
-        return self._hooks.placement()
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        return self._hooks.prefer(available, must_include, size)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         try:

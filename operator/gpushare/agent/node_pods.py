@@ -90,7 +90,7 @@ def _metadata(pod: Pod) -> Object:
 
 
 def _first(listed: list[Container], most: int) -> list[Container]:
-    """Those with something of ours or a claim, then those with NVIDIA's, then the others."""
+    """Those with something of ours or a claim, then those with another extended resource, then the others."""
     return sorted(listed, key=lambda container: (not _concerns_us(container), not _foreign(container)))[:most]
 
 
@@ -99,7 +99,9 @@ def _concerns_us(container: Container) -> bool:
 
 
 def _foreign(container: Container) -> list[str]:
-    return sorted(name for name in requested_resources(container) if name.startswith(names.NVIDIA_RESOURCES))
+    """Extended resources of others, NVIDIA's first: a share may give whole GPUs under any of these names."""
+    found = (name for name in requested_resources(container) if "/" in name and not _is_ours(name))
+    return sorted(found, key=lambda name: (not name.startswith(names.NVIDIA_RESOURCES), name))
 
 
 def _is_ours(resource: str) -> bool:
@@ -123,7 +125,7 @@ def _grant(container: Container) -> dict[str, str]:
 
 
 def _resources(container: Container) -> Object:
-    """Ours before NVIDIA's, of which every quantity is written as 1."""
+    """Ours before others', of which every quantity is written as 1."""
     own = {name: _bounded(quantity) for name, quantity in limits(container).items() if _is_ours(name)}
     asked = own | dict.fromkeys(_foreign(container), "1")
     limited = dict(list(asked.items())[:MAX_RESOURCES])

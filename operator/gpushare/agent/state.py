@@ -24,15 +24,16 @@ from gpushare.agent.dra.users import uses
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
-from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, united
+from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, WholeNames, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.node_pods import kept_pod
-from gpushare.agent.reconcile import daemon_files
+from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision, decide
+from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.termination.after_fault import GpuFault, faults_of
@@ -40,7 +41,7 @@ from gpushare.agent.termination.max_wait import ExpiredGpu
 from gpushare.agent.usage.granted import Reserved, granted_parts, reserved
 from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
-from gpushare.agent.usage.usage import Reading, SharedGpu, UsageSources
+from gpushare.agent.usage.usage import Reading, TakenGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Borrower, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -99,19 +100,21 @@ class AgentState:
 
         self.devices = Devices(settings)
         self.inventory = Inventory(nvml, clock, proc)
-        self.kubelet = KubeletReader(pod_resources, clock, self._known_pods)
+        self.kubelet = KubeletReader(pod_resources, clock, self._known_pods, self._read_whole)
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
         self.shortages = shortages
         self.reserved: dict[ShareGpu, Reserved] = {}
         """What containers hold of the GPUs of shares whose clients may borrow."""
         self.parts: tuple[RunningPart, ...] = ()
-        """Running containers with a part of a GPU, at the last observation."""
+        """Running containers with a part of a shared GPU, at the last observation."""
         self.unused: UnusedParts | None = None
         """None until the GPUs were observed once."""
         self.plugins = DevicePlugins(plugins)
         self.claims = PreparedClaims(settings.cdi_dir)
         self.on_disk: dict[Uuid, DaemonFiles] = {}
-        """The GPUs taken."""
+        """The GPUs taken that are shared: those with an MPS daemon."""
+        self.whole: dict[Uuid, WholeGpu] = {}
+        """The GPUs taken that are given whole."""
 
         self._arrivals = ArrivalLog()
         self._problems = LogOnChange(LOG)
@@ -155,7 +158,7 @@ class AgentState:
         places, claimed = self._places()
         sources = UsageSources(
             self.inventory.views,
-            {uuid: SharedGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()},
+            self._taken_gpus(),
             self.pods.objects.values(),
             self.shares,
             places,
@@ -166,8 +169,10 @@ class AgentState:
         if self.unused is None:
             node = self.gpu_node()
             self.unused = UnusedParts(node.status.unused if node is not None else (), now)
-        self.parts = tuple(running_parts(self.pods.objects.values(), places))
-        self.unused.update(self.observed, self.parts, now)
+        each = {container: (place,) for container, place in places.items()}
+        self.parts = tuple(running_parts(self.pods.objects.values(), each))
+        whole = running_parts(self.pods.objects.values(), self._whole_holders())
+        self.unused.update(self.observed, (*self.parts, *whole), now)
         self._observe_shortages(readings, places, claimed, now)
 
     def _observe_shortages(
@@ -250,6 +255,11 @@ class AgentState:
             self.generation = node.metadata.generation
             self.assignments = tuple(node.spec.assignments)
         self.on_disk = daemon_files.read_all(self.settings.root)
+        self._read_whole()
+
+    def _read_whole(self) -> WholeNames:
+        self.whole = whole_gpus.read_all(self.settings.root)
+        return self.whole_names
 
     def _decision_input(self) -> DecisionInput:
         now = self.clock()
@@ -260,7 +270,7 @@ class AgentState:
             on_disk=self.on_disk,
             views=self.inventory.views,
             kubelet=self.kubelet.view,
-            pending=united(self.plugins.pending(), self.claims.holdings()),
+            pending=united(self.plugins.pending(self.whole_names), self.claims.holdings()),
             server_since=self._server_since(now),
             withdrawn_at=self._withdrawn_at,
             client_ceiling=self.inventory.client_ceiling,
@@ -271,7 +281,26 @@ class AgentState:
             daemonless=self.devices.daemon_problem(),
             modes=self.settings.compute_mode_policy,
             claims_known=not self.claims.unread,
+            whole=self.whole,
+            names_taken=self._names_taken(),
             full="" if daemon_files.has_room(self.settings.root) else str(self.settings.root),
+        )
+
+    def _names_taken(self) -> frozenset[str]:
+        """A kubelet has one plugin for each name. A name that we serve, or by which a container has a GPU of ours, is
+        ours to serve; any other only if the kubelet knows no device of it but ours.
+        """
+        view = self.kubelet.view
+        own: dict[str, set[Uuid]] = {}
+        for resource, uuid in self.whole_names:
+            own.setdefault(resource, set()).add(uuid)
+        return frozenset(
+            resource
+            for resource, uuids in own.items()
+            if view is not None
+            and not self.plugins.serves(resource)
+            and not uuids & view.held_ids.get(resource, frozenset())
+            and view.allocatable_ids.get(resource, frozenset()) - uuids
         )
 
     def _server_since(self, now: float) -> dict[Uuid, float]:
@@ -295,6 +324,10 @@ class AgentState:
     def informed(self) -> bool:
         """Whether shares and assignments were read from the API server."""
         return self.share_objects.synced.is_set() and self.nodes.synced.is_set()
+
+    @property
+    def whole_names(self) -> WholeNames:
+        return {(gpu.resource, uuid): gpu.share for uuid, gpu in self.whole.items()}
 
     @property
     def observed(self) -> dict[Uuid, Reading]:
@@ -341,7 +374,7 @@ class AgentState:
     def held(self, share: ShareName, uuid: Uuid) -> Slots:
         """Slots of the share that containers hold on the GPU, with pending ones."""
         listed = self.kubelet.view.held if self.kubelet.view else {}
-        return united(listed, self.plugins.pending()).get((share, uuid), frozenset())
+        return united(listed, self.plugins.pending(self.whole_names)).get((share, uuid), frozenset())
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
@@ -442,6 +475,17 @@ class AgentState:
     def unready(self) -> str | None:
         """What is missing before the agent has reported once; None: nothing."""
         return None if self.reported else "has not yet seen the API, the GPUs and the kubelet"
+
+    def _whole_holders(self) -> dict[ContainerName, list[ShareGpu]]:
+        return self.kubelet.view.whole_gpus() if self.kubelet.view else {}
+
+    def _taken_gpus(self) -> dict[Uuid, TakenGpu]:
+        holders: dict[Uuid, set[ContainerName]] = {uuid: set() for uuid in self.whole}
+        for container, held in self._whole_holders().items():
+            for _, uuid in held:
+                holders.setdefault(uuid, set()).add(container)
+        whole = {uuid: TakenGpu(gpu.share, None, frozenset(holders[uuid])) for uuid, gpu in self.whole.items()}
+        return whole | {uuid: TakenGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()}
 
     def _places(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
         """Where the containers' slots and claims are, and what the claims grant."""

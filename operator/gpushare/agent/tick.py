@@ -12,7 +12,9 @@ from dataclasses import replace
 from gpushare.agent.attach.files import GrantFiles
 from gpushare.agent.dra.driver import ClaimDelivery, Offered
 from gpushare.agent.gpus import cdi
-from gpushare.agent.hooks import MeteredHooks, MpsHooks, SlotHooks
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.hooks import MeteredHooks, MpsHooks, ShareHooks, WholeHooks
 from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.assignments import GpuStage
@@ -25,7 +27,7 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason
-from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpunode import Uuid
 from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
@@ -58,15 +60,18 @@ class Tick:
         self._state.carried_out(given)
 
     def hooks(self, resource: str) -> Hooks:
-        """Slots are timed; users do not wait for our own MPS pods."""
+        """Slots and whole GPUs are timed; users do not wait for our own MPS pods."""
+        if resource == names.MPS_RESOURCE:
+            return MpsHooks(self._state)
         share = names.share_of_resource(resource)
-        return MpsHooks(self._state) if share is None else MeteredHooks(SlotHooks(share, self._state), self._meters)
+        hooks = WholeHooks(resource, self._state) if share is None else ShareHooks(share, self._state)
+        return MeteredHooks(hooks, self._meters)
 
     def _advance_gpus(self) -> None:
         state = self._state
-        foreign = foreign_holders(state.pods.objects.values())
+        foreign = foreign_holders(state.pods.objects.values(), {resource for resource, _ in state.whole_names})
         for uuid, decision in state.decisions.items():
-            self._lifecycle.advance(decision, state.on_disk.get(uuid), foreign)
+            self._lifecycle.advance(decision, state.on_disk.get(uuid) or state.whole.get(uuid), foreign)
             if state.claims.unread:
                 note = f"which claims are prepared cannot be read: {state.claims.unread}"
                 self._lifecycle.notes.setdefault(uuid, note)
@@ -92,14 +97,21 @@ class Tick:
         for uuid in self._known_gates() | passable:
             try:
                 if uuid in passable:
-                    pipe, shows = state.on_disk[uuid].directory.attach, state.decisions[uuid].plan.shows_grant
-                    self._gate.open(uuid, cdi.spec(uuid, state.devices.client(views[uuid], pipe, shows)))
+                    self._gate.open(uuid, cdi.spec(uuid, self._edits(views[uuid])))
                 else:
                     self._gate.close(uuid)
                 self._problems.clear(uuid)
             except OSError as error:
                 self._problems.log("CDI spec of GPU %s: %s", uuid, error, key=uuid)
                 self._withdraw(uuid, f"its CDI spec cannot be changed: {error}")
+
+    def _edits(self, view: GpuView) -> ContainerEdits:
+        """OSError: the front libraries, by which a container sees its grant, cannot be delivered."""
+        uuid, state = view.info.uuid, self._state
+        shared = state.on_disk.get(uuid)
+        if shared is None:
+            return state.devices.whole([view])
+        return state.devices.client(view, shared.directory.attach, state.decisions[uuid].plan.shows_grant)
 
     def _known_gates(self) -> set[Uuid]:
         """Where the directory cannot be read, those that may be known: each is told that its spec cannot be changed."""
@@ -128,25 +140,28 @@ class Tick:
         patient = state.clock() - state.started_at < state.settings.intervals.patience
         if given.kubelet is None or (patient and not state.informed):
             return
-        offers: dict[ShareName, list[GpuOffer]] = {}
-        for uuid in state.on_disk:
+        offers: dict[str, list[GpuOffer]] = {}
+        for uuid in (*state.on_disk, *(uuid for uuid in state.whole if uuid not in state.on_disk)):
             if uuid in state.decisions and not self._is_claimed(given, uuid):
                 decision = state.decisions[uuid]
-                offers.setdefault(decision.plan.share, []).append(decision.offer)
+                resource = decision.plan.resource or names.slot_resource(decision.plan.share)
+                if resource not in given.names_taken:
+                    offers.setdefault(resource, []).append(decision.offer)
         problem = state.devices.problem() or state.devices.daemon_problem()
         changed = await state.plugins.apply(
-            {share: offered_devices(items) for share, items in offers.items()},
+            {resource: offered_devices(items) for resource, items in offers.items()},
             self.hooks,
             mps=bool(state.inventory.views) and not problem,
         )
-        for share, items in offers.items():
-            problem = state.plugins.problem(share)
+        for resource, items in offers.items():
+            problem = state.plugins.problem(resource)
             if problem:
                 for offer in items:
                     self._lifecycle.notes.setdefault(
-                        offer.uuid, f"its slots cannot be offered to the kubelet: {problem}"
+                        offer.uuid, f"{resource} cannot be offered to the kubelet: {problem}"
                     )
         closed = {offer.uuid for items in offers.values() for offer in items if not offer.accepting}
+        closed |= {uuid for uuid, gpu in state.whole.items() if gpu.resource in given.names_taken}
         if state.withdrew(closed) or changed:
             state.kubelet_due.set()
 

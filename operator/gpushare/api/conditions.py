@@ -62,11 +62,12 @@ class GpuReason(StrEnum):
     CLIENT_CEILING = "ClientCeiling"
     MEMORY_OVERCOMMITTED = "MemoryOvercommitted"
     HELD_BY_SHARE = "HeldByShare"
+    RESOURCE_NAME_TAKEN = "ResourceNameTaken"
     PER_NODE_REACHED = "PerNodeReached"
 
 
 class DaemonReason(StrEnum):
-    """State of one GPU's MPS daemon, as the node's agent reports it."""
+    """State of one GPU's MPS daemon, or of a whole GPU, as the node's agent reports it."""
 
     READY = "Ready"
     PENDING = "Pending"  # no supervisor has taken it yet
@@ -84,6 +85,7 @@ class DaemonReason(StrEnum):
     BROKER_NOT_READY = "BrokerNotReady"  # clients cannot attach; those that run go on
     GATE_NOT_OPEN = "GateNotOpen"  # its CDI spec cannot be written, so no container starts; those that run go on
     NOFILE_TOO_LOW = "NofileTooLow"
+    RESOURCE_NAME_TAKEN = "ResourceNameTaken"  # of a whole GPU: another device plugin offers its resource
     STOPPING = "Stopping"
     UNKNOWN = "Unknown"  # a supervisor of another release gives a reason that this one has no word for; message has it
 
@@ -116,6 +118,7 @@ class EventReason(StrEnum):
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     CDI_EDITS_MISSING = "CdiEditsMissing"
     NO_GRANT = "NoGrant"
+    NOT_THE_HOLDER = "NotTheHolder"
     DUPLICATE_ALLOCATION = "DuplicateAllocation"
     ATTACH_REFUSED = "AttachRefused"
     LIMIT_VARIABLE_CHANGED = "LimitVariableChanged"
@@ -133,5 +136,6 @@ FINDING_REASONS = (
     EventReason.NOT_AN_MPS_CLIENT,
     EventReason.CDI_EDITS_MISSING,
     EventReason.NO_GRANT,
+    EventReason.NOT_THE_HOLDER,
 )
 """Reasons of findings; each is an event's reason too."""

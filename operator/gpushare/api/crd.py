@@ -141,6 +141,7 @@ def _root_schema(model: type[ApiModel], rules: list[dict[str, str]]) -> Schema:
     }
     if "spec" in generated["required"]:
         root["required"] = ["spec"]
+        root["properties"]["spec"].pop("default", None)
     if rules:
         root["x-kubernetes-validations"] = rules
     return root

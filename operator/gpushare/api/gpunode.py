@@ -92,12 +92,19 @@ class DaemonStatus(ApiModel):
     uuid: Uuid
     share: ShareName
     ready: bool = Field(
-        default=False, description="Server ACTIVE, its context seen by NVML, and the limits read back as desired."
+        default=False,
+        description="Server ACTIVE, its context seen by NVML, and the limits read back as desired. Of a whole GPU: a "
+        "container may have it.",
     )
     reason: str = Field(default="", max_length=64)
     message: str = Field(default="", max_length=1024, description="With the daemon's own log line where it failed.")
     desired_limits: Limits | None = Field(default=None, description="Limits by the share's spec.")
     current_limits: Limits | None = Field(default=None, description="Limits read back from the MPS daemon.")
+    resource: str = Field(
+        default="",
+        max_length=128,
+        description="Of a GPU that containers get whole: the extended resource by which they ask. No MPS daemon runs.",
+    )
     server_pid: int | None = Field(default=None, ge=0)
     restarts: int = Field(default=0, ge=0, description="Times the control daemon was started again.")
     drained: bool = Field(
@@ -139,13 +146,16 @@ class ForeignHolder(ApiModel):
 
 
 class Finding(ApiModel):
-    """A confirmed violation: somebody uses a shared GPU beyond the grant. Figures are of the first reading."""
+    """A confirmed violation: somebody uses a shared GPU beyond the grant, or a whole one that another container has.
+    Figures are of the first reading.
+    """
 
     uuid: Uuid
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     reason: str = Field(
         max_length=64,
-        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, CdiEditsMissing or NoGrant; also an event's.",
+        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, CdiEditsMissing, NoGrant or NotTheHolder; "
+        "also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)
@@ -222,7 +232,8 @@ class GpuNodeStatus(ApiModel):
     daemons: list[DaemonStatus] = Field(
         default_factory=list,
         max_length=MAX_GPUS,
-        description="MPS daemons that run or end on this node; a share holds a GPU as long as it is listed.",
+        description="The GPUs that shares hold here: of each its MPS daemon, which runs or ends, or that it is given "
+        "whole (resource). A share holds a GPU as long as it is listed.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
     )
     holders: list[Holder] = Field(default_factory=list, max_length=MAX_GPUS)

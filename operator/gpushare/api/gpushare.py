@@ -1,9 +1,9 @@
-"""GpuShare: which GPUs are shared, into how many slots, and what each client is granted."""
+"""GpuShare: which GPUs are shared, into how many slots, and what each client is granted; or which are given whole."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from gpushare.api import names
 from gpushare.api.base import ApiModel, checked, rule
@@ -159,32 +159,100 @@ _LIMIT_TOO_SMALL = f"{_LIMIT} && isQuantity(s.memory) && quantity(s.memoryLimit)
 _TOO_SMALL = "isQuantity(s.memory) && quantity(s.memory).compareTo(quantity('512Mi')) < 0"
 
 
+OWN_DOMAIN = f"{names.GROUP}/"
+
+
+def _free_name(value: str) -> str:
+    """A resource name that the kubelet takes from a device plugin and that is no other share's own."""
+    if value.startswith("requests.") or "kubernetes.io/" in value or OWN_DOMAIN in value:
+        raise ValueError(NAME_NOT_FREE)
+    return value
+
+
+NAME_NOT_FREE = (
+    "must be outside of gpushare.dev, kubernetes.io and requests.*: write one like example.com/gpu or nvidia.com/gpu, "
+    "or leave it out for gpushare.dev/<share>"
+)
+ResourceName = Annotated[
+    str,
+    Field(
+        min_length=3,
+        max_length=128,
+        pattern=names.RESOURCE_NAME_PATTERN,
+        json_schema_extra=checked(
+            rule(
+                f"!self.startsWith('requests.') && !self.contains('kubernetes.io/') && !self.contains('{OWN_DOMAIN}')",
+                NAME_NOT_FREE,
+                says=f"'\"' + self + '\" {NAME_NOT_FREE}'",
+            ),
+        ),
+    ),
+    AfterValidator(_free_name),
+]
+
+
+class WholeGpus(ApiModel):
+    resource_name: ResourceName | None = Field(
+        default=None,
+        description="The extended resource by which pods ask for GPUs, such as nvidia.com/gpu. On one node a name "
+        "belongs to one share, or to another device plugin. Default: gpushare.dev/<share>. Immutable.",
+    )
+
+
+_EITHER = "write spec.clients for shared GPUs or spec.wholeGpus for whole ones, one of the two"
+_OF_CLIENTS = {
+    "delivery ResourceClaim": "self.delivery == 'DevicePlugin'",
+    "sizes": "!has(self.sizes) || size(self.sizes) == 0",
+    "enforcement Terminate": "self.enforcement == 'Audit'",
+    "maxWait": "!has(self.maxWait)",
+}
+"""What has no meaning for whole GPUs, and the rule that it is not there."""
+
+
 class GpuShareSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=checked(
+            rule("has(self.clients) != has(self.wholeGpus)", _EITHER),
+            rule(
+                "has(self.wholeGpus) == has(oldSelf.wholeGpus) && "
+                "(!has(self.wholeGpus) || self.wholeGpus == oldSelf.wholeGpus)",
+                "wholeGpus is immutable: create a second share and let the GPUs move to it as they drain",
+            ),
+            *(
+                rule(f"!has(self.wholeGpus) || ({absent})", f"not with wholeGpus, which no MPS serves: {what}")
+                for what, absent in _OF_CLIENTS.items()
+            ),
+            rule(
+                "!has(self.wholeGpus) || !has(self.wholeGpus.resourceName) || !has(self.allowedNamespaces) || "
+                "(!has(self.allowedNamespaces.matchLabels) && !has(self.allowedNamespaces.matchExpressions))",
+                "allowedNamespaces needs the name gpushare.dev/<share>, so no wholeGpus.resourceName: others may serve "
+                "another name on other nodes; a ResourceQuota bounds it",
+                field=".allowedNamespaces",
+            ),
             rule(
                 "self.delivery == 'ResourceClaim' || !has(self.sizes) || size(self.sizes) == 0",
                 "sizes need delivery ResourceClaim: a slot of DevicePlugin has no size of its own",
                 field=".sizes",
             ),
             rule(
-                "self.delivery == 'ResourceClaim' || self.clients.threads.overcommit == 1",
+                "self.delivery == 'ResourceClaim' || !has(self.clients) || self.clients.threads.overcommit == 1",
                 "threads.overcommit needs delivery ResourceClaim: with DevicePlugin the number of slots alone bounds "
                 "the clients of a GPU",
                 field=".clients.threads.overcommit",
             ),
             rule(
-                "self.delivery == 'DevicePlugin' || !has(self.clients.placement) || self.clients.placement == 'Pack'",
+                "self.delivery == 'DevicePlugin' || !has(self.clients) || !has(self.clients.placement) || "
+                "self.clients.placement == 'Pack'",
                 "placement Spread needs delivery DevicePlugin: the scheduler places claims, on the first GPU that fits",
                 field=".clients.placement",
             ),
             rule(
-                "!has(self.sizes) || self.sizes.all(s, s.threads <= self.clients.threads.max)",
+                "!has(self.sizes) || !has(self.clients) || self.sizes.all(s, s.threads <= self.clients.threads.max)",
                 "a size's threads must not exceed clients.threads.max",
                 field=".sizes",
             ),
             rule(
-                f"!has(self.sizes) || !{_READABLE} || !self.sizes.exists(s, {_TOO_BIG})",
+                f"!has(self.sizes) || !has(self.clients) || !{_READABLE} || !self.sizes.exists(s, {_TOO_BIG})",
                 "a size's memory must not exceed clients.memory.max",
                 field=".sizes",
             ),
@@ -194,7 +262,7 @@ class GpuShareSpec(ApiModel):
                 field=".sizes",
             ),
             rule(
-                f"!has(self.sizes) || !self.sizes.exists(s, {_LIMIT_TOO_BIG})",
+                f"!has(self.sizes) || !has(self.clients) || !self.sizes.exists(s, {_LIMIT_TOO_BIG})",
                 "a size's memoryLimit needs clients.memory.limits, and must not exceed its max",
                 field=".sizes",
             ),
@@ -204,7 +272,7 @@ class GpuShareSpec(ApiModel):
                 field=".sizes",
             ),
             rule(
-                "self.delivery == 'DevicePlugin' || !has(self.clients.memory.limits) || "
+                "self.delivery == 'DevicePlugin' || !has(self.clients) || !has(self.clients.memory.limits) || "
                 "!has(self.clients.memory.limits.default)",
                 "limits.default needs delivery DevicePlugin: a claim asks for capacity memoryBurst, or names a size "
                 "that has a memoryLimit",
@@ -218,7 +286,14 @@ class GpuShareSpec(ApiModel):
         description="Nodes whose GPUs this share takes. Default: every node that has an agent.",
     )
     gpus: GpuSelection = Field(default_factory=GpuSelection, description="Which GPUs of those nodes are taken.")
-    clients: Clients = Field(description="How each GPU is divided, and what a client is granted.")
+    clients: Clients | None = Field(
+        default=None, description="How each GPU is divided, and what a client is granted. Either this or wholeGpus."
+    )
+    whole_gpus: WholeGpus | None = Field(
+        default=None,
+        description="Gives containers whole GPUs, without MPS: one container has one or several of a node for itself. "
+        "In place of `clients`; not with ResourceClaims, sizes, maxWait or enforcement Terminate.",
+    )
     allowed_namespaces: LabelSelector = Field(
         default_factory=LabelSelector,
         description="Namespaces, by their labels, whose pods may use this share. Default: all.",
@@ -259,6 +334,16 @@ class GpuShareSpec(ApiModel):
             )
         ),
     )
+
+    @model_validator(mode="after")
+    def _clients_or_whole(self) -> "GpuShareSpec":
+        if (self.clients is None) == (self.whole_gpus is None):
+            raise ValueError(_EITHER)
+        return self
+
+
+ONE_CONTAINER = Clients(per_gpu=1, memory=MemoryGrant(default="512Mi"))
+"""A whole GPU in sums over slots: one container has it. Nothing else of it means anything."""
 
 
 class GpuCounts(ApiModel):
@@ -340,6 +425,22 @@ class GpuShare(ApiModel):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def whole(self) -> bool:
+        """Its GPUs are given whole, without MPS."""
+        return self.spec.whole_gpus is not None
+
+    @property
+    def resource(self) -> str:
+        """The extended resource of its slots, or of its whole GPUs."""
+        whole = self.spec.whole_gpus
+        return (whole.resource_name if whole is not None else None) or names.slot_resource(self.name)
+
+    @property
+    def clients(self) -> Clients:
+        """Of whole GPUs: one container on each."""
+        return self.spec.clients or ONE_CONTAINER
+
+    @property
     def by_claims(self) -> bool:
         """Delivered by ResourceClaim."""
         return self.spec.delivery is Delivery.RESOURCE_CLAIM
@@ -352,26 +453,26 @@ class GpuShare(ApiModel):
     @property
     def shows_grant(self) -> bool:
         """Whether a client sees its own limit as the GPU's memory."""
-        return self.spec.clients.memory.reported_total is ReportedTotal.GRANT
+        return self.clients.memory.reported_total is ReportedTotal.GRANT
 
     @property
     def memory_default_mib(self) -> int:
-        return parse_mib(self.spec.clients.memory.default)
+        return parse_mib(self.clients.memory.default)
 
     @property
     def memory_max_mib(self) -> int:
-        memory = self.spec.clients.memory
+        memory = self.clients.memory
         return parse_mib(memory.max or memory.default)
 
     @property
     def limits_memory(self) -> MemoryLimits | None:
         """How far its clients may borrow; None: not at all."""
-        return self.spec.clients.memory.limits
+        return self.clients.memory.limits
 
     @property
     def memory_limit_max_mib(self) -> int:
         """The most that a client may use, borrowed memory included."""
-        limits = self.spec.clients.memory.limits
+        limits = self.clients.memory.limits
         return self.memory_max_mib if limits is None else max(self.memory_max_mib, parse_mib(limits.max))
 
     @property
@@ -384,12 +485,12 @@ class GpuShare(ApiModel):
 
     @property
     def contexts_per_gpu(self) -> int:
-        return self.spec.clients.per_gpu * self.spec.clients.processes
+        return self.clients.per_gpu * self.clients.processes
 
     @property
     def process_limits(self) -> Limits:
         """The limits that each MPS daemon of the share enforces on each client process."""
-        clients = self.spec.clients
+        clients = self.clients
         return Limits(
             threads=clients.threads.max,
             memory_mib=max(1, self.memory_limit_max_mib // clients.processes),
@@ -402,7 +503,7 @@ class GpuShare(ApiModel):
         `gpu_mib`: the GPU's memory.
         """
         usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
-        clients = self.spec.clients
+        clients = self.clients
         return max(usable, clients.per_gpu * self.memory_max_mib) if clients.memory.overcommit else usable
 
     def claimable_burst_mib(self, gpu_mib: int) -> int:
@@ -413,4 +514,4 @@ class GpuShare(ApiModel):
     @property
     def full_gpu_limits_mib(self) -> int:
         """MiB that the clients of a full GPU and MPS itself may use together; of a share delivered by slots."""
-        return self.spec.clients.per_gpu * self.memory_limit_max_mib + CONTEXT_RESERVE_MIB
+        return self.clients.per_gpu * self.memory_limit_max_mib + CONTEXT_RESERVE_MIB

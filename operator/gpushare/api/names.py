@@ -13,6 +13,10 @@ API_VERSION = f"{GROUP}/{VERSION}"
 SHARE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 """A share's name becomes an extended resource, a label, a file name and a DaemonSet's name: at most 40 characters."""
 
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+RESOURCE_NAME_PATTERN = rf"^{_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+"""An extended resource: a domain and a name."""
+
 OPERATOR_LEASE = "gpushare-operator"
 """The Lease, in gpushare's own namespace, of the replica that leads."""
 
@@ -157,6 +161,11 @@ def slot_id(uuid: str, slot: int) -> str:
 
 
 _SLOT_ID = re.compile(r"^(?P<uuid>.+)::(?P<slot>\d+)$")
+
+
+def is_slot_id(device_id: str) -> bool:
+    """False of a whole GPU, whose device id is its UUID."""
+    return _SLOT_ID.match(device_id) is not None
 
 
 def parse_slot_id(device_id: str) -> tuple[str, int]:

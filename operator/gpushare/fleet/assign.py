@@ -18,6 +18,7 @@ from gpushare.fleet.rollout import Rollout
 from gpushare.fleet.selection.fleet_index import FleetIndex
 from gpushare.fleet.selection.node_facts import RememberedNode
 from gpushare.fleet.selection.refusals import GpuProfile
+from gpushare.fleet.selection.resource_names import ResourceNames
 from gpushare.fleet.waiting import deadline, since
 
 Owners = Mapping[str, Mapping[str, str]]
@@ -36,14 +37,16 @@ def competing(snapshot: Snapshot) -> list[GpuShare]:
     return sorted(live, key=lambda share: (share.metadata.creation_timestamp, share.name))
 
 
-def owners(snapshot: Snapshot, index: FleetIndex) -> Owners:
-    """The owners of each node's GPUs; a node without any is left out."""
+def owners(snapshot: Snapshot, index: FleetIndex, resource_names: ResourceNames) -> Owners:
+    """The owners of each node's GPUs; a node without any is left out. `resource_names`: gets what this gives."""
     owner_of: dict[str, Mapping[str, str]] = {}
     free = _FreeGpus(index)
     for share in competing(snapshot):
         selected = index.selected(share).names
         held = {name: part for name, part in index.held_by.get(share.name, {}).items() if name in selected}
         takeable = free.takeable(share, selected)
+        if share.whole:
+            takeable = {name: found for name, found in takeable.items() if resource_names.owner(name, share) is None}
         for name in {*held, *takeable}:
             chosen = _kept_of_node(share, held.get(name), index)
             if share.spec.gpus.per_node is None:
@@ -52,6 +55,8 @@ def owners(snapshot: Snapshot, index: FleetIndex) -> Owners:
                 room = share.spec.gpus.per_node - len(chosen)
                 taken = sorted(takeable.get(name, []), key=lambda record: (record.index, record.uuid))[:room]
             free.take(taken)
+            if taken:
+                resource_names.take(name, share)
             facts = index.facts[name]
             if name not in owner_of and not taken and len(chosen) == len(facts.holders):
                 owner_of[name] = facts.holders

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from gpushare.api.conditions import ConditionType, ShareReason
+from gpushare.api.conditions import ConditionType, DaemonReason, ShareReason
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.fleet.pending import Demand, Pending
@@ -40,6 +40,13 @@ class NodeView:
     def has_report(self) -> bool:
         """False: the agent has not reported any GPU (yet), so nothing that runs there may be changed."""
         return self.gpu_node is not None and bool(self.gpu_node.status.gpus)
+
+    @property
+    def own_resources(self) -> frozenset[str]:
+        """The resources under which its agent offers whole GPUs; all others that it offers are other plugins'."""
+        daemons = self.gpu_node.status.daemons if self.gpu_node is not None else ()
+        taken = DaemonReason.RESOURCE_NAME_TAKEN
+        return frozenset(item.resource for item in daemons if item.resource and item.reason != taken)
 
     @property
     def within_reach(self) -> bool:

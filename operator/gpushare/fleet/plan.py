@@ -17,6 +17,7 @@ from gpushare.fleet.pending import Pending, claim_counts, due, pending
 from gpushare.fleet.rollout import Rollout, again_at, rollouts
 from gpushare.fleet.selection.fleet_index import FleetIndex
 from gpushare.fleet.selection.node_facts import FleetMemory
+from gpushare.fleet.selection.resource_names import ResourceNames
 from gpushare.fleet.startup import waits_for
 from gpushare.fleet.status.conditions import verdicts
 from gpushare.fleet.status.share_summary import ShareSummary, counts, summaries
@@ -27,15 +28,16 @@ Planned = Mapping[str, tuple[Assignment, ...]]
 
 def plan(snapshot: Snapshot, memory: FleetMemory | None = None) -> FleetPlan:
     """`memory`: of the plan before, so that only nodes that changed since are looked at again; the plan is the same."""
-    index, owner_of, rolling, planned = _decide(snapshot, memory)
+    index, owner_of, rolling, planned, resource_names = _decide(snapshot, memory)
     labels = _labels(snapshot, index, planned)
     in_use = frozenset[str]().union(*labels.values())
     unplaced = pending(snapshot.demand, snapshot.now)
-    summarized = summaries(snapshot, index, owner_of, planned, rolling)
+    summarized = summaries(snapshot, index, owner_of, planned, rolling, resource_names)
+    whole = frozenset(share.name for share in snapshot.shares if share.whole)
     return FleetPlan(
         assignments=planned,
         labels=labels,
-        daemon_sets=in_use,
+        daemon_sets=in_use - whole,
         finalizers=frozenset(share.name for share in snapshot.shares if _needs_finalizer(share, snapshot)),
         released=frozenset(share.name for share in snapshot.shares if _may_go(share, in_use)),
         replaced=tuple(pod for name in sorted(rolling) for pod in rolling[name].replaced),
@@ -52,17 +54,18 @@ def plan(snapshot: Snapshot, memory: FleetMemory | None = None) -> FleetPlan:
 
 def summary_of(snapshot: Snapshot, share: str) -> ShareSummary:
     """One share's GPUs by the plan of this snapshot, which must hold the share."""
-    index, owner_of, rolling, planned = _decide(snapshot)
-    return summaries(snapshot, index, owner_of, planned, rolling)[share]
+    index, owner_of, rolling, planned, resource_names = _decide(snapshot)
+    return summaries(snapshot, index, owner_of, planned, rolling, resource_names)[share]
 
 
 def _decide(
     snapshot: Snapshot, memory: FleetMemory | None = None
-) -> tuple[FleetIndex, Owners, Mapping[str, Rollout], Planned]:
+) -> tuple[FleetIndex, Owners, Mapping[str, Rollout], Planned, ResourceNames]:
     index = FleetIndex(snapshot, memory)
-    owner_of = owners(snapshot, index)
+    resource_names = ResourceNames(index.facts, snapshot.shares)
+    owner_of = owners(snapshot, index, resource_names)
     rolling = rollouts(snapshot, index.facts, owner_of)
-    return index, owner_of, rolling, assignments(snapshot, index, owner_of, rolling)
+    return index, owner_of, rolling, assignments(snapshot, index, owner_of, rolling), resource_names
 
 
 def _moments(
@@ -108,8 +111,8 @@ def _labels(snapshot: Snapshot, index: FleetIndex, planned: Planned) -> dict[str
 
 def _started(snapshot: Snapshot, planned: Planned) -> frozenset[str]:
     starting = [node for node in snapshot.nodes if node.starting]
-    by_slots = {share.name for share in snapshot.shares if not share.by_claims} if starting else set()
-    return frozenset(node.name for node in starting if not waits_for(node, planned.get(node.name, ()), by_slots))
+    resources = {share.name: share.resource for share in snapshot.shares if not share.by_claims} if starting else {}
+    return frozenset(node.name for node in starting if not waits_for(node, planned.get(node.name, ()), resources))
 
 
 def _without_agent(snapshot: Snapshot, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:

@@ -1,17 +1,16 @@
 """Whether a new node serves its shares, so that the taint that kept pods away since its start may go. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from gpushare.api.gpunode import Assignment
-from gpushare.api.names import slot_resource
 from gpushare.fleet.model import NodeView
 
 
-def waits_for(node: NodeView, planned: Sequence[Assignment], by_slots: Collection[str]) -> str:
-    """What keeps pods away still; empty once every daemon is verified and every slot resource offered.
+def waits_for(node: NodeView, planned: Sequence[Assignment], resources: Mapping[str, str]) -> str:
+    """What keeps pods away still; empty once every daemon is verified and every resource offered.
 
-    `planned`: what the node's GPUs are to be; none: it serves no share, so nothing is waited for. `by_slots`: shares
-    that the kubelet offers. A GPU that a share gives back is waited for by nobody.
+    `planned`: what the node's GPUs are to be; none: it serves no share, so nothing is waited for. `resources`: of
+    the shares that the kubelet offers. A GPU that a share gives back is waited for by nobody.
     """
     gpu_node = node.gpu_node
     if gpu_node is None or not node.has_report:
@@ -25,7 +24,8 @@ def waits_for(node: NodeView, planned: Sequence[Assignment], by_slots: Collectio
         if item.draining:
             continue
         if (item.uuid, item.share) not in ready:
-            return f"the MPS daemon of share {item.share} on GPU {item.uuid} is not verified yet"
-        if item.share in by_slots and slot_resource(item.share) not in node.allocatable:
-            return f"its kubelet does not offer {slot_resource(item.share)} yet"
+            return f"GPU {item.uuid} is not verified for share {item.share} yet"
+        resource = resources.get(item.share)
+        if resource is not None and resource not in node.allocatable:
+            return f"its kubelet does not offer {resource} yet"
     return ""

@@ -82,13 +82,13 @@ def resolve(share: GpuShare, annotations: Mapping[str, str]) -> Grant:
 def default_grant(share: GpuShare) -> Grant:
     """The grant of a container whose pod has no annotations of ours."""
     memory = share.memory_default_mib
-    return _grant(share, share.spec.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
+    return _grant(share, share.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
 
 
 def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
     """All problems of the annotations, so that a user sees them at once."""
     found: list[GrantRefused] = []
-    threads = share.spec.clients.threads.default
+    threads = share.clients.threads.default
     try:
         threads = granted_threads(share, annotations)
     except GrantRefused as refused:
@@ -107,7 +107,7 @@ def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefus
 
 def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
     """Whole percent, 1 to threads.max. Raises GrantRefused."""
-    threads = share.spec.clients.threads
+    threads = share.clients.threads
     value = annotations.get(ANNOTATION_THREADS)
     if value is None:
         return threads.default
@@ -134,7 +134,7 @@ def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads:
         return share.memory_default_mib
     field = f"metadata.annotations[{ANNOTATION_MEMORY}]"
     size = _bytes(field, value)
-    processes = share.spec.clients.processes
+    processes = share.clients.processes
     need = context_need_mib(threads) * processes
     if size < need * MIB:
         needed = f"is below the {format_mib(need)} that {contexts_take(processes)} at {threads} percent of the threads"
@@ -190,7 +190,7 @@ def contexts_take(processes: int) -> str:
 
 
 def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> None:
-    memory = share.spec.clients.memory
+    memory = share.clients.memory
     if share.by_claims and size > share.memory_default_mib * MIB:
         default = format_mib(share.memory_default_mib)
         above = f"is above the {default} that {_set_aside(share)} (spec.clients.memory.default)"
@@ -237,7 +237,7 @@ def _by_claim(share: GpuShare) -> str:
 
 
 def _grant(share: GpuShare, threads: int, memory_mib: int, burst_mib: int) -> Grant:
-    clients = share.spec.clients
+    clients = share.clients
     return Grant(
         share=share.name,
         threads=threads,

@@ -2,6 +2,7 @@
 
 <root>/<gpu uuid>/        0711 root
     daemon.json           the desired state, written by the agent
+    whole.json            in place of all others: a container gets the GPU whole; written and read by the agent
     grants.json           who may attach, written by the agent for the broker
     state.json            the current state, written by the supervisor
     endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
@@ -33,6 +34,10 @@ class GpuDir:
     @property
     def wanted(self) -> Path:
         return self.path / "daemon.json"
+
+    @property
+    def whole(self) -> Path:
+        return self.path / "whole.json"
 
     @property
     def grants(self) -> Path:

@@ -30,7 +30,7 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     share = history.share
     if share.by_claims:
         return [], ["its clients come by ResourceClaims of different sizes: perGpu is not judged"]
-    if short := too_short(history, history.clients, f"perGpu {share.spec.clients.per_gpu}"):
+    if short := too_short(history, history.clients, f"perGpu {share.clients.per_gpu}"):
         return [], [short]
     seen, gpus = history.clients, [gpu for gpu in history.gpus if gpu.samples]
     if seen is None or not gpus:
@@ -45,7 +45,7 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
 def idle_threads(history: ShareHistory, more: bool) -> list[Advice]:
     """Threads that no client could use, since all caps together never reached the GPU. `more`: clients are to be."""
     share, seen = history.share, history.clients
-    threads = share.spec.clients.threads
+    threads = share.clients.threads
     most = [gpu.threads_most for gpu in history.gpus if gpu.samples and gpu.threads_most is not None]
     if (
         more
@@ -83,7 +83,7 @@ def idle_threads(history: ShareHistory, more: bool) -> list[Advice]:
 
 def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tuple[list[Advice], list[str]]:
     share, part = history.share, history.full / seen.samples
-    clients = share.spec.clients
+    clients = share.clients
     often = f"every slot was held {part:.0%} of the time"
     busy = [gpu.busy_when_full for gpu in gpus if gpu.busy_when_full is not None]
     if not busy:
@@ -141,7 +141,7 @@ def _no_room(by_memory: int, by_contexts: int, memory: int, busy: float, now: in
 
 
 def _never_held(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tuple[list[Advice], list[str]]:
-    share, now = history.share, history.share.spec.clients.per_gpu
+    share, now = history.share, history.share.clients.per_gpu
     most = max(gpu.held_most for gpu in gpus)
     if not most:
         return [], [f"no slot of it was held in {length(history, seen)}: does anybody need this share?"]
@@ -182,7 +182,7 @@ def _never_held(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) 
 
 def _fewer_gpus(history: ShareHistory) -> str:
     """Where all slots that were held at one time fit on fewer GPUs, as a sentence; else empty."""
-    owned, per_gpu = len(history.gpus), history.share.spec.clients.per_gpu
+    owned, per_gpu = len(history.gpus), history.share.clients.per_gpu
     needed = math.ceil(history.held_together * HEADROOM / per_gpu)
     if not 0 < needed < owned or history.source is HistorySource.WATCH:
         return ""
@@ -194,10 +194,10 @@ def _fewer_gpus(history: ShareHistory) -> str:
 
 def _too_much_memory(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> Advice | None:
     """With over-commit: fewer clients where those of one GPU together came near to its memory."""
-    share, now = history.share, history.share.spec.clients.per_gpu
+    share, now = history.share, history.share.clients.per_gpu
     known = [(gpu, gpu.memory_most) for gpu in gpus if gpu.memory_most is not None]
     holders = with_default(history)
-    if not share.spec.clients.memory.overcommit or not known or not holders:
+    if not share.clients.memory.overcommit or not known or not holders:
         return None
     fullest, most = max(known, key=lambda one: one[1] / (one[0].memory_mib or math.inf))
     usable = fullest.memory_mib - CONTEXT_RESERVE_MIB

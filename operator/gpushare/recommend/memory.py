@@ -34,7 +34,7 @@ def smaller_default(history: ShareHistory) -> tuple[list[Advice], list[str]]:
         return [], _full_grants(holders)
     most = max(holders, key=lambda one: one.memory_most)
     p95 = max(one.memory_p95 for one in holders)
-    saved = (default - wanted) * share.spec.clients.per_gpu
+    saved = (default - wanted) * share.clients.per_gpu
     why = (
         f"none of {len(holders)} containers with the default was seen with more than {format_mib(most.memory_most)} "
         f"({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in {length(history, seen)}; a tenth "
@@ -88,14 +88,14 @@ def enough_memory(history: ShareHistory) -> int | None:
 
 def memory_patch(share: GpuShare, mib: int) -> dict[str, Any]:
     """Of `spec.clients.memory`. Where pods may ask for more than the default, they may go on doing so."""
-    memory = share.spec.clients.memory
+    memory = share.clients.memory
     keeps = memory.max is None and _may_ask_for_more(share)
     return {"default": format_mib(mib)} | ({"max": memory.default} if keeps else {})
 
 
 def _may_ask_for_more(share: GpuShare) -> bool:
     """Whether a client may be granted more than the default (`gpushare.grant.model`)."""
-    return share.by_claims or share.spec.clients.memory.overcommit
+    return share.by_claims or share.clients.memory.overcommit
 
 
 def _full_grants(holders: Sequence[ContainerPast]) -> list[str]:

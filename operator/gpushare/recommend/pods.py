@@ -29,7 +29,7 @@ def own_gpu(history: ShareHistory) -> list[Advice]:
 def _large(history: ShareHistory, seen: Observed) -> list[Advice]:
     """Containers beside which no client of the share finds memory, on GPUs that are meant for several."""
     share = history.share
-    if share.spec.clients.per_gpu == 1:
+    if share.clients.per_gpu == 1:
         return []
     memory_of = {gpu.uuid: gpu.memory_mib for gpu in history.gpus}
     beside = min(share.memory_default_mib, enough_memory(history) or share.memory_default_mib)

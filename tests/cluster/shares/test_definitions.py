@@ -148,7 +148,7 @@ def test_the_status_of_an_agent_of_the_earlier_release_is_refused_and_the_last_o
 
 def test_explain_is_documentation(harness: Harness) -> None:
     told = harness.kubectl("explain", "gpushare.spec.clients.memory")
-    assert "GPU memory that each client (container) gets" in told
+    assert "GPU memory reserved for each client (container)" in told
     assert "512Mi" in told
 
 

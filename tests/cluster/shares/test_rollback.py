@@ -3,70 +3,19 @@
 In the place of NVIDIA's plugin stands one of the test's own, which offers nvidia.com/gpu to the real kubelet.
 """
 
-import asyncio
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
-from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.plugin import DevicePlugin, OfferedDevice
-from gpushare.api.gpushare import Placement
-from gpushare.mps.clock import boot_clock
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
+from tests.cluster.other_plugin import other_plugin
 
-
-class WholeGpus:
-    """Answers the kubelet as a plugin of whole GPUs that gives containers nothing beyond the count."""
-
-    def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
-        return ContainerEdits()
-
-    def allocated(self, device_ids: Sequence[str]) -> None:
-        pass
-
-    def placement(self) -> Placement:
-        return Placement.SPREAD
-
-    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        return None
-
-
-@contextmanager
-def nvidia_plugin(harness: Harness) -> Iterator[None]:
-    """While open, node1 offers two nvidia.com/gpu."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="stand-in plugin", daemon=True)
-    thread.start()
-
-    async def begin() -> DevicePlugin:
-        directory = harness.in_node("/var/lib/kubelet")
-        plugin = DevicePlugin("nvidia.com/gpu", directory, WholeGpus(), boot_clock, AllocationLock(boot_clock))
-        plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
-        await plugin.start()
-        return plugin
-
-    plugin = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
-    try:
-        wait_until("nvidia.com/gpu is offered", lambda: offered(harness) == 2, 30)
-        yield
-    finally:
-        asyncio.run_coroutine_threadsafe(plugin.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
-        wait_until("nvidia.com/gpu is withdrawn", lambda: offered(harness) == 0, 30)
-
-
-def offered(harness: Harness) -> int:
-    return int(harness.kubectl.get("node", NODE)["status"]["allocatable"].get("nvidia.com/gpu", "0"))
+NVIDIA = "nvidia.com/gpu"
 
 
 def whole_gpu_pod(tenant: Tenant, name: str) -> Object:
     pod = tenant.pod(name, "none", command=["sleep", "3600"])
-    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {NVIDIA: "1"}}
     return pod
 
 
@@ -86,7 +35,7 @@ def wait_unavailable(share: Share, reason: str, words: str = "") -> None:
 
 def test_a_node_is_taken_from_nvidias_plugin_only_when_its_pods_are_gone(harness: Harness) -> None:
     with harness.namespace() as tenant, ExitStack() as nvidia:
-        nvidia.enter_context(nvidia_plugin(harness))
+        nvidia.enter_context(other_plugin(harness, NVIDIA))
         run_whole(tenant, "whole")
         with harness.share("taking", ready=False) as share:
             wait_unavailable(share, "HeldByNvidiaPlugin", "offers nvidia.com/gpu")
@@ -115,7 +64,7 @@ def test_a_node_is_given_back_to_nvidias_plugin_once_its_clients_are_gone(harnes
             assert harness.gpu_dirs() == {}
             assert not list(harness.in_node("/var/run/cdi").glob("*gpushare*"))
             wait_until("the kubelet's node says so", lambda: harness.capacity("giving") == 0, 60)
-            with nvidia_plugin(harness):
+            with other_plugin(harness, NVIDIA):
                 run_whole(tenant, "whole")
                 harness.kubectl("label", "node", NODE, "pool=gpu")
                 wait_unavailable(share, "HeldByNvidiaPlugin")

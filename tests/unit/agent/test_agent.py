@@ -394,7 +394,7 @@ async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_
 async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.plugin_problem = "No space left on device"
-    expected = "its slots cannot be offered to the kubelet: No space left on device"
+    expected = "gpushare.dev/a cannot be offered to the kubelet: No space left on device"
     await node.until(lambda: node.daemon().get("message") == expected)
     node.kubelet.plugin_problem = ""
     await node.until(lambda: node.daemon().get("message") != expected)

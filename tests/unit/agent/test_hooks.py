@@ -156,8 +156,8 @@ class Hooks:
     def allocated(self, device_ids: Any) -> None:
         pass
 
-    def placement(self) -> Placement:
-        return Placement.PACK
+    def prefer(self, available: Any, must_include: Any, size: int) -> list[str]:
+        return sorted(available)[:size]
 
     async def not_ready(self, device_ids: Any) -> str | None:
         return self.why
@@ -190,9 +190,9 @@ def test_a_refused_allocation_is_counted_and_refused_all_the_same() -> None:
 
 
 def test_a_share_says_which_gpu_its_next_container_is_to_have_and_one_that_is_gone_spreads() -> None:
-    gpu = Gpu()
-    assert gpu.hooks.placement() is Placement.SPREAD
+    gpu, free = Gpu(), ["GPU-1::0", "GPU-2::0", "GPU-2::1"]
+    assert gpu.hooks.prefer(free, [], 1) == ["GPU-2::0"]
     gpu.placement = Placement.PACK
-    assert gpu.hooks.placement() is Placement.PACK
-    assert MeteredHooks(gpu.hooks, NodeMeters(CollectorRegistry())).placement() is Placement.PACK
-    assert SlotHooks("gone", gpu).placement() is Placement.SPREAD  # type: ignore[arg-type]
+    assert gpu.hooks.prefer(free, [], 1) == ["GPU-1::0"]
+    assert MeteredHooks(gpu.hooks, NodeMeters(CollectorRegistry())).prefer(free, [], 1) == ["GPU-1::0"]
+    assert SlotHooks("gone", gpu).prefer(free, [], 1) == ["GPU-2::0"]  # type: ignore[arg-type]

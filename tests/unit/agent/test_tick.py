@@ -146,7 +146,7 @@ async def test_a_kubelet_that_has_forgotten_a_running_container_drains_no_gpu(no
     node.kubelet.holders = set()
     await node.until(lambda: reached(node)["status"] == "False")
     await node.read()
-    assert "but 1 containers" in reached(node)["message"]
+    assert "but 1 of this node" in reached(node)["message"]
     assert node.kubelet.ids() == ["GPU-0::3"]
     assert not node.daemon()["drained"]
     node.kubelet.holders = slot

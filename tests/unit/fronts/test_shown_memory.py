@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import Grant
 from tests.fronts import build
 from tests.fronts.build import GIB
 
@@ -118,6 +120,18 @@ def test_each_process_sees_its_own_limit(
     given = GRANT | {"GPUSHARE_MEMORY_BYTES": str(memory), "GPUSHARE_PROCESSES": str(processes)}
     (seen,) = run(libraries, ASK, 1, **given)
     assert seen[1] == seen[2] == expected, sentence
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [Grant("s", 25, 8192, 1, 0), Grant("s", 25, 10240, 3, 1), Grant("s", 25, 8192, 2, 0, burst_mib=16384)],
+    ids=["one process", "a part that is no whole GiB", "more that may be borrowed"],
+)
+def test_the_variables_that_a_container_gets_show_what_is_reserved_for_each_process(
+    libraries: Path, grant: Grant
+) -> None:
+    (seen,) = run(libraries, ASK, 1, **client_environment(grant, 81920), GPUSHARE_GPU=GPU)
+    assert seen[1] == seen[2] == grant.process_memory_mib << 20
 
 
 @pytest.mark.parametrize(

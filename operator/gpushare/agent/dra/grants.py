@@ -14,7 +14,7 @@ from gpushare.kube.pods import containers, environment
 
 def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Grant:
     """The grant for `part`. A slot's annotations, which the webhook made variables of, may lower it. ClaimRefused."""
-    clients = share.spec.clients
+    clients = share.clients
     if part.threads > clients.threads.max:
         raise ClaimRefused(_above(claim, share, f"{part.threads} percent of threads", f"{clients.threads.max} percent"))
     if part.memory_mib > share.memory_max_mib:

@@ -45,7 +45,7 @@ def resource_slice(node: str, node_uid: str, devices: Iterable[Object], prepared
 
 def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed: str = "") -> Object | None:
     """A GPU and the capacities that claims may take. `closed`: why it takes none now. None: no client fits on it."""
-    clients = share.spec.clients
+    clients = share.clients
     memory, default = share.claimable_mib(info.memory_mib), share.memory_default_mib
     if default > memory:
         return None

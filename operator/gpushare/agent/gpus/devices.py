@@ -1,12 +1,13 @@
 """The devices, mounts and variables that containers get of this node's GPUs, simulated or real.
 
 Guarantees: a client gets one GPU's device node and the `control` socket of its MPS daemon, nothing that can change a
-limit. An MPS pod gets every GPU of the node, since device nodes are fixed when a container is created.
+limit. A container with whole GPUs gets their device nodes, and nothing of MPS. An MPS pod gets every GPU of the node,
+since device nodes are fixed when a container is created.
 """
 
 import logging
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,11 +35,9 @@ NO_FRONTS: Fronts = {}
 WHOLE = "1.0000"
 """GPUSHARE_MEMORY_FRACTION of a process that sees its part as the whole."""
 
-CLIENT_ENV = {
-    names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR,
-    # Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself.
-    "NVIDIA_VISIBLE_DEVICES": "void",
-}
+NO_OTHER_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself."""
+CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS}
 
 
 def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> ContainerEdits:
@@ -67,11 +66,23 @@ def showing_grant(edits: ContainerEdits, uuid: Uuid) -> ContainerEdits:
     return replace(edits, env={**edits.env, names.ENV_SHOWN_GPU: uuid, names.ENV_GRANTED_FRACTION: WHOLE})
 
 
+def whole_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
+    """For a container that gets GPUs whole, with the device nodes /dev/nvidia<minor>."""
+    tools = tuple(Mount(path, f"/usr/bin/{name}") for name, path in driver.tools.items())
+    nodes = (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)
+    return ContainerEdits(env=NO_OTHER_GPUS, mounts=(*_library_mounts(driver), *tools), devices=_devices(driver, nodes))
+
+
+def simulated_whole_edits(minors: Iterable[int], simulation_dir: str) -> ContainerEdits:
+    devices = [f"{simulation_dir}/dev/nvidia{minor}" for minor in sorted(minors)]
+    return ContainerEdits(env=NO_OTHER_GPUS, mounts=tuple(Mount(device, device) for device in devices))
+
+
 def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
     """For an MPS pod, with the device nodes /dev/nvidia<minor>."""
     executables = tuple(Mount(path, f"{DRIVER_BIN}/{name}") for name, path in driver.executables.items())
     return ContainerEdits(
-        env={"NVIDIA_VISIBLE_DEVICES": "void"},
+        env=NO_OTHER_GPUS,
         mounts=(*_library_mounts(driver), *executables),
         devices=_devices(driver, (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)),
     )
@@ -168,6 +179,19 @@ class Devices:
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))
         return self.client(view, pipe)
+
+    def whole(self, views: Iterable[GpuView]) -> ContainerEdits:
+        """The edits of GPUs that a container gets whole; of one GPU, those that its CDI spec carries."""
+        minors = [view.info.minor for view in views]
+        if self._settings.simulation_dir is not None:
+            return simulated_whole_edits(minors, self._settings.simulation_dir)
+        return whole_edits(minors, self._driver)
+
+    def allocated_whole(self, views: Collection[GpuView]) -> ContainerEdits:
+        """Allocate's answer for whole GPUs."""
+        if self.by_cdi:
+            return ContainerEdits(cdi_devices=tuple(names.cdi_device(view.info.uuid) for view in views))
+        return self.whole(views)
 
     def mps(self, views: Mapping[Uuid, GpuView]) -> ContainerEdits:
         if self._settings.simulation_dir is not None:

@@ -6,7 +6,7 @@ Does not check that libraries and kernel module have the same version: NVML does
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 LIBRARY_DIRS = (
@@ -26,6 +26,8 @@ EXECUTABLE_DIRS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/bin", "/usr/sbin",
 EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
 ELF = b"\x7fELF"
+TOOLS = ("nvidia-smi",)
+"""For containers that get whole GPUs."""
 SERVER_DEVICES = (*CONTROL_DEVICES, "nvidia-uvm-tools")
 
 LIBRARIES = (
@@ -48,11 +50,14 @@ Listing = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class DriverFiles:
-    """`libraries` and `executables`: file name -> path on the host; `devices`: directory of the device nodes there."""
+    """`libraries`, `executables` and `tools`: file name -> path on the host; `devices`: directory of the device nodes
+    there.
+    """
 
     libraries: Mapping[str, str]
     executables: Mapping[str, str]
     devices: str = "/dev"
+    tools: Mapping[str, str] = field(default_factory=dict)
 
 
 def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
@@ -63,9 +68,9 @@ def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
     libraries: Mapping[str, str] = next(
         (listing[folder] for folder in LIBRARY_DIRS if "libcuda.so.1" in listing.get(folder, {})), {}
     )
-    executables = {
-        name: listing[folder][name]
-        for name in EXECUTABLES
+    programs = {
+        name: _on_host(root, listing[folder][name])
+        for name in (*EXECUTABLES, *TOOLS)
         for folder in reversed(EXECUTABLE_DIRS)
         if name in listing.get(folder, {})
     }
@@ -75,8 +80,9 @@ def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
             for name, path in sorted(libraries.items())
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in LIBRARIES)
         },
-        executables={name: _on_host(root, path) for name, path in executables.items()},
+        executables={name: path for name, path in programs.items() if name in EXECUTABLES},
         devices=devices,
+        tools={name: path for name, path in programs.items() if name in TOOLS},
     )
 
 
@@ -148,7 +154,7 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
 
 def _programs(mount: Path, folder: str) -> dict[str, str]:
     """Without scripts: some installers wrap the driver's programs, and a container lacks the paths in a wrapper."""
-    found = _entries(mount, folder, EXECUTABLES)
+    found = _entries(mount, folder, (*EXECUTABLES, *TOOLS))
     return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
 
 

@@ -31,16 +31,23 @@ class DuplicateAllocations:
         ]
         self._since = {case: self._since.get(case, view.started) for case in found}
         lasting = [case for case in found if view.started - self._since[case] >= LASTING_SECONDS]
-        return [event for slot, holders in lasting for event in _events(slot, holders, running)]
+        return [event for slot, holders in lasting for event in _events(slot, holders, running, slot[:2] in view.whole)]
 
 
-def _events(slot: Slot, holders: frozenset[ContainerName], pods: Mapping[tuple[str, str], Object]) -> Iterator[Event]:
+def _events(
+    slot: Slot, holders: frozenset[ContainerName], pods: Mapping[tuple[str, str], Object], whole: bool
+) -> Iterator[Event]:
     share, uuid, number = slot
     whose = " and ".join(f"container {container} of pod {space}/{pod}" for space, pod, container in sorted(holders))
+    what = f"GPU {uuid}" if whole else f"slot {number} of GPU {uuid}"
+    follows = (
+        "each of them uses it as if it were alone"
+        if whole
+        else "the GPU has a client more than clients.perGpu says. Each keeps to its own limits"
+    )
     note = (
-        f"The kubelet gave slot {number} of GPU {uuid} of GpuShare {share} to {whose} "
-        f"(kubernetes/kubernetes#137534): the GPU has a client more than clients.perGpu says. Each keeps to its own "
-        f"limits. To end it, delete one of the pods, so that its controller makes a new one."
+        f"The kubelet gave {what} of GpuShare {share} to {whose} (kubernetes/kubernetes#137534): {follows}. "
+        "To end it, delete one of the pods, so that its controller makes a new one."
     )
     for pod in sorted({holder[:2] for holder in holders}):
         regarding = reference(pods[pod], "v1", "Pod")

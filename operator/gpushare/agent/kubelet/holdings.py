@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -13,6 +14,9 @@ Slot = tuple[ShareName, Uuid, int]
 Holdings = Mapping[ShareGpu, Slots]
 ContainerName = tuple[str, str, str]
 """(namespace, pod, container)."""
+WholeNames = Mapping[tuple[str, str], ShareName]
+"""(resource, GPU) -> share: the GPUs that are given whole. Each is slot 0 of itself."""
+NO_WHOLE: WholeNames = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,10 @@ class KubeletView:
 
     `allocatable`, `held`: (share, GPU) -> slots. `holders`: each held slot's containers; the kubelet should name one,
     and can name more (see `allocation_lock`). `absent`: when their pods, as namespace/name, still held nothing; without
-    those of the first reading.
+    those of the first reading. `whole`: those of these GPUs that are given whole.
+
+    `allocatable_ids`, `held_ids`: device ids by resource, others' included. `asking`: how many containers hold some of
+    a resource.
     """
 
     started: float
@@ -40,6 +47,10 @@ class KubeletView:
     held: Holdings
     holders: Mapping[Slot, frozenset[ContainerName]] = field(default_factory=dict)
     absent: Mapping[str, float] = field(default_factory=dict)
+    whole: frozenset[ShareGpu] = frozenset()
+    allocatable_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    held_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    asking: Mapping[str, int] = field(default_factory=dict)
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -52,18 +63,20 @@ class KubeletView:
         return found
 
     def share_gpus(self) -> dict[ContainerName, ShareGpu]:
-        """The share and GPU of each container's slot; a container has one."""
+        """The share and GPU of each container's slot; a container has one. Without whole GPUs."""
         return {
             container: (share, uuid)
             for (share, uuid, _), containers in self.holders.items()
+            if (share, uuid) not in self.whole
             for container in containers
         }
 
-    def containers(self) -> Counter[ShareName]:
-        """How many slots of each share the containers hold: one that two of them hold counts twice."""
-        found: Counter[ShareName] = Counter()
-        for (share, _, _), containers in self.holders.items():
-            found[share] += len(containers)
+    def whole_gpus(self) -> dict[ContainerName, list[ShareGpu]]:
+        """The whole GPUs of each container that has some."""
+        found: dict[ContainerName, list[ShareGpu]] = {}
+        for (share, uuid, _), containers in sorted(self.holders.items()):
+            for container in containers if (share, uuid) in self.whole else ():
+                found.setdefault(container, []).append((share, uuid))
         return found
 
 
@@ -72,22 +85,35 @@ def view(
     allocatable: Collection[tuple[str, str]],
     held: Iterable[HeldDevice],
     before: KubeletView | None = None,
+    whole: WholeNames = NO_WHOLE,
 ) -> KubeletView:
-    """`allocatable`: (resource, device id). Ignores resources and ids that are no slots of ours. `before`: the previous
-    reading.
+    """`allocatable`: (resource, device id). `before`: the previous reading. Resources and ids that are neither slots
+    nor whole GPUs of ours are counted, and nothing else.
     """
+    held = list(held)
     holders: dict[Slot, set[ContainerName]] = {}
     for device in held:
-        slot = _slot(device.resource, device.id)
+        slot = _slot(device.resource, device.id, whole)
         if slot is not None:
             holders.setdefault(slot, set()).add((device.namespace, device.pod, device.container))
     return KubeletView(
         started,
-        by_gpu(allocatable),
+        by_gpu(allocatable, whole),
         _grouped(holders),
         {slot: frozenset(containers) for slot, containers in holders.items()},
         _absent(_pods(set().union(*holders.values())), before) if before else {},
+        frozenset((share, uuid) for (_, uuid), share in whole.items()),
+        _by_resource(allocatable),
+        _by_resource((device.resource, device.id) for device in held),
+        Counter(resource for resource, *_ in {(it.resource, it.namespace, it.pod, it.container) for it in held}),
     )
+
+
+def _by_resource(devices: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    grouped: dict[str, set[str]] = {}
+    for resource, device_id in devices:
+        grouped.setdefault(resource, set()).add(device_id)
+    return {resource: frozenset(ids) for resource, ids in grouped.items()}
 
 
 def _pods(containers: Iterable[ContainerName]) -> frozenset[str]:
@@ -95,7 +121,7 @@ def _pods(containers: Iterable[ContainerName]) -> frozenset[str]:
 
 
 def _absent(pods: Collection[str], before: KubeletView) -> dict[str, float]:
-    listed = _pods(before.share_gpus())
+    listed = _pods(set().union(*before.holders.values()))
     new = {pod: before.started for pod in pods if pod not in listed}
     return new | {pod: at for pod, at in before.absent.items() if pod in pods}
 
@@ -106,9 +132,9 @@ def united(listed: Holdings, pending: Holdings) -> dict[ShareGpu, Slots]:
     return {key: listed.get(key, nothing) | pending.get(key, nothing) for key in listed.keys() | pending.keys()}
 
 
-def by_gpu(devices: Iterable[tuple[str, str]]) -> dict[ShareGpu, Slots]:
-    """Groups (resource, device id) pairs; ignores resources and ids that are no slots of ours."""
-    slots = (_slot(resource, device_id) for resource, device_id in devices)
+def by_gpu(devices: Iterable[tuple[str, str]], whole: WholeNames = NO_WHOLE) -> dict[ShareGpu, Slots]:
+    """Groups (resource, device id) pairs; ignores what is neither a slot nor a whole GPU of ours."""
+    slots = (_slot(resource, device_id, whole) for resource, device_id in devices)
     return _grouped(slot for slot in slots if slot is not None)
 
 
@@ -119,7 +145,10 @@ def _grouped(slots: Iterable[Slot]) -> dict[ShareGpu, Slots]:
     return {share_gpu: frozenset(numbers) for share_gpu, numbers in grouped.items()}
 
 
-def _slot(resource: str, device_id: str) -> Slot | None:
+def _slot(resource: str, device_id: str, whole: WholeNames) -> Slot | None:
+    owner = whole.get((resource, device_id))
+    if owner is not None:
+        return owner, device_id, 0
     share = names.share_of_resource(resource)
     if share is None:
         return None

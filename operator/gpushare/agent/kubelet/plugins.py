@@ -1,11 +1,10 @@
-"""The device plugins of this node: one for each share that has a GPU here, and one for the MPS pods."""
+"""The device plugins of this node: one for the resource of each share that has a GPU here, and one for the MPS pods."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpushare.agent.kubelet.holdings import Holdings, KubeletView, ShareGpu, Slots, by_gpu
+from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
 from gpushare.agent.kubelet.plugin import DevicePlugin, Hooks, OfferedDevice
 from gpushare.api import names
-from gpushare.api.gpunode import ShareName
 
 MPS_DEVICES = 64
 """One for each MPS pod that could ever run here at a time: shares of this node, old and new pods of an update."""
@@ -21,14 +20,14 @@ class DevicePlugins:
         self._offered: dict[str, Sequence[OfferedDevice]] = {}
 
     async def apply(
-        self, offers: Mapping[ShareName, Sequence[OfferedDevice]], hooks: Callable[[str], Hooks], *, mps: bool
+        self, offers: Mapping[str, Sequence[OfferedDevice]], hooks: Callable[[str], Hooks], *, mps: bool
     ) -> bool:
-        """Starts, changes and stops plugins until they offer `offers`; True if any offer changed.
+        """Starts, changes and stops plugins until they offer `offers`, by resource; True if any offer changed.
 
         `hooks`: of a new plugin, by its resource. `mps`: whether MPS pods can be served. A plugin without an offer is
         stopped once the kubelet's list has none of its devices.
         """
-        desired: dict[str, Sequence[OfferedDevice]] = {names.slot_resource(share): offers[share] for share in offers}
+        desired: dict[str, Sequence[OfferedDevice]] = dict(offers)
         desired[names.MPS_RESOURCE] = [OfferedDevice(f"mps-{number}", mps, None) for number in range(MPS_DEVICES)]
         for resource in self._plugins.keys() - desired.keys():
             if self._plugins[resource].listed():
@@ -46,22 +45,25 @@ class DevicePlugins:
         for plugin in self._plugins.values():
             await plugin.leave()
 
-    def pending(self) -> dict[ShareGpu, Slots]:
-        """Slots handed out that no reading of the kubelet has settled."""
-        return by_gpu(
-            [(resource, device_id) for resource, plugin in self._plugins.items() for device_id in plugin.pending()]
-        )
+    def serves(self, resource: str) -> bool:
+        """Whether a plugin of it has started."""
+        return resource in self._plugins
 
-    def problem(self, share: ShareName) -> str:
-        """Why the kubelet cannot be offered the share's slots; empty when it can."""
-        plugin = self._plugins.get(names.slot_resource(share))
+    def pending(self, whole: WholeNames) -> dict[ShareGpu, Slots]:
+        """Slots and whole GPUs handed out that no reading of the kubelet has settled."""
+        ids = [(resource, device_id) for resource, plugin in self._plugins.items() for device_id in plugin.pending()]
+        return by_gpu(ids, whole)
+
+    def problem(self, resource: str) -> str:
+        """Why the kubelet cannot be offered the resource; empty when it can."""
+        plugin = self._plugins.get(resource)
         return plugin.problem if plugin is not None else ""
 
     def settle(self, view: KubeletView) -> None:
         """Ends the pending allocations and withdrawals that this reading settles."""
-        listed, allocatable = by_resource(view.held), by_resource(view.allocatable)
         for resource, plugin in self._plugins.items():
-            plugin.settle(listed.get(resource, ()), allocatable.get(resource, ()), view.started)
+            listed, allocatable = view.held_ids.get(resource, ()), view.allocatable_ids.get(resource, ())
+            plugin.settle(listed, allocatable, view.started)
 
     async def _offer(self, resource: str, devices: Sequence[OfferedDevice], hooks: Callable[[str], Hooks]) -> bool:
         changed = self._offered.get(resource) != devices
@@ -76,11 +78,3 @@ class DevicePlugins:
             plugin.offer(list(devices))
         self._offered[resource] = devices
         return changed
-
-
-def by_resource(holdings: Holdings) -> dict[str, set[str]]:
-    """The device ids of each resource."""
-    grouped: dict[str, set[str]] = {}
-    for (share, uuid), slots in holdings.items():
-        grouped.setdefault(names.slot_resource(share), set()).update(names.slot_id(uuid, slot) for slot in slots)
-    return grouped

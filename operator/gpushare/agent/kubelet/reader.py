@@ -2,7 +2,7 @@
 
 A kubelet that has just started answers before it has its pods: with no error and with nothing held. It had reported its
 running containers to the API server before, so `validate_listing` compares the reading with this node's pods. It finds
-missing slots only, share by share: which GPU a slot belongs to is known to the kubelet alone.
+missing devices only, resource by resource: which GPU a device belongs to is known to the kubelet alone.
 """
 
 import logging
@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from gpushare.agent.kubelet.holdings import HeldDevice, KubeletView, view
+from gpushare.agent.kubelet.holdings import NO_WHOLE, HeldDevice, KubeletView, WholeNames, view
 from gpushare.agent.kubelet.podresources import PodResourcesError
 from gpushare.api import names
-from gpushare.api.gpunode import ShareName
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, has_ended, is_running, limits
 from gpushare.log_on_change import LogOnChange
@@ -21,31 +20,30 @@ from gpushare.log_on_change import LogOnChange
 LOG = logging.getLogger(__name__)
 
 
-def validate_listing(listed: Mapping[ShareName, int], pods: Iterable[Object]) -> str | None:
-    """None: no slot of this node's `pods` is missing; else a sentence that names the share. Pure.
+def validate_listing(
+    listed: Mapping[str, int], pods: Iterable[Object], whole: Collection[str] = frozenset()
+) -> str | None:
+    """None: no slot and no whole GPU of this node's `pods` is missing; else a sentence that names the resource. Pure.
 
-    `listed`: how many slots of each share containers hold by that reading. A slot that the kubelet gave to two
-    containers counts twice: it is not missing, and the reading would be refused as long as both run.
+    `listed`: how many containers hold some of each resource by that reading. A slot that the kubelet gave to two
+    containers counts twice: it is not missing, and the reading would be refused as long as both run. `whole`: resources
+    of whole GPUs.
 
     A pod's status may be a moment older than the reading: until it is renewed, a container that has just ended counts
     as missing.
     """
-    running = Counter(share for pod in pods for share in _running(pod))
-    for share in sorted(running):
-        if listed.get(share, 0) < running[share]:
+    running = Counter(resource for pod in pods for resource in _running(pod, whole))
+    for resource in sorted(running):
+        if listed.get(resource, 0) < running[resource]:
             return (
-                f"the kubelet lists {listed.get(share, 0)} slots of {names.slot_resource(share)}, but {running[share]} "
-                "containers of this node that ask for one run: keeping the last reading until it lists them"
+                f"the kubelet lists {resource} of {listed.get(resource, 0)} containers, but {running[resource]} of "
+                "this node that ask for it run: keeping the last reading until it lists them"
             )
     return None
 
 
-def _containers(known: KubeletView | None) -> Counter[ShareName]:
-    return known.containers() if known is not None else Counter()
-
-
-def _running(pod: Object) -> Iterator[ShareName]:
-    """The share of each running container that requests a slot of the device plugin.
+def _running(pod: Object, whole: Collection[str]) -> Iterator[str]:
+    """The resource of each running container that requests a slot of the device plugin, or whole GPUs.
 
     Without ordinary init containers: the kubelet lists sidecars alone of them. Without slots that the scheduler made a
     claim of.
@@ -59,14 +57,14 @@ def _running(pod: Object) -> Iterator[ShareName]:
     sidecars = [item for item in spec.get("initContainers") or () if item.get("restartPolicy") == "Always"]
     for container in [*spec.get("containers", ()), *sidecars]:
         if container["name"] in running:
-            yield from _requested(container, claimed)
+            for resource in limits(container):
+                ours = names.share_of_resource(resource) is not None or resource in whole
+                if ours and (container["name"], resource) not in claimed:
+                    yield resource
 
 
-def _requested(container: Object, claimed: Collection[tuple[str, str]]) -> Iterator[ShareName]:
-    for resource in limits(container):
-        share = names.share_of_resource(resource)
-        if share is not None and (container["name"], resource) not in claimed:
-            yield share
+def _asking(known: KubeletView | None) -> Mapping[str, int]:
+    return known.asking if known is not None else {}
 
 
 class PodResourcesSource(Protocol):
@@ -83,39 +81,48 @@ class KubeletReader:
     """
 
     def __init__(
-        self, source: PodResourcesSource, clock: Callable[[], float], pods: Callable[[], Iterable[Object] | None]
+        self,
+        source: PodResourcesSource,
+        clock: Callable[[], float],
+        pods: Callable[[], Iterable[Object] | None],
+        whole: Callable[[], WholeNames] = lambda: NO_WHOLE,
     ) -> None:
-        """`pods`: this node's, from the API server; None: not known yet, and every reading is accepted."""
+        """`pods`: this node's, from the API server; None: not known yet, and every reading is accepted. `whole`: the
+        GPUs that are given whole now.
+        """
         self.view: KubeletView | None = None
         self.error = ""
         self._source = source
         self._clock = clock
         self._pods = pods
+        self._whole = whole
         self._believed = False
         """Whether `view` was accepted without knowing this node's pods."""
         self._problems = LogOnChange(LOG)
 
     async def poll(self) -> None:
+        whole = self._whole()
+        resources = {resource for resource, _ in whole}
         try:
-            found = await self._read()
+            found = await self._read(whole)
         except PodResourcesError as error:
             self._note(str(error))
             return
         pods = self._pods()
-        problem = None if pods is None else validate_listing(found.containers(), pods)
+        problem = None if pods is None else validate_listing(found.asking, pods, resources)
         self._note(problem or "")
         if problem is None:
             self.view, self._believed = found, pods is None
-        elif self._believed and pods is not None and validate_listing(_containers(self.view), pods) is not None:
+        elif self._believed and pods is not None and validate_listing(_asking(self.view), pods, resources) is not None:
             # As after a restart together with the kubelet: its first list, too, was one before it knew its pods.
             self.view = None
 
-    async def _read(self) -> KubeletView:
+    async def _read(self, whole: WholeNames) -> KubeletView:
         started = self._clock()
         # In this order: what is held is final only for slots that cannot be allocated any more.
         allocatable = await self._source.allocatable()
         held = await self._source.held()
-        return view(started, allocatable, held, self.view)
+        return view(started, allocatable, held, self.view, whole)
 
     def _note(self, error: str) -> None:
         self.error = error

@@ -13,10 +13,9 @@ import grpc
 
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations, preferred_slots
+from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
-from gpushare.api.gpushare import Placement
 
 READY_SECONDS = 20.0
 """How long PreStartContainer waits for the container's GPU; the kubelet gives up after 30 s, and tries again."""
@@ -34,8 +33,8 @@ class Hooks(Protocol):
         """Called for each container before Allocate answers with these ids."""
         ...
 
-    def placement(self) -> Placement:
-        """Which GPU the next container is to have."""
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        """`size` of the `available` ids, those of `must_include` among them: the ones that one container is to have."""
         ...
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
@@ -128,9 +127,7 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         await self._lock.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
-            ids = preferred_slots(
-                one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size, self._hooks.placement()
-            )
+            ids = self._hooks.prefer(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
             answer.container_responses.add(deviceIDs=ids)
         return answer
 

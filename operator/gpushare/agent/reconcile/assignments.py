@@ -7,7 +7,9 @@ list of assignments changes that, and even then a GPU is given back only once no
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
+from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.mps.wire import DaemonLimits, DesiredDaemon
@@ -25,9 +27,11 @@ class GpuStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """`limits`: None where the share is unknown and nothing is on disk. `ends_clients`: the share's maxWait is over.
+    """`limits`: None of a whole GPU, and where the share is unknown and nothing is on disk. `ends_clients`: the share's
+    maxWait is over.
 
-    `shows_grant`: containers see their grant as the GPU's memory.
+    `shows_grant`: containers see their grant as the GPU's memory. `resource`: of a whole GPU, the one under which it is
+    offered.
     """
 
     uuid: Uuid
@@ -36,6 +40,7 @@ class GpuPlan:
     limits: DaemonLimits | None
     ends_clients: bool = False
     shows_grant: bool = False
+    resource: str = ""
 
 
 def plan(
@@ -43,39 +48,53 @@ def plan(
     on_disk: Mapping[Uuid, DesiredDaemon],
     shares: Mapping[ShareName, GpuShare],
     drained: Collection[Uuid],
+    whole: Mapping[Uuid, WholeGpu] = MappingProxyType({}),
 ) -> dict[Uuid, GpuPlan]:
-    """`assignments`: None: not known. `drained`: GPUs whose free slots are withdrawn and that no container holds."""
+    """`assignments`: None: not known. `drained`: GPUs whose free slots are withdrawn and that no container holds.
+
+    `on_disk`, `whole`: the GPUs taken, to be shared and to be given whole. One in both is shared until it is released.
+    """
     assigned = {item.uuid: item for item in assignments or ()}
+    known = assignments is not None
     plans = {}
-    for uuid in sorted(assigned.keys() | on_disk.keys()):
-        desired, item = on_disk.get(uuid), assigned.get(uuid)
+    for uuid in sorted(assigned.keys() | on_disk.keys() | whole.keys()):
+        desired, given, item = on_disk.get(uuid), whole.get(uuid), assigned.get(uuid)
         if desired is not None:
-            stage = _stage_on_disk(desired, item, known=assignments is not None, drained=uuid in drained)
+            stage = GpuStage.STOP if desired.stop else _stage(desired.share, item, known=known, drained=uuid in drained)
             share = shares.get(desired.share)
             ends = item is not None and item.share == desired.share and item.terminate_clients
             shows = share.shows_grant if share else desired.shows_grant
             plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows)
+        elif given is not None:
+            stage = _stage(given.share, item, known=known, drained=uuid in drained)
+            plans[uuid] = GpuPlan(uuid, given.share, stage, None, resource=given.resource)
         elif item is not None:
             stage = GpuStage.NOTHING_TO_DRAIN if item.draining or item.paused else GpuStage.TAKE
-            share = shares.get(item.share)
-            limits, shows = (daemon_limits(share), share.shows_grant) if share else (None, False)
-            plans[uuid] = GpuPlan(uuid, item.share, stage, limits, shows_grant=shows)
+            plans[uuid] = _plan_to_take(item, stage, shares.get(item.share))
     return plans
 
 
-def _stage_on_disk(desired: DesiredDaemon, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
-    if desired.stop:
-        return GpuStage.STOP
+def _plan_to_take(item: Assignment, stage: GpuStage, share: GpuShare | None) -> GpuPlan:
+    if share is None:
+        return GpuPlan(item.uuid, item.share, stage, None)
+    if share.whole:
+        return GpuPlan(item.uuid, item.share, stage, None, resource=share.resource)
+    return GpuPlan(item.uuid, item.share, stage, daemon_limits(share), shows_grant=share.shows_grant)
+
+
+def _stage(share: ShareName, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
+    """Of a GPU that was taken for `share`."""
     if not known:
         return GpuStage.KEEP
-    if item is None or item.share != desired.share:
+    if item is None or item.share != share:
         return GpuStage.STOP if drained else GpuStage.LEAVE
     return GpuStage.DRAIN if item.draining or item.paused else GpuStage.SERVE
 
 
 def _limits(desired: DesiredDaemon, share: GpuShare | None) -> DaemonLimits:
     """A GPU whose share is unknown, or that is being given back, keeps its limits."""
-    return desired.limits if share is None or desired.stop else daemon_limits(share)
+    keeps = share is None or share.whole or desired.stop
+    return desired.limits if share is None or keeps else daemon_limits(share)
 
 
 def daemon_limits(share: GpuShare) -> DaemonLimits:

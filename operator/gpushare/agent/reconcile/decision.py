@@ -18,6 +18,7 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage, plan
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
 from gpushare.agent.reconcile.slots import GpuOffer, offer_of
+from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
@@ -62,6 +63,10 @@ class DecisionInput:
     claims_known: bool = True
     """False: claims that an earlier agent prepared may be missing in `pending`, so no GPU is idle."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
+    whole: Mapping[Uuid, WholeGpu] = field(default_factory=dict)
+    """The GPUs taken that are given whole; `on_disk` has those that are shared."""
+    names_taken: frozenset[str] = frozenset()
+    """Resources of whole GPUs that another device plugin offers here, and under which no container has one of ours."""
     full: str = ""
     """The node's directory on which no file can be made any more; empty where one can."""
 
@@ -80,8 +85,10 @@ class GpuDecision:
 def decide(given: DecisionInput) -> dict[Uuid, GpuDecision]:
     """One decision for each GPU that is assigned or taken."""
     desired = {uuid: item.wanted for uuid, item in given.on_disk.items()}
-    idle_gpus = {uuid for uuid in desired if _is_idle(given, desired[uuid].share, uuid)}
-    plans = plan(given.assignments, desired, given.shares, idle_gpus)
+    owners = {uuid: item.share for uuid, item in given.whole.items()}
+    owners |= {uuid: item.share for uuid, item in desired.items()}
+    idle_gpus = {uuid for uuid, share in owners.items() if _is_idle(given, share, uuid)}
+    plans = plan(given.assignments, desired, given.shares, idle_gpus, given.whole)
     return {uuid: _decide_gpu(given, plans[uuid], uuid in idle_gpus) for uuid in plans}
 
 
@@ -118,6 +125,8 @@ def _is_brief(given: DecisionInput, planned: GpuPlan, readiness: Readiness) -> b
 
 def _readiness(given: DecisionInput, planned: GpuPlan) -> Readiness:
     item = given.on_disk.get(planned.uuid)
+    if planned.uuid in given.whole and item is None:
+        return whole_readiness(planned, given.views.get(planned.uuid), given)
     if item is None:
         return Readiness(DaemonReason.PENDING, "the GPU is about to be taken")
     if given.undeliverable:
@@ -144,13 +153,32 @@ def _readiness(given: DecisionInput, planned: GpuPlan) -> Readiness:
     )
 
 
+def whole_readiness(planned: GpuPlan, view: GpuView | None, given: DecisionInput) -> Readiness:
+    """Whether a container may start on a whole GPU."""
+    if planned.stage is GpuStage.STOP:
+        return Readiness(DaemonReason.STOPPING, f"the GPU leaves GpuShare {planned.share}")
+    if given.undeliverable:
+        return Readiness(DaemonReason.DAEMON_FAILED, given.undeliverable)
+    if view is None:
+        return Readiness(DaemonReason.PENDING, "NVML does not show this GPU")
+    if view.lost:
+        return Readiness(DaemonReason.GPU_LOST, "NVML no longer reaches the GPU: reset it or restart the node")
+    if planned.resource in given.names_taken:
+        return Readiness(
+            DaemonReason.RESOURCE_NAME_TAKEN,
+            f"another device plugin of this node offers {planned.resource}: take it from the node, or use a share with "
+            "another spec.wholeGpus.resourceName",
+        )
+    return Readiness(DaemonReason.READY)
+
+
 def _with_room(
     readiness: Readiness, given: DecisionInput, planned: GpuPlan, share: GpuShare | None, held: Slots
 ) -> Readiness:
     item = given.on_disk.get(planned.uuid)
     if share is None or item is None or item.state is None:
         return readiness
-    clients = share.spec.clients
+    clients = share.clients
     free = len(held) < clients.per_gpu
     return with_room(readiness, item.state.contexts, given.client_ceiling, clients.processes, free)
 
@@ -164,6 +192,9 @@ def _is_idle(given: DecisionInput, share: ShareName, uuid: Uuid) -> bool:
     if not given.claims_known:
         return False
     pending = given.pending.get((share, uuid), frozenset())
+    whole = given.whole.get(uuid)
+    if whole is not None and whole.resource in given.names_taken and uuid not in given.on_disk:
+        return not pending  # what the kubelet may allocate under this name is the other plugin's
     model = given.shares.get(share)
     if model is not None and model.by_claims:
         return unclaimed(given.closed_since.get(uuid), given.now, pending)

@@ -21,10 +21,11 @@ from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.cdi import Gate
 from gpushare.agent.gpus.inventory import GpuView, Inventory
 from gpushare.agent.process.processes import read_words
-from gpushare.agent.reconcile import daemon_files
+from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.gpunode import ForeignHolder, Uuid
 from gpushare.log_on_change import LogOnChange
@@ -107,7 +108,9 @@ class Lifecycle:
         """Since when each daemon is known to be asked to end; a file's time would move with the time of day."""
         self._problems = LogOnChange(LOG)
 
-    def advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
+    def advance(
+        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder]
+    ) -> None:
         """Takes or starts the next step for one GPU. Never waits for the driver; what cannot be written is a note.
 
         `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even if the operator, which sees
@@ -132,13 +135,21 @@ class Lifecycle:
         remove(directory)
         LOG.info("GPU %s is as it was found: it was about to be taken, and is assigned no more", directory.uuid)
 
-    def _advance(self, decision: GpuDecision, item: DaemonFiles | None, foreign: Sequence[ForeignHolder]) -> None:
+    def _advance(
+        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder]
+    ) -> None:
         planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
         match planned.stage, item:
             case GpuStage.TAKE, None:
                 self._take(planned, view, foreign)
             case GpuStage.STOP, DaemonFiles():
                 self._stop(item, view)
+            case GpuStage.STOP, WholeGpu():
+                self._gate.close(item.uuid)
+                remove(gpu_dir(self._root, item.uuid))
+                LOG.info("GPU %s is given back whole by GpuShare %s", item.uuid, item.share)
+            case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), WholeGpu()):
+                self._note_leaving(decision)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), DaemonFiles()):
                 self._note_leaving(decision)
                 self._keep(planned, item, view)
@@ -154,18 +165,30 @@ class Lifecycle:
         await asyncio.gather(*self._actions.values(), return_exceptions=True)
 
     def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder]) -> None:
-        if planned.limits is None:
+        if planned.limits is None and not planned.resource:
             self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
         elif view is None or view.lost:
             self.notes[planned.uuid] = "NVML does not reach this GPU"
         elif foreign:
             # The share repeats it, which other tenants may read.
             self.notes[planned.uuid] = f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"
+        elif planned.limits is None:
+            self._take_whole(WholeGpu(uuid=planned.uuid, share=planned.share, resource=planned.resource))
         else:
             desired = DesiredDaemon(
                 uuid=planned.uuid, share=planned.share, limits=planned.limits, shows_grant=planned.shows_grant
             )
             self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
+
+    def _take_whole(self, gpu: WholeGpu) -> None:
+        """Its compute mode is left as it is; one that an earlier agent set for a share is restored first."""
+        directory = gpu_dir(self._root, gpu.uuid)
+        if directory.original_mode.exists():
+            self.put_back(directory)
+            return
+        whole_gpus.write(self._root, gpu)
+        LOG.info("GPU %s is given whole, as %s of GpuShare %s", gpu.uuid, gpu.resource, gpu.share)
+        self._changed()
 
     async def _take_now(self, desired: DesiredDaemon) -> None:
         directory = gpu_dir(self._root, desired.uuid)
@@ -197,9 +220,12 @@ class Lifecycle:
             self.notes.pop(uuid, None)
             return
         slots = ", ".join(str(slot) for slot in sorted(decision.held))
-        waits = (
-            f"containers hold its slots {slots}" if slots else "the kubelet has not confirmed that its slots are free"
-        )
+        if decision.plan.resource:
+            waits = "a container has it" if slots else "the kubelet has not confirmed that no container has it"
+        elif slots:
+            waits = f"containers hold its slots {slots}"
+        else:
+            waits = "the kubelet has not confirmed that its slots are free"
         self.notes[uuid] = f"released by the operator, but {waits}"
 
     def _stop(self, item: DaemonFiles, view: GpuView | None) -> None:

@@ -71,19 +71,24 @@ class GpuOffer:
     accepting: bool
     lost: bool = False
     numa_node: int | None = None
+    whole: bool = False
+    """It is one device, of the GPU's own UUID."""
 
 
 def offer_of(plan: GpuPlan, share: GpuShare | None, takes_pods: bool, view: GpuView | None, held: Slots) -> GpuOffer:
     """Free slots only on a GPU that takes pods, of a share that still takes clients; held ones always."""
-    per_gpu = share.spec.clients.per_gpu if share else 0
+    per_gpu = share.clients.per_gpu if share else 0
     lost = view is not None and view.lost
     accepting = takes_pods and plan.stage is GpuStage.SERVE and share is not None and not share.deleting and not lost
-    return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, view.info.numa_node if view else None)
+    numa_node = view.info.numa_node if view else None
+    return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, numa_node, bool(plan.resource))
 
 
 def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:
     return [
-        OfferedDevice(names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node)
+        OfferedDevice(
+            offer.uuid if offer.whole else names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node
+        )
         for offer in offers
         for item in offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)
     ]

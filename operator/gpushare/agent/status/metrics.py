@@ -234,8 +234,9 @@ def _observed(reading: Reading, now: float) -> Iterator[Sample]:
     where = (reading.share, reading.uuid)
     processes = [process for usage in reading.usages for process in usage.processes]
     yield OBSERVATION_AGE.of(now - reading.taken_at, *where)
-    yield CLIENTS.of(sum(process.mps for process in processes), *where)
-    yield BYPASSING.of(sum(not process.mps for process in processes), *where)
+    if not reading.whole:
+        yield CLIENTS.of(sum(process.mps for process in processes), *where)
+        yield BYPASSING.of(sum(not process.mps for process in processes), *where)
     yield from _containers(reading)
 
 

@@ -116,7 +116,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         ][:MAX_GPUS],
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
         holders=before.holders if facts.held is None else _holders(facts.held, facts.holding, facts.reserved),
-        foreign_holders=foreign_holders(facts.pods),
+        foreign_holders=foreign_holders(facts.pods, {item.plan.resource for item in facts.gpus if _given_whole(item)}),
         findings=before.findings if facts.findings is None else list(facts.findings),
         borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
         unused=before.unused if facts.unused is None else list(facts.unused),
@@ -172,8 +172,8 @@ def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
     return named("pod", sorted(pods), most)
 
 
-def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
-    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device.
+def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[ForeignHolder]:
+    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device. `own`: resources of our whole GPUs here.
 
     Without those that only name this node: their kubelet has not taken them up, and no scheduler has found room here.
     """
@@ -183,7 +183,7 @@ def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
         if not has_ended(pod) and (is_bound(pod) or is_taken_up(pod))
         for container in containers(pod)
         for resource in requested_resources(container)
-        if resource.startswith(names.NVIDIA_RESOURCES)
+        if resource.startswith(names.NVIDIA_RESOURCES) and resource not in own
     }
     return [
         ForeignHolder(namespace=namespace, pod=name, resource=resource)
@@ -194,10 +194,13 @@ def foreign_holders(pods: Iterable[Pod]) -> list[ForeignHolder]:
 def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gpu:
     info = view.info
     clients = {process.pid for process in view.processes.mps_clients}
+    whole = any(item.plan.uuid == info.uuid and _given_whole(item) for item in facts.gpus)
     foreign = [
         ForeignProcess(pid=process.pid, memory_mib=process.memory_mib, command=view.commands.get(process.pid, "")[:64])
         for process in sorted(view.processes.compute, key=lambda process: process.pid)
-        if process.pid not in clients and not _is_our_server(process.pid, view, facts, servers)
+        if not whole  # who is on such a GPU without having it is a finding
+        and process.pid not in clients
+        and not _is_our_server(process.pid, view, facts, servers)
     ]
     return Gpu(
         uuid=info.uuid,
@@ -216,6 +219,10 @@ def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gp
     )
 
 
+def _given_whole(item: GpuFacts) -> bool:
+    return bool(item.plan.resource) and item.plan.stage is not GpuStage.TAKE
+
+
 def _is_our_server(pid: int, view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> bool:
     """Whether state.json names it, or is about to: an MPS server on a GPU that a share has."""
     shared = any(item.plan.uuid == view.info.uuid for item in facts.gpus)
@@ -224,7 +231,7 @@ def _is_our_server(pid: int, view: GpuView, facts: NodeFacts, servers: Collectio
 
 def _daemon(item: GpuFacts) -> DaemonStatus | None:
     limits = item.plan.limits
-    if limits is None and item.plan.stage is not GpuStage.NOTHING_TO_DRAIN:
+    if limits is None and not item.plan.resource and item.plan.stage is not GpuStage.NOTHING_TO_DRAIN:
         return None
     state = item.state
     reason = DaemonReason.STOPPING if item.note and item.plan.stage is GpuStage.STOP else item.readiness.reason
@@ -234,6 +241,7 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
         ready=item.readiness.ready,
         reason=reason.value,
         message=(item.note or item.readiness.message)[:1024],
+        resource=item.plan.resource,
         desired_limits=_limits(limits),
         current_limits=_limits(state.in_force if state else None),
         server_pid=state.server_pid if state else None,
@@ -305,7 +313,7 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     """Only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
     if facts.modes is ComputeModePolicy.MANAGE:
         return []
-    shared = {item.plan.uuid for item in facts.gpus}
+    shared = {item.plan.uuid for item in facts.gpus if not item.plan.resource}
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
     open_gpus = [
         f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which the agent leaves alone: processes can use "

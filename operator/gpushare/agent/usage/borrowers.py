@@ -30,19 +30,16 @@ class BorrowerList:
         """
         self._cases = {(one.uuid, one.pod_uid, one.container): _Case(now, one) for one in before}
         self._clear_seconds = clear_seconds
-        self._read_at: dict[Uuid, float] = {}
 
     def update(self, reading: Reading, wall: str) -> None:
         """From a new reading. `wall`: RFC 3339, for those found now."""
         uuid, now = reading.uuid, reading.taken_at
-        previous = self._read_at.get(uuid)
-        self._read_at[uuid] = now
         seen = {}
         for one in borrowings(reading):
             place = (uuid, one.usage.pod_uid, one.usage.container)
             known = self._cases.get(place)
             found = known.found if known is not None else None
-            if found is None and known is not None and known.last == previous:
+            if found is None and known is not None:  # it is known from the reading before
                 found = _found(one, wall)
             seen[place] = _Case(now, found)
         kept = {

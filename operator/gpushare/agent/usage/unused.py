@@ -7,7 +7,7 @@ Guarantees: a container is called unused by readings of its GPU alone; while the
 restarted agent goes on with the times that its predecessor published, and dates none earlier than it can know.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -41,17 +41,19 @@ class Unused:
     since: datetime
 
 
-def running_parts(pods: Iterable[Object], places: Mapping[ContainerName, ShareGpu]) -> Iterator[RunningPart]:
-    """`places`: where the containers' slots and claims are."""
+def running_parts(
+    pods: Iterable[Object], places: Mapping[ContainerName, Collection[ShareGpu]]
+) -> Iterator[RunningPart]:
+    """`places`: where the containers' slots and claims are, or which whole GPUs they have."""
     for pod in pods:
         metadata = pod["metadata"]
         for status in container_statuses(pod):
             container = (metadata["namespace"], metadata["name"], status["name"])
             if container in places and is_running(status):
-                started = (status["state"]["running"] or {}).get("startedAt")
-                yield RunningPart(
-                    *places[container], metadata["uid"], container, parse_timestamp(started) if started else None
-                )
+                text = (status["state"]["running"] or {}).get("startedAt")
+                started = parse_timestamp(text) if text else None
+                for share_gpu in places[container]:
+                    yield RunningPart(*share_gpu, metadata["uid"], container, started)
 
 
 class UnusedParts:

@@ -90,9 +90,9 @@ class Usage:
     container_id: str
     processes: tuple[ListedProcess, ...]
     slot: bool
-    """The container asks for a slot of this share, or has a claim of it."""
+    """The container asks for a slot of this share, or has a claim of it; or it has the GPU whole."""
     grant: Grant | None
-    """None: no slot, or a share that is not known any more."""
+    """None: no slot, a share that is not known any more, or a whole GPU."""
     by_default: bool
     """The share's default of today stands in, since the pod carries no grant: it never passed the webhook."""
     taken_at: float
@@ -133,6 +133,8 @@ class Reading:
     """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
     free_mib: int | None = None
     """Of the whole GPU, by NVML; None: it is not known."""
+    whole: bool = False
+    """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
 
     @property
     def credible(self) -> bool:
@@ -141,11 +143,15 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedGpu:
-    """A GPU that a share has on this node. `server_pid`: of its MPS server, by its supervisor's state."""
+class TakenGpu:
+    """A GPU that a share has on this node. `server_pid`: of its MPS server, by its supervisor's state.
+
+    `holders`: of a GPU that is given whole, the containers that have it; None of a shared one.
+    """
 
     share: ShareName
     server_pid: int | None
+    holders: frozenset[ContainerName] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,7 @@ class UsageSources:
     """What readings are made from. `taken`: our GPUs. `places`: where the containers' slots and claims are."""
 
     views: Mapping[Uuid, GpuView]
-    taken: Mapping[Uuid, SharedGpu]
+    taken: Mapping[Uuid, TakenGpu]
     pods: Collection[Object]
     shares: Mapping[ShareName, GpuShare]
     places: Mapping[ContainerName, ShareGpu]
@@ -170,15 +176,17 @@ def reading(
     gpu_share: GpuShare | None,
     unmounted: Iterable[ListedProcess] = (),
     claimed: ClaimedGpu = MappingProxyType({}),
+    holders: frozenset[ContainerName] | None = None,
 ) -> Reading:
-    """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known.
+    """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
+    GPU that is given whole.
 
     `unmounted`: one process of each container that has a part of the GPU and was started without its mounts.
     """
     grants = _claims_by_pod(claimed, share)
 
     def usage(owner: Owner | None, listed: tuple[ListedProcess, ...]) -> Usage:
-        return _usage(uuid, share, taken_at, owner, listed, pods, gpu_share, grants)
+        return _usage(uuid, share, taken_at, owner, listed, pods, gpu_share, grants, holders)
 
     groups: dict[tuple[object, ...], tuple[Owner | None, list[ListedProcess]]] = {}
     for process in listed:
@@ -197,7 +205,8 @@ def reading(
         if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in known
     ]
     with_slot = (usage for usage in unreached if usage.slot)
-    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot))
+    whole = holders is not None
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), whole=whole)
 
 
 class UsageReader:
@@ -247,6 +256,7 @@ class UsageReader:
                 sources.shares.get(taken[uuid].share),
                 unmounted.get(uuid, ()),
                 sources.claimed,
+                taken[uuid].holders,
             )
             for uuid, view in newer.items()
         ]
@@ -269,7 +279,7 @@ class UsageReader:
         }
 
     def _read_listed(
-        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, SharedGpu]
+        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]
     ) -> dict[Uuid, list[ListedProcess]]:
         """Blocks. The processes that NVML lists, by GPU.
 
@@ -277,23 +287,25 @@ class UsageReader:
         """
         found = {}
         for uuid, view in views.items():
-            clients = [self._listed(uuid, process, True) for process in view.processes.mps_clients]
+            shared = taken[uuid].holders is None
+            clients = [self._listed(uuid, process, True, shared) for process in view.processes.mps_clients]
             others = [
-                self._listed(uuid, process, False)
+                self._listed(uuid, process, False, shared)
                 for process in view.processes.compute
                 if process.pid != taken[uuid].server_pid
             ]
             found[uuid] = [item for item in (*clients, *others) if item is not None]
         return found
 
-    def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool) -> ListedProcess | None:
+    def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool, shared: bool) -> ListedProcess | None:
         """None: it has ended."""
         started = procfs.read_start_time(process.pid, self._proc)
         owners = None if started is None else self._read_owners(process.pid, started)
         if started is None or owners is None:
             return None
         unmounted = (
-            not mps
+            shared
+            and not mps
             and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
             and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
         )
@@ -347,14 +359,22 @@ def _usage(
     pods: Mapping[str, Pod],
     gpu_share: GpuShare | None,
     grants: Mapping[tuple[str, str], Mapping[str, Grant]],
+    holders: frozenset[ContainerName] | None,
 ) -> Usage:
     pod = pods.get(owner.pod_uid) if owner else None
     metadata = pod["metadata"] if pod is not None else {}
-    claims = grants.get((metadata.get("namespace", ""), metadata.get("name", "")), {})
-    container = _container(pod, owner.container_id, share, claims) if pod is not None and owner is not None else None
-    granted = (
-        container_grant(container, share, gpu_share, claims.get(container["name"])) if container is not None else None
-    )
+    of_pod = (metadata.get("namespace", ""), metadata.get("name", ""))
+    claims = grants.get(of_pod, {})
+
+    def has_part(container: Container) -> bool:
+        if holders is not None:
+            return (*of_pod, container["name"]) in holders
+        return container["name"] in claims or has_slot(container, share)
+
+    container = _container(pod, owner.container_id, has_part) if pod is not None and owner is not None else None
+    granted, slot = None, container is not None and has_part(container)
+    if container is not None and holders is None:
+        granted = container_grant(container, share, gpu_share, claims.get(container["name"]))
     return Usage(
         uuid=uuid,
         share=share,
@@ -364,7 +384,7 @@ def _usage(
         container=container["name"] if container is not None else "",
         container_id=owner.container_id if owner else "",
         processes=listed,
-        slot=granted is not None and granted.part,
+        slot=slot,
         grant=granted.grant if granted is not None else None,
         by_default=granted is not None and granted.by_default,
         taken_at=taken_at,
@@ -381,11 +401,11 @@ def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str
     return found
 
 
-def _container(pod: Pod, container_id: str, share: ShareName, claims: Mapping[str, Grant]) -> Container | None:
+def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool]) -> Container | None:
     """By the pod's status; while the status lags behind the runtime, the only container that may be on this GPU."""
     by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
     name = container_name(pod, container_id)
     if name:
         return by_name.get(name)
-    with_slot = [one for name, one in by_name.items() if name in claims or has_slot(one, share)]
-    return with_slot[0] if len(with_slot) == 1 else None
+    with_part = [one for one in by_name.values() if has_part(one)]
+    return with_part[0] if len(with_part) == 1 else None

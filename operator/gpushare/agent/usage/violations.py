@@ -81,6 +81,9 @@ class Judgement:
 
 
 def violations(reading: Reading) -> list[Violation]:
+    if reading.whole:
+        strangers = (usage for usage in reading.usages if not usage.slot)
+        return [Violation(EventReason.NOT_THE_HOLDER, usage, 0, usage.memory_mib) for usage in strangers]
     unreached = [Violation(EventReason.CDI_EDITS_MISSING, usage, 0, 0) for usage in reading.without_mounts]
     return [violation for usage in reading.usages for violation in _judge(usage, reading)] + unreached
 
@@ -106,6 +109,8 @@ def message(violation: Violation) -> str:
                 f"{who} holds a slot of {gpu}, but was started without the mounts that go with it, so it cannot reach "
                 f"MPS and uses {violation.observed} MiB past it: is CDI off in the node's container runtime?"
             )
+        case EventReason.NOT_THE_HOLDER:
+            return f"{who} uses {violation.observed} MiB on {gpu}, which another container or nobody has whole"
     why = "its pod's status does not show which one it is" if _is_unknown_container(usage) else "it holds no slot of it"
     return f"{who} is an MPS client on {gpu} with {violation.observed} MiB, its grant is 0 MiB: {why}"
 
@@ -136,7 +141,7 @@ def _is_unknown_container(usage: Usage) -> bool:
 
 def _patience(violation: Violation) -> float:
     """Seconds that it has to last before it is a finding."""
-    if violation.reason is not EventReason.NO_GRANT:
+    if violation.reason not in (EventReason.NO_GRANT, EventReason.NOT_THE_HOLDER):
         return 0.0
     return UNKNOWN_CONTAINER_SECONDS if _is_unknown_container(violation.usage) else NO_GRANT_SECONDS
 

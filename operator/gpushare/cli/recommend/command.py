@@ -83,6 +83,9 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     if args.share is not None:
         require("GpuShare", args.share, [share.name for share in shares])
         shares = [share for share in shares if share.name == args.share]
+        if shares[0].whole:
+            raise WrongInputError(f"--share {args.share}: it gives whole GPUs, so there is nothing of it to recommend")
+    shares = [share for share in shares if not share.whole]
     gpus = known_gpus(nodes)
     if api is None:
         print(f"watching for {args.watch_seconds} s; --prometheus looks at days", file=sys.stderr, flush=True)

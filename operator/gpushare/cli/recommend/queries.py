@@ -60,7 +60,7 @@ def step_of(window: float) -> int:
 def questions(share: GpuShare, window: int) -> dict[str, str]:
     """Instant queries by name. `window`: seconds before the time that they are asked about."""
     step = step_of(window)
-    of, now = f'{{share="{share.name}"}}', share.spec.clients.per_gpu
+    of, now = f'{{share="{share.name}"}}', share.clients.per_gpu
     default = share.memory_default_mib * MIB
     each = f"max by ({', '.join(CONTAINER)})"
 
@@ -136,7 +136,7 @@ def history_of(
                 memory_mib=gpu.memory_mib,
                 client_ceiling=gpu.client_ceiling,
                 samples=int(by_gpu["held_samples"].get((uuid,), 0)),
-                held_most=min(share.spec.clients.per_gpu, int(by_gpu["held_most"].get((uuid,), 0))),
+                held_most=min(share.clients.per_gpu, int(by_gpu["held_most"].get((uuid,), 0))),
                 full=int(by_gpu["gpu_full"].get((uuid,), 0)),
                 busy_when_full=by_gpu["busy"].get((uuid,)),
                 memory_most=_mib(by_gpu["memory_together"].get((uuid,))),

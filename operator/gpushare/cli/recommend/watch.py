@@ -70,7 +70,7 @@ class ShareWatch:
         self._held_together = 0
 
     def add(self, glance: Glance) -> None:
-        now = self._share.spec.clients.per_gpu
+        now = self._share.clients.per_gpu
         held = {uuid: count for uuid, count in self._of(glance, HELD).items() if self._of(glance, SLOTS)[uuid] == now}
         if held:
             self._clients = _also(self._clients, glance.at)
@@ -121,7 +121,7 @@ class ShareWatch:
         )
 
     def _slots(self, uuid: Uuid, held: int, busy: float | None) -> None:
-        seen, every = self._gpus[uuid], self._share.spec.clients.per_gpu
+        seen, every = self._gpus[uuid], self._share.clients.per_gpu
         seen.samples += 1
         seen.held_most = max(seen.held_most, min(held, every))
         if held >= every:

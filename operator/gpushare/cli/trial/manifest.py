@@ -117,6 +117,8 @@ def obstacles(share: Object, copies: int) -> list[str]:
     found = []
     if spec.get("delivery") == "ResourceClaim":
         return [f"GpuShare {name} is delivered by ResourceClaims: a trial runs in slots (delivery: DevicePlugin)"]
+    if spec.get("wholeGpus") is not None:
+        return [f"GpuShare {name} gives whole GPUs: a trial runs in slots, of a share with spec.clients"]
     ready = (status.get("gpus") or {}).get("ready", 0)
     if ready != 1:
         found.append(

@@ -82,6 +82,9 @@ def product_mismatch(candidate: Candidate) -> str | None:
 
 def held_by_nvidia_plugin(found: FoundGpu) -> str | None:
     offered = sorted(name for name in found.node.allocatable if name.startswith(names.NVIDIA_RESOURCES))
+    if offered:
+        own = found.node.own_resources
+        offered = [name for name in offered if name not in own]
     if not offered:
         return None
     return (
@@ -161,9 +164,11 @@ def gpu_lost(found: FoundGpu) -> str | None:
 
 
 def client_ceiling(candidate: Candidate) -> str | None:
+    if candidate.share.whole:
+        return None
     gpu_node = candidate.node.gpu_node
     ceiling = gpu_node.status.client_ceiling if gpu_node else 0
-    clients, contexts = candidate.share.spec.clients, candidate.share.contexts_per_gpu
+    clients, contexts = candidate.share.clients, candidate.share.contexts_per_gpu
     if not ceiling or contexts <= ceiling:
         return None
     return (
@@ -174,7 +179,9 @@ def client_ceiling(candidate: Candidate) -> str | None:
 
 def memory_overcommitted(candidate: Candidate) -> str | None:
     share, gpu = candidate.share, candidate.gpu
-    clients = share.spec.clients
+    clients = share.clients
+    if share.whole:
+        return None
     if share.by_claims:
         return _no_room_for_a_claim(candidate)
     need = clients.per_gpu * share.memory_default_mib + CONTEXT_RESERVE_MIB
@@ -196,7 +203,7 @@ def _limits_overcommitted(candidate: Candidate) -> str | None:
         return None
     percent = -(-100 * need // gpu.memory_mib)
     return (
-        f"perGpu {share.spec.clients.per_gpu} × memory.limits.max {limits.max} + {CONTEXT_RESERVE_MIB}Mi = "
+        f"perGpu {share.clients.per_gpu} × memory.limits.max {limits.max} + {CONTEXT_RESERVE_MIB}Mi = "
         f"{format_mib(need)}, {percent} percent of the {gpu.memory_mib}Mi of {candidate}: lower memory.limits.max or "
         f"raise memory.limits.overcommitPercent, which is {limits.overcommit_percent}"
     )
@@ -206,10 +213,10 @@ def _no_room_for_a_claim(candidate: Candidate) -> str | None:
     """The scheduler adds claims up, so a GPU needs memory for the default claim only; larger claims go elsewhere."""
     share, gpu = candidate.share, candidate.gpu
     need = share.memory_default_mib + CONTEXT_RESERVE_MIB
-    if share.spec.clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
+    if share.clients.memory.overcommit or not gpu.memory_mib or need <= gpu.memory_mib:
         return None
     return (
-        f"memory.default {share.spec.clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = {format_mib(need)}, but "
+        f"memory.default {share.clients.memory.default} + {CONTEXT_RESERVE_MIB}Mi = {format_mib(need)}, but "
         f"{candidate} has {gpu.memory_mib}Mi: lower memory.default"
     )
 
@@ -218,6 +225,20 @@ def held_by_share(candidate: Candidate) -> str | None:
     if candidate.holder is None or candidate.holder == candidate.share.name:
         return None
     return f'{candidate} belongs to GpuShare "{candidate.holder}"'
+
+
+def resource_name_taken(candidate: Candidate) -> str | None:
+    """Not in the chain: whose a name is depends on the plan (`resource_names`). `holder`: the share whose it is."""
+    share, node = candidate.share, candidate.node.name
+    if candidate.holder:
+        return (
+            f'GpuShare "{candidate.holder}" offers {share.resource} on node {node}, and a name is one share\'s there: '
+            "select the GPUs by one of the two, or make this share with another spec.wholeGpus.resourceName"
+        )
+    return (
+        f"another device plugin offers {share.resource} on node {node}: take the node from it, or make this share with "
+        "another spec.wholeGpus.resourceName"
+    )
 
 
 def per_node_reached(candidate: Candidate) -> str | None:

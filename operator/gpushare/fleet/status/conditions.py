@@ -23,6 +23,7 @@ MESSAGE_LENGTH = 2048
 
 SEVERITY = (
     DaemonReason.GPU_LOST,
+    DaemonReason.RESOURCE_NAME_TAKEN,
     DaemonReason.DAEMON_FAILED,
     DaemonReason.GPU_HELD_BY_FOREIGN_PROCESS,
     DaemonReason.NOFILE_TOO_LOW,
@@ -80,6 +81,10 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
     if silent and not unready:
         message = f"{len(silent)} of {count_of(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
         return _unknown(ConditionType.DAEMONS_READY, message)
+    if not unready and summary.share.whole:
+        gpus, resource = count_of(len(kept), "GPU"), summary.share.resource
+        message = f"{gpus} {are(len(kept))} offered whole as {resource}, without MPS daemons"
+        return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     if not unready:
         message = f"{count_of(len(kept), 'MPS daemon')} verified: server ACTIVE, limits in force"
         full = kept.where(lambda part: DaemonReason.CLIENT_TABLE_FULL in part.reasons, _is_full)
@@ -87,7 +92,8 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
             message += f"; {len(full)} with no room for another client; {_daemon_line(next(iter(full)))}"
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     worst = min(unready, key=_severity)
-    message = f"{len(unready)} of {count_of(len(kept), 'MPS daemon')} not ready; {_daemon_line(worst)}"
+    what = "whole GPU" if summary.share.whole else "MPS daemon"
+    message = f"{len(unready)} of {count_of(len(kept), what)} not ready; {_daemon_line(worst)}"
     end = summary.starting_until
     starts = end is not None and summary.now < end
     reason = ShareReason.DAEMONS_STARTING if starts else ShareReason.DAEMON_NOT_READY
@@ -98,6 +104,8 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     if not summary.kept:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
+    if summary.share.whole:
+        return _whole_limits(summary)
     desired = summary.share.process_limits
     wanted = limits_key(desired)
     silent = summary.kept.silent
@@ -116,6 +124,14 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     now = _limits(first.current_limits) if first.current_limits else "nothing"
     message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(summary.kept)} wait"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
+
+
+def _whole_limits(summary: ShareSummary) -> RefusalVerdict:
+    """Nothing bounds the container that has a GPU whole; that nobody else is on it is all there is to hold."""
+    if found := exceeded(summary):
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
+    message = f"a container has each of {_on_nodes(summary.kept)} for itself, so there is no limit to enforce"
+    return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
 
 
 def departures_guarded(summary: ShareSummary) -> RefusalVerdict:
@@ -197,7 +213,7 @@ def _daemon_line(record: GpuRecord) -> str:
     if daemon is None:
         return f"{record}: Pending: the agent of node {record.node.name} has not taken it up yet; look at its pod there"
     line = f"{record}: {daemon.reason or DaemonReason.PENDING}"
-    if daemon.message:
+    if daemon.message or daemon.resource:
         return f"{line}: {daemon.message}"
     return f"{line}: look at its MPS pod (label gpushare.dev/share={daemon.share})"
 

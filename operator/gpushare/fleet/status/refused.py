@@ -4,7 +4,7 @@ Guarantee: what is the same for many GPUs is decided once. Shares with equal sel
 of a group all are refused for one reason; a sentence about one of them is made when it is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
@@ -13,9 +13,10 @@ from gpushare.fleet.assign import UNOWNED, Owners, stays
 from gpushare.fleet.gpu_record import GpuRecord
 from gpushare.fleet.model import NodeView
 from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
-from gpushare.fleet.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal
+from gpushare.fleet.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal, resource_name_taken
+from gpushare.fleet.selection.resource_names import ResourceNames
 
-RULE_OF = dict(CHAIN)
+RULE_OF = {**dict(CHAIN), GpuReason.RESOURCE_NAME_TAKEN: resource_name_taken}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,31 @@ def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> 
             owner = given.get(record.uuid)
             add(facts.profiles[record.uuid], owner or record.holder, owner is not None, (record,))
     return SelectedGpus(tuple(node for node in selection.nodes if not node.has_report), tuple(groups.values()))
+
+
+def judged(
+    share: GpuShare, groups: Iterable[GpuGroup], index: FleetIndex, resource_names: ResourceNames
+) -> Iterator[tuple[GpuGroup, GpuReason | None]]:
+    """Each group, or parts of it, with the reason why `share` does not have its GPUs (`reason_of`)."""
+    for group in groups:
+        reason = reason_of(share, group, index)
+        if share.whole and reason is GpuReason.PER_NODE_REACHED and group.holder is None:
+            yield from _by_name(share, group, resource_names)
+        else:
+            yield group, reason
+
+
+def _by_name(
+    share: GpuShare, group: GpuGroup, resource_names: ResourceNames
+) -> Iterator[tuple[GpuGroup, GpuReason | None]]:
+    """Free GPUs that nothing else keeps from a share of whole ones: by who has its resource name on their nodes."""
+    found: dict[str | None, GpuGroup] = {}
+    for record in group.records:
+        owner = resource_names.owner(record.node.name, share)
+        part = found.setdefault(owner, GpuGroup(group.profile, owner or None, group.owned))
+        part.records.append(record)
+    for owner, part in found.items():
+        yield part, GpuReason.PER_NODE_REACHED if owner is None else GpuReason.RESOURCE_NAME_TAKEN
 
 
 def reason_of(share: GpuShare, group: GpuGroup, index: FleetIndex) -> GpuReason | None:

@@ -25,7 +25,8 @@ from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
 from gpushare.fleet.selection.node_facts import RememberedNode
 from gpushare.fleet.selection.nodes import no_node, no_product
 from gpushare.fleet.selection.refusals import Refusal
-from gpushare.fleet.status.refused import RefusedGpus, SelectedGpus, place, reason_of, selected_gpus
+from gpushare.fleet.selection.resource_names import ResourceNames
+from gpushare.fleet.status.refused import RefusedGpus, SelectedGpus, judged, place, selected_gpus
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
@@ -120,6 +121,7 @@ def summaries(
     owner_of: Owners,
     planned: Mapping[str, tuple[Assignment, ...]],
     rolling: Mapping[str, Rollout],
+    resource_names: ResourceNames,
 ) -> dict[str, ShareSummary]:
     result = {
         share.name: ShareSummary(share, snapshot.now, rolling.get(share.name, Rollout())) for share in snapshot.shares
@@ -136,7 +138,7 @@ def summaries(
         selection = index.selected(share)
         if selection not in known:
             known[selection] = selected_gpus(selection, index, owner_of)
-        _add_selected(summary, known[selection], index)
+        _add_selected(summary, known[selection], index, resource_names)
         if not selection.nodes:
             summary.no_node = no_node(share.spec.node_selector, index.reporting)
     return result
@@ -171,11 +173,12 @@ def _by_fate(facts: RememberedNode, planned: Mapping[str, Assignment]) -> dict[t
     return result
 
 
-def _add_selected(summary: ShareSummary, selected: SelectedGpus, index: FleetIndex) -> None:
+def _add_selected(
+    summary: ShareSummary, selected: SelectedGpus, index: FleetIndex, resource_names: ResourceNames
+) -> None:
     share = summary.share
     summary.silent = selected.silent
-    for group in selected.groups:
-        reason = reason_of(share, group, index)
+    for group, reason in judged(share, selected.groups, index, resource_names):
         if reason is GpuReason.PRODUCT_MISMATCH and group.profile is not None:
             summary.mismatched[group.profile.product] += len(group.records)
         elif reason is not None:
@@ -187,7 +190,7 @@ def _add_selected(summary: ShareSummary, selected: SelectedGpus, index: FleetInd
 
 def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShareStatus:
     """The status without its conditions. `claims`: of a share that is delivered by them."""
-    share, clients = summary.share, summary.share.spec.clients
+    share, clients = summary.share, summary.share.clients
     ready, assigned = summary.kept.verified, HeldGpus((*summary.kept.parts, *summary.draining.parts))
     memory = clients.memory
     return GpuShareStatus(
@@ -196,8 +199,8 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         slots=SlotCounts(total=ready * clients.per_gpu, used=summary.held.slots),
         nodes=len(assigned.nodes),
         summary=f"{ready}/{len(assigned)}",
-        threads=f"{clients.threads.default}/{clients.threads.max}%",
-        memory=f"{memory.default}/{memory.max or memory.default}",
+        threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",
+        memory="whole" if share.whole else f"{memory.default}/{memory.max or memory.default}",
         gpu_memory_mib=assigned.memory_mib,
         claims=claims,
         unavailable=_grouped(summary),

@@ -10,7 +10,10 @@ def test_only_slots_of_ours_count_and_each_is_somebodys() -> None:
     assert found.held == {("a", "GPU-1"): {0, 7}, ("b", "GPU-2"): {1}}
     assert found.pods() == {("a", "GPU-1"): {"ml/x", "web/y"}, ("b", "GPU-2"): {"ml/x"}}
     assert found.share_gpus() == {APP: ("a", "GPU-1"), OTHER: ("a", "GPU-1"), TOOL: ("b", "GPU-2")}
-    assert found.containers() == {"a": 2, "b": 1}
+    assert found.asking["gpushare.dev/a"] == 3, "with the container whose device another release named"
+    assert found.asking["gpushare.dev/b"] == 1
+    assert found.held_ids["example.com/nic"] == {"eth1"}
+    assert found.allocatable_ids["nvidia.com/gpu"] == {"GPU-2"}
 
 
 def test_a_reading_says_when_each_newcomer_was_not_listed_yet() -> None:
@@ -27,4 +30,4 @@ def test_a_reading_says_when_each_newcomer_was_not_listed_yet() -> None:
 def test_a_slot_that_two_containers_have_is_one_slot_and_counts_for_both() -> None:
     found = view(1.0, [], TWICE)
     assert found.held == {("a", "GPU-1"): {0}}
-    assert found.containers() == {"a": 2}
+    assert found.asking == {"gpushare.dev/a": 2}

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.agent.kubelet.allocation_lock import RECORDED_SECONDS, AllocationLock
-from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice
+from gpushare.agent.kubelet.listing import WITHDRAWN_SECONDS, OfferedDevice, preferred_slots
 from gpushare.agent.kubelet.plugin import DevicePlugin, PluginTimes
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.api import names
@@ -52,8 +52,8 @@ class FakeHooks:
     def allocated(self, device_ids: Sequence[str]) -> None:
         self.given.append(list(device_ids))
 
-    def placement(self) -> Placement:
-        return self.wanted
+    def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
+        return preferred_slots(available, must_include, size, self.wanted)
 
     async def not_ready(self, device_ids: Sequence[str]) -> str | None:
         if self.refusal:

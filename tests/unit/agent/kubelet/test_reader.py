@@ -12,8 +12,8 @@ RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
 TERMINATED: dict[str, Any] = {"terminated": {"exitCode": 0}}
 SLOT = {"gpushare.dev/a": "1"}
-ONE = {"a": 1}
-TWO = {"a": 2}
+ONE = {"gpushare.dev/a": 1}
+TWO = {"gpushare.dev/a": 2}
 
 
 def container(limits: dict[str, str] | None = None, name: str = "app", **body: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ SIDECAR = pod(RUNNING, container({}), init=(container(name="side", restartPolicy
         ("one slot listed for two containers of one pod", ONE, [pod(RUNNING, container(), container(name="b"))], True),
         ("two slots listed for two pods that run", TWO, [pod(RUNNING)] * 2, False),
         ("more slots than running containers: some start, some have just ended", ONE, [], False),
-        ("a slot of another share makes up for none", {"b": 1}, [pod(RUNNING)], True),
+        ("a slot of another share makes up for none", {"gpushare.dev/b": 1}, [pod(RUNNING)], True),
         ("a container that waits may have no slot yet", {}, [pod(WAITING)], False),
         ("a container that has ended may have none any more", {}, [pod(TERMINATED)], False),
         ("a pod whose status the kubelet has not written yet", {}, [YOUNG], False),
@@ -77,7 +77,7 @@ def test_what_a_reading_misses(sentence: str, listed: dict[str, int], pods: list
 def test_the_sentence_names_the_resource_and_both_numbers() -> None:
     problem = validate_listing(ONE, [pod(RUNNING), pod(RUNNING)])
     assert problem is not None
-    assert "lists 1 slots of gpushare.dev/a, but 2 containers" in problem
+    assert "lists gpushare.dev/a of 1 containers, but 2 of this node" in problem
 
 
 class Source:
@@ -105,8 +105,8 @@ async def test_an_empty_list_while_containers_run_replaces_no_earlier_reading() 
     source.listed, pods = [], [pod(RUNNING), pod(RUNNING)]  # one came since
     await reader.poll()
     assert reader.view is known
-    assert "lists 0 slots" in reader.error
-    source.listed = [HELD, replace(HELD, id="GPU-0::1")]
+    assert "of 0 containers, but 2" in reader.error
+    source.listed = [HELD, replace(HELD, pod="second", id="GPU-0::1")]
     await reader.poll()
     assert reader.error == ""
 

@@ -36,7 +36,8 @@ AUDIT = Policy(terminates=False, grace=30.0)
 def client(number: int, memory_mib: int, grant: Grant | None = GRANT, *, started: int = 100, **fields: Any) -> Usage:
     """The container of pod `number`, with one process, whose PID is the same."""
     values = {"pod_uid": uid(number), "pod": f"pod-{number}", "container_id": container_id(number), "grant": grant}
-    return usage(process(number, memory_mib, started=started), **values | fields)
+    listed = fields.pop("processes", (process(number, memory_mib, started=started),))
+    return usage(*listed, **values | fields)
 
 
 def reading(*usages: Usage, free: int | None = None, at: float = 100.0) -> Reading:
@@ -71,6 +72,9 @@ def test_figures_that_cannot_be_true_together_make_no_borrower_and_no_shortage()
     assert shortage(seen, 0) is None
 
 
+ENDED = client(2, 2192, processes=(replace(process(2, 2192), terminated=True),))
+
+
 @pytest.mark.parametrize(
     ("seen", "free", "waiting", "lack"),
     [
@@ -80,6 +84,7 @@ def test_figures_that_cannot_be_true_together_make_no_borrower_and_no_shortage()
         pytest.param([client(1, 20_000)], 100, 218, 118, id="somebody waits to get in"),
         pytest.param([client(1, 20_000), client(2, 2192, PLAIN)], 0, 0, 6000, id="who may not borrow has reserved too"),
         pytest.param([client(1, 20_000), client(2, 500, None)], 0, 0, 0, id="who has no grant has reserved nothing"),
+        pytest.param([client(1, 20_000), ENDED], 0, 0, 0, id="whose contexts were ended needs nothing any more"),
     ],
 )
 def test_a_gpu_lacks_what_clients_have_reserved_and_is_not_free(
@@ -131,6 +136,16 @@ def test_one_reading_gives_nobody_notice_and_two_do() -> None:
     assert due is not None
     assert (due.act, due.usage, due.mib, due.ends) == (Act.NOTICE, BORROWER, 11_808, True)
     assert due.shortage == Shortage(1000, 6000)
+
+
+def test_who_begins_to_borrow_on_a_gpu_that_is_short_gets_notice_by_its_second_reading() -> None:
+    gpu = Gpu()
+    for _ in range(3):
+        assert gpu.read(OTHER, **SHORT) is None, "nobody borrows"
+    assert gpu.read(BORROWER, OTHER, **SHORT) is None
+    due = gpu.read(BORROWER, OTHER, **SHORT)
+    assert due is not None
+    assert due.act is Act.NOTICE
 
 
 def test_a_shortage_that_comes_and_goes_between_readings_is_none() -> None:

@@ -174,8 +174,13 @@ async def test_readings_that_show_nearly_the_same_moment_decide_nothing(world: W
 
 @pytest.fixture
 def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    """It ignores SIGTERM."""
+    ignoring = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
     yield child
+    child.stdout.close()
     child.kill()
     child.wait()
 
@@ -195,8 +200,10 @@ async def test_a_process_that_lingers_with_its_memory_is_signalled_only_after_it
     for _ in range(20):
         await world.read(lingering(), OTHER, times=1)
     assert world.daemon.asked == [sleeper.pid]
-    assert sleeper.poll() is None, "its contexts were ended a moment ago"
-    for _ in range(6):
+    assert ("pod-1", "ProcessEnded") not in world.events.reasons(), "its contexts were ended a moment ago"
+    while sleeper.poll() is None and world.now < 200:
         await world.read(lingering(), OTHER, times=1)
-    assert sleeper.wait(5) == -15
-    assert world.events.reasons()[-1] == ("pod-1", "ProcessEnded")
+        await asyncio.sleep(0.01)
+    assert sleeper.wait(5) == -9
+    signalled = [event.note for event in world.events.recorded if event.reason is EventReason.PROCESS_ENDED]
+    assert [note.split()[1] for note in signalled] == ["SIGTERM", "SIGKILL"], "once each"

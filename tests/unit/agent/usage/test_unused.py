@@ -125,6 +125,8 @@ def test_running_containers_with_a_part_are_looked_at() -> None:
     listed["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     waiting = pod(2)
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {}}
-    places = {("team", "pod-1", "app"): ("a", UUID), ("team", "pod-2", "app"): ("a", UUID)}
+    places = {("team", "pod-1", "app"): [("a", UUID)], ("team", "pod-2", "app"): [("a", UUID)]}
     assert list(running_parts([listed, waiting], places)) == [PART]
+    several = {("team", "pod-1", "app"): [("a", UUID), ("a", "GPU-9")]}
+    assert [part.uuid for part in running_parts([listed], several)] == [UUID, "GPU-9"]
     assert timedelta(minutes=2) == PUBLISHED_AFTER, "as the API's documentation says"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.usage.usage import Reading, SharedGpu, UsageReader, UsageSources
+from gpushare.agent.usage.usage import Reading, TakenGpu, UsageReader, UsageSources
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuProcess, GpuProcesses
 from tests.unit.agent.conftest import info
@@ -39,7 +39,7 @@ class Node:
         self.view = replace(self.view, processes=seen, seen_at=self.now)
 
     async def read(self, taken: bool = True) -> list[Reading]:
-        found = {UUID: SharedGpu("a", SERVER)} if taken else {}
+        found = {UUID: TakenGpu("a", SERVER)} if taken else {}
         pods = [pod(1), pod(2)]
         return await self.reader.read(UsageSources({UUID: self.view}, found, pods, {"a": share()}, self.places, {}))
 

@@ -29,6 +29,7 @@ from gpushare.fleet.selection.refusals import (
     per_node_reached,
     profile_of,
 )
+from gpushare.fleet.selection.resource_names import ResourceNames
 from tests.unit.fleet.test_fleet_rules import carried_out, fleets
 
 SELECTORS = (
@@ -137,7 +138,8 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
 def test_owners_and_refusals_are_those_of_every_rule_asked_about_every_gpu(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(varied(make))
     expected = plain_owners(snapshot)
-    assert owners(snapshot, FleetIndex(snapshot)) == expected
+    index = FleetIndex(snapshot)
+    assert owners(snapshot, index, ResourceNames(index.facts, snapshot.shares)) == expected
     for share in snapshot.shares:
         summary = summary_of(snapshot, share.name)
         found = summary.matching, summary.refused, summary.mismatched

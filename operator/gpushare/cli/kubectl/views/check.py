@@ -198,8 +198,9 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     runtime = node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
     if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
         yield CheckResult(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
+    own = {daemon.resource for daemon in gpu_node.status.daemons} if gpu_node is not None else set()
     served = [key for key, amount in (node.get("status", {}).get("allocatable") or {}).items()
-              if key.startswith(names.NVIDIA_RESOURCES) and str(amount) != "0"]  # fmt: skip
+              if key.startswith(names.NVIDIA_RESOURCES) and str(amount) != "0" and key not in own]  # fmt: skip
     if served:
         message = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
         yield CheckResult(Level.WARN, where, message + "nvidia.com/gpu.deploy.device-plugin=false to change that")
@@ -231,7 +232,7 @@ def _starting(name: str, node: Object, gpu_node: GpuNode | None) -> str:
     """What keeps it, as far as a node tells."""
     planned = gpu_node.spec.assignments or () if gpu_node is not None else ()
     view = NodeView(name, node["metadata"].get("labels") or {}, True, frozenset(), gpu_node, starting=True)
-    return waits_for(view, planned, ()) or "it goes once the kubelet offers the slots, within seconds"
+    return waits_for(view, planned, {}) or "it goes once the kubelet offers the slots, within seconds"
 
 
 def _in_foreign_mode(gpu: Gpu, modes: ComputeModePolicy) -> bool:

@@ -36,7 +36,7 @@ def defragment(
     living = [pod for pod in pods if not has_ended(pod)]
     slots = _slots(living)
     fixed = dict(_fixed(living, slots))
-    slotted = [share for share in shares if share.spec.delivery is Delivery.DEVICE_PLUGIN]
+    slotted = [share for share in shares if share.spec.delivery is Delivery.DEVICE_PLUGIN and not share.whole]
     found = {share.name: defragmentation(_gpus(share, gpu_nodes, slots, cordoned), fixed) for share in slotted}
     short = short_uuids(gpu.uuid for node in gpu_nodes for gpu in node.status.gpus)
     moves = [(name, move) for name, plan in found.items() for move in plan.moves]
@@ -83,7 +83,7 @@ def _fixed(pods: Iterable[Object], slots: Slots) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(share: GpuShare, nodes: Iterable[GpuNode], slots: Slots, cordoned: set[str]) -> Iterator[FilledGpu]:
-    per_gpu = share.spec.clients.per_gpu
+    per_gpu = share.clients.per_gpu
     for node in nodes:
         owned = {it.uuid for it in node.spec.assignments or () if it.share == share.name}
         held = {it.uuid: it for it in node.status.holders if it.share == share.name}
@@ -136,12 +136,13 @@ def _sentences(shares: Iterable[GpuShare], found: Mapping[str, Defragmentation])
     for share in shares:
         plan = found.get(share.name)
         if plan is None:
-            yield f"Share {share.name}: not looked at, because the scheduler places its claims."
+            why = "it gives whole GPUs" if share.whole else "the scheduler places its claims"
+            yield f"Share {share.name}: not looked at, because {why}."
             continue
         in_use, freed = len(plan.freed) + len(plan.kept), len(plan.freed)
         moved = f": delete {count_of(len(plan.moves), 'pod')}, one at a time" if plan.moves else ""
         yield f"Share {share.name}: {count_of(in_use, 'GPU')} with clients, {freed} of them could be free{moved}."
-        if plan.moves and share.spec.clients.placement is not Placement.PACK:
+        if plan.moves and share.clients.placement is not Placement.PACK:
             yield f"Set spec.clients.placement of {share.name} to Pack first, or its pods go where most slots are free."
     if any(plan.moves for plan in found.values()):
         yield "Nothing was changed. A pod that is started again gets the node that the scheduler chooses."

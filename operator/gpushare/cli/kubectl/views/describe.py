@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpushare.api import names
-from gpushare.api.gpunode import Finding, GpuNode
+from gpushare.api.gpunode import DaemonStatus, Finding, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
@@ -64,19 +63,14 @@ def describe_share(
     """`pods`: of all namespaces; None where the user may not list them."""
     spec, state = share.spec, share.status
     short = short_uuids(gpu.uuid for node in nodes for gpu in node.status.gpus)
-    waiting = [pod for pod in pods or () if _asks_for(pod, share.name) and _waits(pod)]
+    waiting = [pod for pod in pods or () if _asks_for(pod, share.resource) and _waits(pod)]
     own = [finding for node in nodes for finding in node.status.findings if finding.share == share.name]
     rows = [
         ("Name:         ", share.name),
         ("Age:          ", age(share.metadata.creation_timestamp, at)),
         ("Delivery:     ", spec.delivery.value),
         ("GPUs:         ", f"{state.summary or '0/0'} ready, {state.gpus.matching} match"),
-        ("Slots:        ", f"{state.slots.used} held of {state.slots.total}, {spec.clients.per_gpu} on each GPU"),
-        ("Threads:      ", f"{spec.clients.threads.default}% by default, {spec.clients.threads.max}% at most"),
-        ("Memory:       ", f"{spec.clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
-        *(("Limits:       ", limits) for limits in [memory_limits(share)] if limits),
-        ("Processes:    ", f"{spec.clients.processes} of each client"),
-        ("Enforcement:  ", spec.enforcement.value),
+        *_delivered(share),
     ]
     if state.claims:
         rows.append(("Claims:       ", f"{state.claims.allocated} allocated, {state.claims.pending} pending"))
@@ -98,6 +92,21 @@ def describe_share(
         ],
         together=True,
     )
+
+
+def _delivered(share: GpuShare) -> list[tuple[str, str]]:
+    """What a container gets."""
+    slots, clients = share.status.slots, share.clients
+    if share.whole:
+        return [("Whole GPUs:   ", f"{slots.used} held of {slots.total}, as {share.resource}")]
+    return [
+        ("Slots:        ", f"{slots.used} held of {slots.total}, {clients.per_gpu} on each GPU"),
+        ("Threads:      ", f"{clients.threads.default}% by default, {clients.threads.max}% at most"),
+        ("Memory:       ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
+        *(("Limits:       ", limits) for limits in [memory_limits(share)] if limits),
+        ("Processes:    ", f"{clients.processes} of each client"),
+        ("Enforcement:  ", share.spec.enforcement.value),
+    ]
 
 
 def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Report:
@@ -223,7 +232,7 @@ def _gpus_of_node(node: GpuNode, short: Mapping[str, Short]) -> list[Row]:
                 format_mib(gpu.memory_mib),
                 daemon.share if daemon else "",
                 gpu_state(gpu, daemon, node),
-                f"{now.threads}%/{format_mib(now.memory_mib)}" if now else "",
+                f"{now.threads}%/{format_mib(now.memory_mib)}" if now else _whole(daemon),
                 str(len(holder.slots)) if holder else "0",
                 ", ".join(holder.pods) if holder else "",
             )
@@ -231,8 +240,12 @@ def _gpus_of_node(node: GpuNode, short: Mapping[str, Short]) -> list[Row]:
     return rows
 
 
-def _asks_for(pod: Pod, share: str) -> bool:
-    return any(names.slot_resource(share) in limits(container) for container in containers(pod))
+def _whole(daemon: DaemonStatus | None) -> str:
+    return f"whole, {daemon.resource}" if daemon is not None and daemon.resource else ""
+
+
+def _asks_for(pod: Pod, resource: str) -> bool:
+    return any(resource in limits(container) for container in containers(pod))
 
 
 def _waits(pod: Pod) -> bool:

@@ -75,14 +75,14 @@ def plan(live: Snapshot, accepted: Object) -> Report:
         *(_fate(record, "given back once idle", "") for record in (*summary.draining, *summary.releasing)),
     ]
     short = short_uuids(fate.uuid for fate in fates)
-    slots = len(summary.kept) * share.spec.clients.per_gpu
+    slots = len(summary.kept) * share.clients.per_gpu
     return Report(
         {
             "share": share.name,
             "gpus": [_data(fate) for fate in fates],
             "refused": [{"reason": it.reason.value, "message": it.message} for it in summary.refused],
             "slots": slots,
-            "memoryPerGpuMiB": _promised(share),
+            "memoryPerGpuMiB": None if share.whole else _promised(share),
             **({} if share.limits_memory is None or share.by_claims else {"limitsPerGpuMiB": _most(share)}),
         },
         [
@@ -106,6 +106,8 @@ def _part(share: GpuShare, record: GpuRecord) -> str:
     memory = record.gpu.memory_mib if record.gpu else 0
     if not memory:
         return ""
+    if share.whole:
+        return f"whole, {format_mib(memory)}"
     if share.by_claims:
         burst = share.claimable_burst_mib(memory)
         more = f", and {format_mib(burst)} to borrow" if burst else ""
@@ -115,15 +117,15 @@ def _part(share: GpuShare, record: GpuRecord) -> str:
 
 
 def _promised(share: GpuShare) -> int:
-    return share.spec.clients.per_gpu * share.memory_default_mib
+    return share.clients.per_gpu * share.memory_default_mib
 
 
 def _most(share: GpuShare) -> int:
-    return share.spec.clients.per_gpu * share.memory_limit_max_mib
+    return share.clients.per_gpu * share.memory_limit_max_mib
 
 
 def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[str, str]]:
-    clients = share.spec.clients
+    clients = share.clients
     threads = clients.per_gpu * clients.threads.default
     assigned = verdicts(summary)[1]
     limits = [("Limits:   ", text) for text in [memory_limits(share)] if text]
@@ -131,6 +133,8 @@ def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[s
         ("Share:    ", f"{share.name}, as it would be"),
         ("GPUs:     ", f"{len(summary.kept)} of {summary.matching} that match: {assigned.message}"),
     ]
+    if share.whole:
+        return [*gpus, ("Whole:    ", f"{slots} to ask for, as {share.resource}")]
     if share.by_claims:
         percent = f"{clients.threads.default}% by default, {clients.threads.max}% at most"
         return [

@@ -50,10 +50,16 @@ class PodGpu:
     neighbours: Sequence[str]
 
 
-def slot_shares(pod: Pod) -> list[str]:
-    """The shares of which its containers ask for slots, once each."""
-    asked = (names.share_of_resource(resource) for container in containers(pod) for resource in limits(container))
-    return list(dict.fromkeys(share for share in asked if share))
+def asked_shares(facts: PodFacts) -> list[str]:
+    """The shares of which its containers ask for slots or whole GPUs, once each."""
+    resources = (resource for container in containers(facts.pod) for resource in limits(container))
+    return list(dict.fromkeys(share for resource in resources for share in _shares_of(resource, facts)))
+
+
+def _shares_of(resource: str, facts: PodFacts) -> list[str]:
+    """Several shares may give whole GPUs under one name, each on nodes of its own."""
+    share = names.share_of_resource(resource)
+    return [share] if share is not None else [it.name for it in facts.shares.values() if it.resource == resource]
 
 
 def own_claims(facts: PodFacts) -> list[Object]:
@@ -100,8 +106,14 @@ def gpus(facts: PodFacts) -> list[PodGpu]:
 def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
     """(container, what it may use)."""
     for container in containers(facts.pod):
-        share = next((found for it in limits(container) if (found := names.share_of_resource(it))), None)
-        if share is None:
+        asked = [
+            (it, amount, shares[0]) for it, amount in limits(container).items() if (shares := _shares_of(it, facts))
+        ]
+        if not asked:
+            continue
+        resource, amount, share = asked[0]
+        if (known := facts.shares.get(share)) is not None and known.whole:
+            yield str(container["name"]), f"{count_of(int(amount), 'whole GPU')}, as {resource}"
             continue
         grant = grant_from_environment(environment(container))
         if grant is None:

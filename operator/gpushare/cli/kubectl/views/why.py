@@ -15,7 +15,7 @@ from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.events import last_seen, object_of
 from gpushare.cli.kubectl.views.kueue import QueueHold, eviction, hold, workload_named, workload_of
 from gpushare.cli.kubectl.views.objects import ready_condition
-from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, findings, gpus, grants, own_claims, slot_shares
+from gpushare.cli.kubectl.views.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
 from gpushare.cli.kubectl.views.trouble import Trouble, trouble
 from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, full_name, phase
@@ -132,7 +132,7 @@ def _ready(pod: Pod) -> bool:
 def why(facts: PodFacts) -> WhyAnswer:
     pod, source = facts.pod, f"pod/{facts.pod['metadata']['name']}"
     claims = own_claims(facts)
-    asked = list(dict.fromkeys([*slot_shares(pod), *claim_shares(claims)]))
+    asked = list(dict.fromkeys([*asked_shares(facts), *claim_shares(claims)]))
     if phase(pod) in ("Succeeded", "Failed"):
         return _ended(facts, source)
     if since := pod["metadata"].get("deletionTimestamp"):
@@ -192,14 +192,16 @@ def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object]
         if not allocation_results(claim):
             return _claim_pending(facts, claim, said)
     for share in asked:
-        if f"Insufficient {names.slot_resource(share)}" in said:
+        resource = facts.shares[share].resource if share in facts.shares else names.slot_resource(share)
+        if f"Insufficient {resource}" in said:
             return _no_slot(facts, share, said)
     return WhyAnswer(name, Stage.SCHEDULER, f"the scheduler finds no node: {said}", source)
 
 
 def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
     share, source = facts.shares.get(name), f"gpushare/{name}"
-    waits = f"it waits for a slot of share {name}"
+    whole = share is not None and share.whole
+    waits = f"it waits for {'whole GPUs' if whole else 'a slot'} of share {name}"
     if share is None:
         return WhyAnswer(facts.name, Stage.SCHEDULER, f"{waits}: {said}", source)
     ready, slots = ready_condition(share), share.status.slots
@@ -207,8 +209,10 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
         sentence = f"{waits}, which has none, since it is not Ready: {ready.reason}: {ready.message}"
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
     if slots.used >= slots.total:
-        sentence = f"{waits}: all {slots.total} are held, on {share.status.gpus.ready} GPUs"
-        hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or raise clients.perGpu"
+        where = "" if whole else f", on {share.status.gpus.ready} GPUs"
+        sentence = f"{waits}: all {slots.total} are held{where}"
+        more = "give the share more GPUs" if whole else "raise clients.perGpu"
+        hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or {more}"
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, hint)
     free = slots.total - slots.used
     sentence = f"{waits}: {free} of {slots.total} are free, but on no node that fits the pod: {said}"
@@ -238,11 +242,13 @@ def _not_started(facts: PodFacts, found: Trouble, source: str) -> WhyAnswer:
     where = f"gpunode/{node.name}" if node else source
     if daemon is None:
         state = "its share no longer has it" if node else "its state cannot be read"
+    elif daemon.resource:
+        state = "it is ready by now" if daemon.ready else f"it is not ready: {daemon.reason}: {daemon.message}"
     elif daemon.ready:
         state = "its MPS daemon is ready by now; the kubelet tries again within minutes"
     else:
         state = f"its MPS daemon is not ready: {daemon.reason}: {daemon.message}"
-    hint = "the container starts by itself once the MPS daemon is ready"
+    hint = "the container starts by itself once the GPU is ready"
     return WhyAnswer(facts.name, Stage.GATE, f"the gate of GPU {uuid} is closed: {state}", where, hint)
 
 

@@ -11,7 +11,7 @@ from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.views.events import count, last_seen, object_of
 from gpushare.cli.kubectl.views.objects import created, gpu_state, ready_condition
-from gpushare.cli.kubectl.views.pod import PodFacts, claim_shares, gpus, grants, own_claims, slot_shares
+from gpushare.cli.kubectl.views.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
 from gpushare.cli.kubectl.views.status import node_problems
 from gpushare.cli.kubectl.views.why import why
 from gpushare.cli.ui.content.feed import Row
@@ -33,7 +33,7 @@ def share_rows(share: GpuShare) -> dict[str, Row]:
             "gpus": state.summary or "0/0",
             "held": state.slots.used,
             "slots": state.slots.total,
-            "perGpu": share.spec.clients.per_gpu,
+            "perGpu": share.clients.per_gpu,
             "threads": state.threads,
             "memory": state.memory,
             "memoryMib": share.memory_default_mib,
@@ -111,7 +111,7 @@ def pending_row(facts: PodFacts) -> Row:
     return {
         "namespace": namespace,
         "name": name,
-        "shares": list(dict.fromkeys([*slot_shares(facts.pod), *claim_shares(own_claims(facts))])),
+        "shares": list(dict.fromkeys([*asked_shares(facts), *claim_shares(own_claims(facts))])),
         "stage": answer.stage.value,
         "sentence": answer.sentence,
         "hint": answer.hint,
