@@ -23,6 +23,10 @@ def share(**clients: Any) -> Object:
     return gpu_share("a", {"clients": {"perGpu": 2, "memory": MEMORY} | clients})
 
 
+def whole(resource: str | None = None, **spec: Any) -> Object:
+    return gpu_share("a", {"wholeGpus": {"resourceName": resource} if resource else {}, **spec})
+
+
 def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
     clients = {"perGpu": 2, "threads": {"default": 25, "max": 50}, "memory": MEMORY}
     sizes = [{"name": "small", "threads": 10, "memory": "8Gi"} | size]
@@ -51,6 +55,17 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (
             gpu_share("a", share(placement="Spread")["spec"] | {"delivery": "ResourceClaim"}),
             ["clients.placement", "placement Spread needs delivery DevicePlugin"],
+        ),
+        (gpu_share("a", {}), ["write spec.clients for shared GPUs or spec.wholeGpus for whole ones"]),
+        (whole(clients=share()["spec"]["clients"]), ["write spec.clients for shared GPUs or spec.wholeGpus"]),
+        (whole("gpushare.dev/b"), ["wholeGpus.resourceName", '"gpushare.dev/b" must be outside of gpushare.dev']),
+        (whole("gpu"), ["wholeGpus.resourceName", '"gpu"']),
+        (whole(maxWait="5m"), ["not with wholeGpus, which no MPS serves: maxWait"]),
+        (whole(delivery="ResourceClaim"), ["not with wholeGpus, which no MPS serves: delivery ResourceClaim"]),
+        (whole(enforcement="Terminate"), ["not with wholeGpus, which no MPS serves: enforcement Terminate"]),
+        (
+            whole("nvidia.com/gpu", allowedNamespaces={"matchLabels": {"team": "ml"}}),
+            ["spec.allowedNamespaces", "needs the name gpushare.dev/<share>"],
         ),
         (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
@@ -128,6 +143,20 @@ def test_delivery_is_immutable(harness: Harness) -> None:
         pytest.raises(CommandError, match="delivery is immutable"),
     ):
         harness.kubectl(*change)
+
+
+@pytest.mark.parametrize("resource", ["example.com/b", None])
+def test_what_a_share_gives_and_under_which_name_is_immutable(harness: Harness, resource: str | None) -> None:
+    nowhere = {"nodeSelector": {"matchLabels": {"no": "where"}}}
+    share = whole("example.com/a", **nowhere)
+    harness.kubectl.apply(share)
+    try:
+        with pytest.raises(CommandError, match="wholeGpus is immutable"):
+            harness.kubectl.apply(whole(resource, **nowhere))
+        with pytest.raises(CommandError, match="wholeGpus is immutable"):
+            harness.kubectl.apply(gpu_share("a", {"clients": {"perGpu": 2, "memory": MEMORY}, **nowhere}))
+    finally:
+        harness.kubectl.delete("gpushare", "a", seconds=90)
 
 
 def test_the_status_of_an_agent_of_the_earlier_release_is_refused_and_the_last_one_stays(harness: Harness) -> None:
