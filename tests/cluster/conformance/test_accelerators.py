@@ -47,11 +47,11 @@ def tenant(harness: Harness, request: pytest.FixtureRequest) -> Iterator[Tenant]
         yield tenant
 
 
-def asking(tenant: Tenant, name: str) -> Object:
+def asking(tenant: Tenant, name: str, command: list[str] = COMMAND) -> Object:
     """By the delivery of the share that there is."""
     if tenant.kubectl.items("resourceclaimtemplates"):
-        return claims.sized(tenant, name, "probed", "small", command=COMMAND)
-    return tenant.pod(name, "probed", command=COMMAND)
+        return claims.sized(tenant, name, "probed", "small", command=command)
+    return tenant.pod(name, "probed", command=command)
 
 
 def without_part(container: Object, name: str) -> Object:
@@ -83,19 +83,16 @@ def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_gets_onto_it(harn
     tenant.delete_pods()
 
 
-def test_a_client_that_names_another_clients_gpu_does_not_reach_it(harness: Harness) -> None:
-    """Two shares, a GPU each; a client of one names the other's GPU."""
-    with (
-        harness.share("mine", per_node=1),
-        harness.share("theirs", per_node=1),
-        harness.namespace("reach") as tenant,
-    ):
+def test_a_client_that_names_another_clients_gpu_does_not_reach_it(harness: Harness, tenant: Tenant) -> None:
+    with harness.share("theirs", per_node=1), harness.namespace("theirs") as owner:
         (other,) = {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == "theirs"}
         shell = ["sh", "-c", f"CUDA_VISIBLE_DEVICES={other} NVIDIA_VISIBLE_DEVICES=all python -c '{PROBE}'"]
-        tenant.start(tenant.pod("reaches", "mine", command=shell), tenant.pod("owner", "theirs", command=COMMAND))
+        tenant.start(asking(tenant, "reaches", shell))
+        owner.start(owner.pod("owner", "theirs", command=COMMAND))
         seen = probed(tenant, "reaches")
         assert (seen["nodes"], seen.get("uuid"), seen["error"]) == (1, None, NO_DEVICE)
-        assert probed(tenant, "owner")["uuid"] == other
+        assert probed(owner, "owner")["uuid"] == other
+        tenant.delete_pods("reaches")
 
 
 def test_utilization_and_memory_of_a_gpu_follow_what_its_clients_do(harness: Harness) -> None:
@@ -112,7 +109,8 @@ def test_utilization_and_memory_of_a_gpu_follow_what_its_clients_do(harness: Har
         wait_until("idle", lambda: busy() == 0, 30, busy)
         assert memory() == 0
         assert Scraped(harness, "agent").value("gpushare_gpu_memory_bytes", uuid=gpu) > 1 << 36
-        names = tenant.neighbours("metered", 2)
+        names = ["busy", *tenant.neighbours("metered", 2)]
+        tenant.start(tenant.pod("busy", "metered", "depart", "--role", "victim", "--kernel-ms", "200"))
         wait_until("busy", lambda: busy() > 0, 30, busy)
         wait_until("memory of both", memory, 30)
         tenant.delete_pods(*names)
