@@ -158,6 +158,11 @@ cert-manager-test: venv cluster-build ## the chart with cert-manager's certifica
 kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
+.PHONY: hpa-test
+hpa-test: venv cluster-build ## a HorizontalPodAutoscaler scales clients by a metric (builds Prometheus and its adapter once)
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/tools/test_pod_autoscaler.py -v --hpa
+
 .PHONY: autoscaler-test
 autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autoscaler; SOURCE= is its folder in a copy of kubernetes/autoscaler
 	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }

@@ -2,6 +2,7 @@
 
 from localcluster.cluster.config import VOLUME_PLUGINS
 from localcluster.cluster.layout import NODE_NAME, Layout
+from localcluster.cluster.pki import FRONT_PROXY
 
 # The apiserver needs etcd; containerd comes early so that images can be loaded. All others need the apiserver.
 FIRST = ("etcd", "containerd", "kube-apiserver")
@@ -67,6 +68,13 @@ def _apiserver(layout: Layout) -> Command:
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
         "--enable-aggregator-routing=true",
+        f"--proxy-client-cert-file={pki}/{FRONT_PROXY}.crt",
+        f"--proxy-client-key-file={pki}/{FRONT_PROXY}.key",
+        f"--requestheader-client-ca-file={pki}/front-proxy-ca.crt",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--audit-policy-file={layout.conf}/audit.yaml",
         f"--audit-log-path={layout.audit_log}",
         "--audit-log-maxsize=100",

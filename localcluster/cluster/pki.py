@@ -20,6 +20,9 @@ _CLIENTS = {
     "kubelet": f"/O=system:nodes/CN=system:node:{NODE_NAME}",
 }
 
+FRONT_PROXY = "front-proxy-client"
+"""As whom the API server passes requests on to aggregated ones; the caller is in headers. It has its own authority."""
+
 
 def make_pki(layout: Layout) -> None:
     """Writes all keys and certificates below `layout.pki` and the kubeconfigs that use them."""
@@ -37,6 +40,8 @@ def make_pki(layout: Layout) -> None:
     )
     for name, subject in _CLIENTS.items():
         _certificate(pki, name, subject)
+    _new_certificate(pki, "front-proxy-ca", ["-subj", "/CN=gpushare-localcluster-front-proxy", *usage])
+    _certificate(pki, FRONT_PROXY, f"/CN={FRONT_PROXY}", authority="front-proxy-ca")
     for name in ("controller-manager", "scheduler", "kube-proxy", "kubelet"):
         _write_private(layout.conf / f"{name}.kubeconfig", kubeconfig(pki, name, network.server))
     _write_private(layout.kubeconfig, kubeconfig(pki, "admin", network.server))
@@ -66,12 +71,12 @@ def kubeconfig(pki: Path, name: str, server: str) -> str:
     return json.dumps(config, indent=1)
 
 
-def _certificate(pki: Path, name: str, subject: str, alternative_names: str = "") -> None:
+def _certificate(pki: Path, name: str, subject: str, alternative_names: str = "", authority: str = "ca") -> None:
     usage = "clientAuth,serverAuth" if alternative_names else "clientAuth"
     extensions = ["-addext", f"extendedKeyUsage={usage}", "-addext", "basicConstraints=critical,CA:FALSE"]
     if alternative_names:
         extensions += ["-addext", f"subjectAltName={alternative_names}"]
-    issuer = ["-CA", f"{pki}/ca.crt", "-CAkey", f"{pki}/ca.key"]
+    issuer = ["-CA", f"{pki}/{authority}.crt", "-CAkey", f"{pki}/{authority}.key"]
     _new_certificate(pki, name, [*issuer, "-subj", subject, *extensions])
 
 

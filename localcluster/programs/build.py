@@ -19,6 +19,7 @@ from localcluster.progress import run_long
 
 PAUSE_IMAGE = "localhost/gpushare-pause:1"
 KUEUE_IMAGE = "localhost/kueue:1"
+ADAPTER_IMAGE = "localhost/prometheus-adapter:1"
 KUBE_PROGRAMS = (
     "etcd",
     "kube-apiserver",
@@ -145,6 +146,12 @@ KUEUE = Component(
     ),
 )
 
+ADAPTER = Component(
+    "adapter",
+    "prometheus-adapter (for the test of a HorizontalPodAutoscaler; 2 min)",
+    (GoBuild(("-ldflags", "-s -w"), ("sigs.k8s.io/prometheus-adapter/cmd/adapter",)),),
+)
+
 
 @dataclass(frozen=True)
 class Binaries:
@@ -196,10 +203,21 @@ def build_kueue(cache: Path) -> Path:
     return build_once(KUEUE.entry(cache), lambda directory: _build_kueue(directory, cache))
 
 
+def build_adapter(cache: Path) -> Path:
+    """prometheus-adapter's image, an OCI archive. Only one test needs it (`make hpa-test`); no cluster does."""
+    return build_once(ADAPTER.entry(cache), lambda directory: _build_adapter(directory, cache)) / "adapter.tar"
+
+
 def _build_cert_manager(directory: Path, cache: Path) -> None:
     _build_go(CERT_MANAGER, directory, cache)
     source = _sources_of("github.com/cert-manager/cert-manager", CERT_MANAGER, cache)
     shutil.copytree(source / "deploy" / "crds", directory / "crds")
+
+
+def _build_adapter(directory: Path, cache: Path) -> None:
+    _build_go(ADAPTER, directory, cache)
+    write_static_image(directory / "adapter.tar", ADAPTER_IMAGE, directory / "adapter")
+    (directory / "adapter").unlink()
 
 
 def _build_kueue(directory: Path, cache: Path) -> None:

@@ -19,6 +19,7 @@ FAILED = pytest.StashKey[bool]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the cluster up; the next run uses it again")
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
+    parser.addoption("--hpa", action="store_true", help="build Prometheus and its adapter, and scale clients by them")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
     parser.addoption("--upgrade", action="store_true", help="build the release before, and upgrade from it and back")

@@ -64,9 +64,16 @@ class Prometheus:
 
 @contextmanager
 def running(
-    program: Path, directory: Path, scrape: list[dict[str, Any]] | None = None, rules: dict[str, Any] | None = None
+    program: Path,
+    directory: Path,
+    scrape: list[dict[str, Any]] | None = None,
+    rules: dict[str, Any] | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[Prometheus]:
-    """A Prometheus whose series are in `directory`/data; without `scrape` it only answers. Ends it afterwards."""
+    """A Prometheus whose series are in `directory`/data; without `scrape` it only answers. Ends it afterwards.
+
+    `host`: the address of this machine that it listens at.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "rules.yaml").write_text(yaml.safe_dump(rules or {"groups": []}))
     configuration = {
@@ -75,7 +82,7 @@ def running(
         "scrape_configs": scrape or [],
     }
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"{host}:{_free_port(host)}"
     argv: list[str | Path] = [
         program,
         f"--config.file={directory / 'prometheus.yaml'}",
@@ -98,9 +105,9 @@ def running(
             process.wait()
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

@@ -42,6 +42,8 @@ def test_the_page_of_metrics_has_a_line_for_each_metric_as_it_is_exported_and_no
         ("README.md", "examples/inference.yaml"),
         ("README.md", "examples/pod.yaml"),
         ("docs/whole-gpus.md", "examples/whole.yaml"),
+        ("docs/autoscaling.md", "examples/autoscaling/adapter.yaml"),
+        ("docs/autoscaling.md", "examples/autoscaling/autoscaler.yaml"),
         ("docs/kueue.md", "examples/kueue/values.yaml"),
         ("docs/kueue.md", "examples/kueue/queues.yaml"),
         ("docs/kueue.md", "examples/kueue/claim-job.yaml"),
