@@ -9,13 +9,25 @@ raises.
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 LOG = logging.getLogger(__name__)
 ATTRIBUTE = "security.selinux"
 """The kernel answers it for every file, whether it is stored or not, and for none where SELinux is off."""
 OF_RUN = ("var_run_t", "container_var_run_t")
 FOR_CONTAINERS = "container_file_t:s0"
+Label = Callable[[Path], None]
+"""Such as `open_to_containers`."""
+
+
+class Attributes(Protocol):
+    """The extended attributes of files, as in `os`."""
+
+    def getxattr(self, path: Path, attribute: str) -> bytes: ...
+
+    def setxattr(self, path: Path, attribute: str, value: bytes) -> None: ...
 
 
 def container_label(current: str) -> str | None:
@@ -29,17 +41,17 @@ def container_label(current: str) -> str | None:
     return f"{user}:{role}:{FOR_CONTAINERS}" if kind in OF_RUN and level else None
 
 
-def open_to_containers(directory: Path) -> None:
+def open_to_containers(directory: Path, attributes: Attributes = os) -> None:
     """Gives `directory` the label, if it needs one. What is in it already keeps its own."""
     try:
-        current = os.getxattr(directory, ATTRIBUTE).rstrip(b"\0").decode(errors="replace")
+        current = attributes.getxattr(directory, ATTRIBUTE).rstrip(b"\0").decode(errors="replace")
     except OSError:  # ENODATA or ENOTSUP: SELinux is off
         return
     label = container_label(current)
     if label is None:
         return
     try:
-        os.setxattr(directory, ATTRIBUTE, label.encode())
+        attributes.setxattr(directory, ATTRIBUTE, label.encode())
     except OSError as error:
         LOG.warning(
             "%s cannot be labelled %s (%s): where SELinux is enforcing, containers cannot use it; set the chart's "

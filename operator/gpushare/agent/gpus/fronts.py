@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpushare.agent.gpus.container_labels import open_to_containers
+from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.mps.files import write_bytes
 
 Fronts = Mapping[str, str]
@@ -23,7 +23,8 @@ SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 class FrontLibraries:
     """`source`: where the image has them. `directory`: the node's, at the same path here; made when it is needed."""
 
-    def __init__(self, source: Path, directory: Path) -> None:
+    def __init__(self, source: Path, directory: Path, label: Label = open_to_containers) -> None:
+        self._label = label
         self._source = source
         self._directory = directory
         self._delivered: dict[str, str] = {}
@@ -46,7 +47,7 @@ class FrontLibraries:
         digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents.values()))
         version = self._directory / digest.hexdigest()[:16]
         version.mkdir(mode=0o755, parents=True, exist_ok=True)
-        open_to_containers(version)
+        self._label(version)
         for soname, content in contents.items():
             path = version / soname
             # A power cut may have left less of a file than was written.

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.agent.gpus.container_labels import open_to_containers
+from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import read_model, write_model, write_text
@@ -59,7 +59,7 @@ def untaken(root: Path) -> dict[Uuid, GpuDir]:
     }
 
 
-def prepare(directory: GpuDir) -> None:
+def prepare(directory: GpuDir, label: Label = open_to_containers) -> None:
     """Makes the directories that are not the supervisor's own; that one makes pipe/ and log/, private to root.
 
     The broker's group may write to attach/ and broker/. The agent gives them to that group without a capability, since
@@ -78,7 +78,7 @@ def prepare(directory: GpuDir) -> None:
             LOG.warning(
                 "the attach broker cannot write to %s: the agent must be a member of group %d", path, BROKER_UID
             )
-    open_to_containers(directory.attach)
+    label(directory.attach)
 
 
 def is_prepared(directory: GpuDir) -> bool:

@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,53 +38,44 @@ def test_container_label(sentence: str, current: str, expected: str | None) -> N
 class Node:
     """Answers xattr calls as a node's kernel does. `label` None: SELinux is off. `refuses`: errno of a change."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, label: str | None, refuses: int = 0) -> None:
+    def __init__(self, label: str | None, refuses: int = 0) -> None:
         self.label, self.refuses = label, refuses
-        monkeypatch.setattr(os, "getxattr", self.get)
-        monkeypatch.setattr(os, "setxattr", self.set)
 
-    def get(self, path: Any, name: str) -> bytes:
-        assert name == "security.selinux"
+    def getxattr(self, path: Path, attribute: str) -> bytes:
+        assert attribute == "security.selinux"
         if self.label is None:
             raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
         return self.label.encode() + b"\0"
 
-    def set(self, path: Any, name: str, value: bytes) -> None:
+    def setxattr(self, path: Path, attribute: str, value: bytes) -> None:
+        assert attribute == "security.selinux"
         if self.refuses:
             raise OSError(self.refuses, os.strerror(self.refuses))
         self.label = value.decode()
 
 
 @pytest.mark.parametrize(("before", "after"), [(RUN, SHARED), (SHARED, SHARED), (None, None)])
-def test_a_directory_in_run_is_opened_to_containers(
-    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str | None
-) -> None:
-    node = Node(monkeypatch, before)
-    open_to_containers(Path("attach"))
+def test_a_directory_in_run_is_opened_to_containers(before: str | None, after: str | None) -> None:
+    node = Node(before)
+    open_to_containers(Path("attach"), node)
     assert node.label == after
 
 
-def test_of_what_is_made_on_the_node_containers_may_use_what_they_see_and_no_more(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    labelled = []
-    monkeypatch.setattr(os, "getxattr", lambda path, name: RUN.encode() + b"\0")
-    monkeypatch.setattr(os, "setxattr", lambda path, name, value: labelled.append((path, value.decode())))
+def test_of_what_is_made_on_the_node_containers_may_use_what_they_see_and_no_more(tmp_path: Path) -> None:
+    labelled: list[Path] = []
     directory, image, fronts = gpu_dir(tmp_path, "GPU-1"), tmp_path / "image", tmp_path / "fronts"
-    prepare(directory)
+    prepare(directory, labelled.append)
     image.mkdir()
     for soname in SONAMES:
         (image / soname).touch()
-    delivered = FrontLibraries(image, fronts).delivered()
-    assert labelled == [(directory.attach, SHARED), (Path(delivered[SONAMES[0]]).parent, SHARED)]
+    delivered = FrontLibraries(image, fronts, labelled.append).delivered()
+    assert labelled == [directory.attach, Path(delivered[SONAMES[0]]).parent]
 
 
-def test_a_refused_label_is_told_and_harms_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = Node(monkeypatch, RUN, refuses=errno.EACCES)
+def test_a_refused_label_is_told_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node(RUN, refuses=errno.EACCES)
     with caplog.at_level(logging.WARNING):
-        open_to_containers(Path("attach"))
+        open_to_containers(Path("attach"), node)
     assert node.label == RUN
     assert "cannot be labelled system_u:object_r:container_file_t:s0 (Permission denied)" in caplog.text
 
