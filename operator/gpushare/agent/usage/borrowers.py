@@ -16,7 +16,7 @@ Place = tuple[Uuid, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Sighting:
     """`last`: when the reading was taken that showed it last. `found` None: not confirmed yet."""
 
     last: float
@@ -28,7 +28,7 @@ class BorrowerList:
         """`before`: those of an earlier agent. `now`: on the clock of `taken_at`. `clear_seconds`: one that was not
         seen to borrow for so long is no borrower any more.
         """
-        self._cases = {(one.uuid, one.pod_uid, one.container): _Case(now, one) for one in before}
+        self._cases = {(one.uuid, one.pod_uid, one.container): _Sighting(now, one) for one in before}
         self._clear_seconds = clear_seconds
 
     def update(self, reading: Reading, wall: str) -> None:
@@ -41,7 +41,7 @@ class BorrowerList:
             found = known.found if known is not None else None
             if found is None and known is not None:  # it is known from the reading before
                 found = _found(one, wall)
-            seen[place] = _Case(now, found)
+            seen[place] = _Sighting(now, found)
         kept = {
             place: case
             for place, case in self._cases.items()

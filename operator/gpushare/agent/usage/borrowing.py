@@ -75,7 +75,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShortageStep:
     """What is done about a borrower now. `ends`: whether it is to be ended; False: it is told only."""
 
     act: Act
@@ -97,7 +97,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class BorrowerEnding:
     """A borrower that is being ended since `at`, with its processes of then."""
 
     borrowing: Borrowing
@@ -115,7 +115,7 @@ class Course:
     shown: bool = False
     borrowed: frozenset[Key] = frozenset()
     notice: Notice | None = None
-    ending: Ending | None = None
+    ending: BorrowerEnding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,9 @@ def shortage(reading: Reading, waiting_mib: int) -> Shortage | None:
     return Shortage(reading.free_mib, sum(unused) + waiting_mib)
 
 
-def step(course: Course, reading: Reading, found: Shortage | None, policy: Policy) -> tuple[Course, Step | None]:
+def step(
+    course: Course, reading: Reading, found: Shortage | None, policy: Policy
+) -> tuple[Course, ShortageStep | None]:
     """By one more reading. `found`: its shortage; None: not known, and nothing changes.
 
     A shortage begins where more is lacking than figures may be wrong by, and ends where nothing is.
@@ -177,7 +179,7 @@ def step(course: Course, reading: Reading, found: Shortage | None, policy: Polic
 
 def _next(
     course: Course, candidates: Sequence[Borrowing], now: float, found: Shortage, policy: Policy
-) -> tuple[Course, Step | None]:
+) -> tuple[Course, ShortageStep | None]:
     """The GPU is short, and nobody is being ended. `candidates`: who borrows by two readings, in order."""
     notice = course.notice
     noticed = next((it for it in candidates if notice is not None and it.key == notice.borrowing.key), None)
@@ -188,31 +190,33 @@ def _next(
         if first is None:
             return course, None
         given = Notice(first, now, policy.terminates)
-        return replace(course, notice=given), Step(Act.NOTICE, first.usage, first.mib, found, policy.terminates)
+        return replace(course, notice=given), ShortageStep(Act.NOTICE, first.usage, first.mib, found, policy.terminates)
     if not policy.terminates or now - notice.at < policy.grace:
         return course, None
     processes = noticed.usage.living
-    ending = Ending(noticed, frozenset(map(identity, processes)), now)
-    end = Step(Act.END, noticed.usage, noticed.mib, found, True, processes)
+    ending = BorrowerEnding(noticed, frozenset(map(identity, processes)), now)
+    end = ShortageStep(Act.END, noticed.usage, noticed.mib, found, True, processes)
     return replace(course, notice=None, ending=ending), end
 
 
-def _over(course: Course, found: Shortage) -> Step | None:
+def _over(course: Course, found: Shortage) -> ShortageStep | None:
     if course.notice is None:
         return None
     noticed = course.notice.borrowing
-    return Step(Act.OVER, noticed.usage, noticed.mib, found, course.notice.ends)
+    return ShortageStep(Act.OVER, noticed.usage, noticed.mib, found, course.notice.ends)
 
 
-def _left(ending: Ending, reading: Reading) -> tuple[ListedProcess, ...]:
+def _left(ending: BorrowerEnding, reading: Reading) -> tuple[ListedProcess, ...]:
     """Those of its processes that still hold memory."""
     of_it = [usage for usage in reading.usages if key_of(usage) == ending.borrowing.key]
     return newest_first(it for usage in of_it for it in usage.processes if identity(it) in ending.processes)
 
 
-def _follow_up(ending: Ending, left: tuple[ListedProcess, ...], reading: Reading, found: Shortage) -> Step | None:
+def _follow_up(
+    ending: BorrowerEnding, left: tuple[ListedProcess, ...], reading: Reading, found: Shortage
+) -> ShortageStep | None:
     noticed, seconds = ending.borrowing, reading.taken_at - ending.at
-    asked = Step(Act.END, noticed.usage, noticed.mib, found, True)
+    asked = ShortageStep(Act.END, noticed.usage, noticed.mib, found, True)
     if living := tuple(process for process in left if not process.terminated):
         return replace(asked, processes=living)  # the MPS daemon has not been reached yet
     beside = [usage for usage in reading.usages if key_of(usage) == noticed.key and usage.living]

@@ -17,7 +17,7 @@ from gpushare.agent.process import signals
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
 from gpushare.agent.usage.borrowers import BorrowerList, Place
-from gpushare.agent.usage.borrowing import Act, Course, Policy, Shortage, Step, shortage, step
+from gpushare.agent.usage.borrowing import Act, Course, Policy, Shortage, ShortageStep, shortage, step
 from gpushare.agent.usage.enforcement import Recorder
 from gpushare.agent.usage.usage import ListedProcess, Reading, Usage
 from gpushare.agent.usage.violations import describe
@@ -142,7 +142,7 @@ class ShortageMonitor:
         before = self._read_at.get(reading.uuid)
         return before is None or reading.taken_at - before >= self._apart_seconds
 
-    def _notify(self, due: Step, policy: Policy, now: datetime) -> None:
+    def _notify(self, due: ShortageStep, policy: Policy, now: datetime) -> None:
         usage = due.usage
         if due.ends:
             at = format_timestamp(now + timedelta(seconds=policy.grace))
@@ -157,12 +157,12 @@ class ShortageMonitor:
         note = f"{due.shortage.of(due.usage.uuid)}, and {_borrows(due)}. {follows}"
         self._record(due, "Warning", EventReason.MEMORY_SHORT, "GiveNotice", note)
 
-    def _withdraw(self, due: Step) -> None:
+    def _withdraw(self, due: ShortageStep) -> None:
         self._ends_at.pop(due.usage.uuid, None)
         withdrawn = ": the notice is withdrawn" if due.ends else ""
         self._record(due, "Normal", EventReason.MEMORY_SUFFICIENT, "WithdrawNotice", f"{_spare(due)}{withdrawn}.")
 
-    async def _end(self, due: Step) -> None:
+    async def _end(self, due: ShortageStep) -> None:
         uuid = due.usage.uuid
         try:
             problem = await (self._terminate(due) if due.act is Act.END else self._signal(due))
@@ -174,7 +174,7 @@ class ShortageMonitor:
         finally:
             del self._under_way[uuid]
 
-    async def _terminate(self, due: Step) -> str:
+    async def _terminate(self, due: ShortageStep) -> str:
         """Returns the problem, if there was one."""
         usage = due.usage
         terminated, problem = await self._terminator.terminate(usage.uuid, due.processes, TerminationCause.SHORTAGE)
@@ -187,7 +187,7 @@ class ShortageMonitor:
             self._record(due, "Warning", EventReason.CLIENT_TERMINATED, "TerminateClient", note, process)
         return problem
 
-    async def _signal(self, due: Step) -> str:
+    async def _signal(self, due: ShortageStep) -> str:
         """Returns the problem, if there was one."""
         for process in due.processes:
             key = identity(process), due.signal
@@ -208,7 +208,7 @@ class ShortageMonitor:
 
     def _record(
         self,
-        due: Step,
+        due: ShortageStep,
         level: EventType,
         reason: EventReason,
         action: str,
@@ -224,7 +224,7 @@ def _pod(usage: Usage) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "namespace": usage.namespace, "name": usage.pod, "uid": usage.pod_uid}
 
 
-def _spare(due: Step) -> str:
+def _spare(due: ShortageStep) -> str:
     found = due.shortage
     return (
         f"GPU {due.usage.uuid} has {found.free_mib} MiB free for the {found.reserved_mib} MiB that its clients have "
@@ -232,7 +232,7 @@ def _spare(due: Step) -> str:
     )
 
 
-def _borrows(due: Step) -> str:
+def _borrows(due: ShortageStep) -> str:
     usage = due.usage
     above = f"{due.mib} MiB above the {usage.grant.memory_mib if usage.grant else 0} MiB reserved for it"
     return f"container {usage.container} uses {usage.memory_mib} MiB, {above}"

@@ -16,7 +16,7 @@ from gpushare.agent.usage.borrowing import (
     Course,
     Policy,
     Shortage,
-    Step,
+    ShortageStep,
     borrowings,
     shortage,
     step,
@@ -110,13 +110,13 @@ class Gpu:
         self.course = Course()
         self.now = 100.0
 
-    def read(self, *usages: Usage, free: int | None = None, seconds: float = 2.0) -> Step | None:
+    def read(self, *usages: Usage, free: int | None = None, seconds: float = 2.0) -> ShortageStep | None:
         self.now += seconds
         seen = reading(*usages, free=free, at=self.now)
         self.course, due = step(self.course, seen, shortage(seen, 0), self.policy)
         return due
 
-    def until(self, act: Act, *usages: Usage, free: int | None = None) -> Step:
+    def until(self, act: Act, *usages: Usage, free: int | None = None) -> ShortageStep:
         for _ in range(60):
             due = self.read(*usages, free=free)
             if due is not None:
