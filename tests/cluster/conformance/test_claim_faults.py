@@ -114,6 +114,7 @@ def test_a_claim_whose_preparation_is_cut_off_is_prepared_afterwards(
 ) -> None:
     """The agent keeps the kubelet's question open until the GPU's MPS daemon is ready."""
     with daemon_down(harness, share):
+        wait_until("the agent has seen it", lambda: share.condition()["status"] == "False", 30)
         start(tenant, "waits")
         wait_until("it was placed", lambda: tenant.kubectl.get("pod", "waits")["spec"].get("nodeName"))
         holds_for("it started without a daemon", lambda: not has_container(tenant.kubectl.get("pod", "waits")), 3)
