@@ -80,18 +80,34 @@ def test_a_part_without_pids_ends_nobody_and_goes_on_once_it_has_some(
 
 
 def out_of_memory(harness: Harness, part: str, share: Share) -> None:
-    """The container's limit goes down to what it uses, until the kernel has ended its process."""
-    pid = main_process(harness, part, share)
-    cgroup = cgroup_of(harness, pid, "memory")
+    """The container's limit goes down to what it uses, until the kernel has ended a process of it, whichever it is."""
+    cgroup = cgroup_of(harness, main_process(harness, part, share), "memory")
     v1 = (cgroup / "memory.limit_in_bytes").exists()
     limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if v1 else ("memory.max", "memory.current")
+    counts = cgroup / ("memory.oom_control" if v1 else "memory.events")
+    before, allowed = counts.read_text(), (cgroup / limit).read_text()
 
     def ended() -> bool:
         with suppress(OSError):
             (cgroup / limit).write_text(str(int((cgroup / usage).read_text()) - 65536))
-        return not harness.in_node(f"/proc/{pid}").exists()
+        return not cgroup.exists() or _kills(counts) > _kills_of(before)
 
-    wait_until(f"{part} is out of memory", ended, 60)
+    try:
+        wait_until(f"{part} is out of memory", ended, 60)
+    finally:
+        with suppress(OSError):  # it went with its container
+            (cgroup / limit).write_text(allowed)
+
+
+def _kills(counts: Path) -> int:
+    try:
+        return _kills_of(counts.read_text())
+    except OSError:  # it went with its container
+        return 0
+
+
+def _kills_of(text: str) -> int:
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
 
 
 @pytest.mark.takes(60)

@@ -141,6 +141,6 @@ class HeartbeatMonitor:
         else:
             silence = self._silence(gpu_node["metadata"]["name"])
             kind: Literal["Normal", "Warning"] = "Normal" if silence.sent_away else "Warning"
-            note = silence.message
-            event = Event(regarding, kind, EventReason.AGENT_SILENT, "Observe", note, key="silent", happened=True)
+            key = "sent away" if silence.sent_away else "silent"
+            event = Event(regarding, kind, EventReason.AGENT_SILENT, "Observe", silence.message, key=key, happened=True)
         self._recorder.record(event)

@@ -156,6 +156,15 @@ async def test_of_an_agent_that_was_sent_away_all_is_unknown_too_but_nothing_is_
     assert (event["type"], event["reason"]) == ("Normal", "AgentSilent")
 
 
+async def test_an_agent_that_is_sent_away_after_it_was_silent_gets_an_event_of_its_own(fleet: Fleet) -> None:
+    await fleet.turns(4)
+    await fleet.turns(1, renewed=True)
+    fleet.sent_away.add("n1")
+    await fleet.turns(4)
+    silent = [event for event in fleet.kube.all(EVENTS) if event["reason"] == "AgentSilent"]
+    assert sorted(event["type"] for event in silent) == ["Normal", "Warning"]
+
+
 async def test_another_operator_says_nothing_before_it_has_watched_for_the_lease(fleet: Fleet) -> None:
     fleet.restart()
     fleet.kube.requests.clear()
