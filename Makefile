@@ -123,7 +123,12 @@ unit: venv ## the tests that need no cluster, JOBS=4 at once
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=20
+	@$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/conformance -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=20
+
+.PHONY: conformance-test
+conformance-test: venv cluster-build ## what other projects' suites test of GPU sharing, case by case (root), CLUSTERS=auto at once
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/conformance -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=20
 
 .PHONY: soak
 soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one
