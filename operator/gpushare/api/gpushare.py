@@ -452,7 +452,7 @@ class GpuShare(ApiModel):
 
     @property
     def shows_grant(self) -> bool:
-        """Whether a client sees its own limit as the GPU's memory."""
+        """Whether a client sees what is reserved for it as the GPU's memory."""
         return self.clients.memory.reported_total is ReportedTotal.GRANT
 
     @property

@@ -26,7 +26,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, Reason
+from gpushare.kube.events import Event, Reason, pod_reference
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.control import ControlError, NoDaemonError
 from gpushare.procfs import PROC
@@ -153,8 +153,7 @@ class ViolationEnforcer:
         """The pod, or this node's GpuNode if no pod is known."""
         if not finding.pod:
             return {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": self._node}
-        uid = {"uid": finding.pod_uid} if finding.pod_uid else {}
-        return {"apiVersion": "v1", "kind": "Pod", "namespace": finding.namespace, "name": finding.pod, **uid}
+        return pod_reference(finding.namespace, finding.pod, finding.pod_uid)
 
     def _note(self, uuid: Uuid, problem: str) -> None:
         if problem:

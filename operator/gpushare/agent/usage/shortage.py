@@ -19,7 +19,7 @@ from gpushare.agent.termination.terminate import ClientTerminator, TerminationCa
 from gpushare.agent.usage.borrowers import BorrowerList, Place
 from gpushare.agent.usage.borrowing import Act, Course, Policy, Shortage, ShortageStep, shortage, step
 from gpushare.agent.usage.enforcement import Recorder
-from gpushare.agent.usage.usage import ListedProcess, Reading, Usage
+from gpushare.agent.usage.usage import ListedProcess, Reading
 from gpushare.agent.usage.violations import describe
 from gpushare.api.conditions import EventReason
 from gpushare.api.duration import parse_duration
@@ -27,8 +27,7 @@ from gpushare.api.gpunode import Borrower, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.memory import Enforcement
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.client import Object
-from gpushare.kube.events import Event, EventType
+from gpushare.kube.events import Event, EventType, pod_reference
 from gpushare.log_on_change import LogOnChange
 from gpushare.procfs import PROC
 
@@ -217,11 +216,8 @@ class ShortageMonitor:
     ) -> None:
         usage = due.usage
         subject = usage.container if process is None else f"{process.pid}/{process.started}"
-        self._recorder.record(Event(_pod(usage), level, reason, action, note, subject, happened=True))
-
-
-def _pod(usage: Usage) -> Object:
-    return {"apiVersion": "v1", "kind": "Pod", "namespace": usage.namespace, "name": usage.pod, "uid": usage.pod_uid}
+        pod = pod_reference(usage.namespace, usage.pod, usage.pod_uid)
+        self._recorder.record(Event(pod, level, reason, action, note, subject, happened=True))
 
 
 def _spare(due: ShortageStep) -> str:

@@ -177,9 +177,10 @@ def reading(
     unmounted: Iterable[ListedProcess] = (),
     claimed: ClaimedGpu = MappingProxyType({}),
     holders: frozenset[ContainerName] | None = None,
+    free_mib: int | None = None,
 ) -> Reading:
     """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
-    GPU that is given whole.
+    GPU that is given whole. `free_mib`: see Reading.
 
     `unmounted`: one process of each container that has a part of the GPU and was started without its mounts.
     """
@@ -206,7 +207,7 @@ def reading(
     ]
     with_slot = (usage for usage in unreached if usage.slot)
     whole = holders is not None
-    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), whole=whole)
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), free_mib, whole)
 
 
 class UsageReader:
@@ -257,10 +258,10 @@ class UsageReader:
                 unmounted.get(uuid, ()),
                 sources.claimed,
                 taken[uuid].holders,
+                view.free_mib,
             )
             for uuid, view in newer.items()
         ]
-        found = [replace(item, free_mib=newer[item.uuid].free_mib) for item in found]
         self.readings = before | {item.uuid: item for item in found}
         self._forget_ended()
         return found
