@@ -216,16 +216,20 @@ def _build_cert_manager(directory: Path, cache: Path) -> None:
 
 def _build_adapter(directory: Path, cache: Path) -> None:
     _build_go(ADAPTER, directory, cache)
-    write_static_image(directory / "adapter.tar", ADAPTER_IMAGE, directory / "adapter")
-    (directory / "adapter").unlink()
+    _pack(directory / "adapter", ADAPTER_IMAGE, directory / "adapter.tar")
 
 
 def _build_kueue(directory: Path, cache: Path) -> None:
     _build_go(KUEUE, directory, cache)
     manager = (directory / "kueue").rename(directory / "manager")  # as the chart calls it
-    write_static_image(directory / "kueue.tar", KUEUE_IMAGE, manager)
-    manager.unlink()
+    _pack(manager, KUEUE_IMAGE, directory / "kueue.tar")
     shutil.copytree(_sources_of("sigs.k8s.io/kueue", KUEUE, cache) / "charts" / "kueue", directory / "chart")
+
+
+def _pack(program: Path, image: str, archive: Path) -> None:
+    """Leaves the image in place of the program."""
+    write_static_image(archive, image, program)
+    program.unlink()
 
 
 def _sources_of(module: str, component: Component, cache: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from localcluster.cluster import cluster, processes
 from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl, Object
-from localcluster.stack import NAMESPACE, Stack, prepare_namespace
+from localcluster.stack import NAMESPACE, Stack, embedded, install, prepare_namespace
 from tests.cluster.reads import Api, ReadingKubectl
 
 T = TypeVar("T")
@@ -146,6 +146,19 @@ class Harness:
                 (directory / file).write_text(self.kubectl(*arguments))
             except CommandError as error:
                 (directory / file).write_text(str(error))
+
+
+@contextmanager
+def own_cluster(name: str, *archives: Path) -> Iterator[Harness]:
+    """A cluster that only one test module uses, with gpushare and the images of these archives. Ends it afterwards."""
+    stack = embedded(name)
+    try:
+        install(stack)
+        harness = Harness(stack)
+        cluster.load_images(harness.layout, list(archives))
+        yield harness
+    finally:
+        cluster.down(name)
 
 
 class Share:

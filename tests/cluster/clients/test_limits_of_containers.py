@@ -84,12 +84,12 @@ def out_of_memory(harness: Harness, part: str, share: Share) -> None:
     v1 = (cgroup / "memory.limit_in_bytes").exists()
     limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if v1 else ("memory.max", "memory.current")
     counts = cgroup / ("memory.oom_control" if v1 else "memory.events")
-    before, allowed = counts.read_text(), (cgroup / limit).read_text()
+    before, allowed = _kills(counts), (cgroup / limit).read_text()
 
     def ended() -> bool:
         with suppress(OSError):
             (cgroup / limit).write_text(str(int((cgroup / usage).read_text()) - 65536))
-        return not cgroup.exists() or _kills(counts) > _kills_of(before)
+        return not cgroup.exists() or _kills(counts) > before
 
     try:
         wait_until(f"{part} is out of memory", ended, 60)
@@ -99,14 +99,10 @@ def out_of_memory(harness: Harness, part: str, share: Share) -> None:
 
 
 def _kills(counts: Path) -> int:
-    try:
-        return _kills_of(counts.read_text())
-    except OSError:  # it went with its container
-        return 0
-
-
-def _kills_of(text: str) -> int:
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+    """Of a cgroup, by the kernel; 0 once it went with its container."""
+    with suppress(OSError):
+        return next(int(line.split()[1]) for line in counts.read_text().splitlines() if line.startswith("oom_kill "))
+    return 0
 
 
 @pytest.mark.takes(60)

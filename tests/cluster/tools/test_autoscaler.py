@@ -20,13 +20,11 @@ import yaml
 
 from gpushare.api.names import STARTUP_TAINTS
 from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
-from localcluster.cluster import cluster
 from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.golang import find_go
-from localcluster.stack import embedded, install
 from tests.cluster import conftest
-from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, own_cluster, wait_until
 
 CLUSTER = f"{conftest.CLUSTER}-autoscaler"
 GROUP = "gpu-shared"
@@ -56,12 +54,8 @@ def program(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def fresh(program: Path) -> Iterator[Harness]:
-    stack = embedded(CLUSTER)
-    try:
-        install(stack)
-        yield Harness(stack)
-    finally:
-        cluster.down(CLUSTER)
+    with own_cluster(CLUSTER) as harness:
+        yield harness
 
 
 def node_template(*taints: Object) -> Object:

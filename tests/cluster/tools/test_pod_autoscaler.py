@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster.cluster import cluster
 from localcluster.kubectl import Object
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.programs.build import HELM, PROMETHEUS, build_adapter, build_component
-from localcluster.stack import embedded, install, prepare_namespace
+from localcluster.stack import prepare_namespace
 from tests.cluster import claims, conftest
-from tests.cluster.harness import Harness, Share, Tenant, condition, has_container, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, condition, has_container, own_cluster, wait_until
 from tests.dashboard import chart
 from tests.prometheus.server import Prometheus, running
 
@@ -37,14 +36,13 @@ def example(name: str) -> Object:
 
 
 @pytest.fixture(scope="module")
-def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """The address is reachable from pods; `fresh` is the cluster that it scrapes."""
-    harness: Harness = request.getfixturevalue("fresh")
+def prometheus(fresh: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Scrapes the cluster, whose pods reach it."""
     helm = build_component(HELM, cache_root()) / "helm"
-    scrape = chart.scrape_config(chart.manifest(helm, "podmonitor.yaml"), harness.layout.kubeconfig)
+    scrape = chart.scrape_config(chart.manifest(helm, "podmonitor.yaml"), fresh.layout.kubeconfig)
     scrape["scrape_interval"] = SCRAPE
     program = build_component(PROMETHEUS, cache_root()) / "prometheus"
-    with running(program, tmp_path_factory.mktemp("prometheus"), [scrape], host=harness.layout.network.host_ip) as it:
+    with running(program, tmp_path_factory.mktemp("prometheus"), [scrape], host=fresh.layout.network.host_ip) as it:
         yield it
 
 
@@ -52,15 +50,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
     if not request.config.getoption("--hpa"):
         pytest.skip("builds Prometheus and its adapter: make hpa-test")
-    adapter = build_adapter(cache_root())
-    stack = embedded(CLUSTER)
-    try:
-        install(stack)
-        harness = Harness(stack)
-        cluster.load_images(harness.layout, [adapter])
+    with own_cluster(CLUSTER, build_adapter(cache_root())) as harness:
         yield harness
-    finally:
-        cluster.down(CLUSTER)
 
 
 @pytest.fixture(scope="module")
