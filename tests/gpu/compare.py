@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,17 +66,18 @@ PARTS = (
         "resnet-train", "ResNet-50 training, batch 32: images", ("resnet.py", "--train", "--batch", "32"),
     ),
     Part("jax-train", "A training step in JAX: rows", ("jax_train.py",)),
+    Part("kmeans", "k-means, 500,000 points of 64 features, 128 clusters: points", ("kmeans.py",)),
 )  # fmt: skip
 
 
-def command(part: Part, python: str, tiny: bool, results: Path) -> list[str]:
-    """The call of `compare` for one part."""
+def command(part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] | None) -> list[str]:
+    """The call of `compare` for one part; `copies`: instead of its own."""
     model = ("--tiny", "--device", "cpu") if tiny else ()
     options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results)]
     if part.beside:
         options += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
     else:
-        options += ["--copies", *map(str, part.copies)]
+        options += ["--copies", *map(str, copies or part.copies)]
     program = [python, str(PROGRAMS / part.program[0]), *part.program[1:], *model]
     return [sys.executable, "-m", "gpushare_workload.cli", "compare", *options, "--", *program]
 
@@ -87,7 +89,9 @@ def _files(part: Part, results: Path) -> list[str]:
 def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) -> int:
     """The exit code; the part is asked to end when its time is over, and keeps what it has measured."""
     with (results / f"{part.name}.txt").open("w") as log:
-        process = subprocess.Popen(command(part, options.python, options.tiny, results), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command(part, options.python, options.tiny, results, options.copies), stdout=log, stderr=log
+        )
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -105,6 +109,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS])
+    parser.add_argument("--copies", nargs="+", type=int, help="instead of each part's own numbers")
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds (%(default)s)")
     options = parser.parse_args()
     end, failed = time.monotonic() + options.budget, []

@@ -8,25 +8,22 @@ import os
 import sys
 import time
 
-from gpushare.simulation.client import CudaError, SimulatedContext
+from gpushare_workload.backend import Backend, GpuError, OutOfMemoryError, open_backend
 
 KERNEL_MS = 200.0
-OUT_OF_MEMORY = 2
 
 
 def emit(event: str, **values: object) -> None:
     os.write(1, json.dumps({"event": event, "at": time.time(), **values}).encode() + b"\n")
 
 
-def take(context: SimulatedContext, mib: int) -> None:
+def take(backend: Backend, mib: int) -> None:
     """As a program that catches CUDA's error and tries again."""
     refused = 0
     while True:
         try:
-            context.alloc(mib << 20)
-        except CudaError as error:
-            if error.code != OUT_OF_MEMORY:
-                raise
+            backend.allocate(mib << 20)
+        except OutOfMemoryError:
             refused += 1
             if refused == 1:
                 emit("refused", mib=mib)
@@ -37,16 +34,16 @@ def take(context: SimulatedContext, mib: int) -> None:
 
 
 def main(steps: list[int]) -> int:
-    context = SimulatedContext.create()
+    backend = open_backend("auto")
     emit("started", limit=os.environ.get("GPUSHARE_MEMORY_LIMIT_BYTES"))
     try:
         for mib in steps:
-            take(context, mib)
+            take(backend, mib)
         while True:
-            context.launch(KERNEL_MS)
-            context.synchronize()
+            backend.spin(KERNEL_MS)
+            backend.synchronize()
             emit("check")
-    except CudaError as error:
+    except GpuError as error:
         emit("gpu-error", code=error.code)
         return 1
 

@@ -2,6 +2,7 @@
 
 from tests.gpu.stack.suite import Suite
 from tests.gpu.stack.suites import (
+    borrowing,
     changes,
     claims,
     control,
@@ -13,6 +14,7 @@ from tests.gpu.stack.suites import (
     throughput,
     unprivileged,
     view,
+    whole,
 )
 
 SUITES: dict[str, tuple[Suite, int, int]] = {
@@ -26,5 +28,7 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "costs": (costs.measure, 240, 1),
     "unprivileged": (unprivileged.measure, 200, 1),
     "control": (control.measure, 300, 1),
+    "borrowing": (borrowing.measure, 200, 1),
     "pair": (pair.measure, 400, 2),
+    "whole": (whole.measure, 300, 2),
 }

@@ -95,19 +95,27 @@ def _address(tenant: Tenant, name: str) -> str:
 
 def _rank(tenant: Tenant, number: int, share: str, address: str) -> Object:
     own = {"name": "MASTER_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    values = {
+    values = {**of_the_machine(), "RANK": str(number), "WORLD_SIZE": "2", "MASTER_PORT": PORT}
+    environment: list[Object] = [{"name": name, "value": value} for name, value in values.items()]
+    environment.append({"name": "MASTER_ADDR", "value": address} if address else own)
+    pod = tenant.pod(f"rank-{number}", share, command=[sys.executable, "-c", RANK_PROGRAM], env=environment)
+    with_the_machines_libraries(pod)
+    return pod
+
+
+def of_the_machine() -> dict[str, str]:
+    """The environment of a program that uses the machine's PyTorch in a container."""
+    return {
         "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
         **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
         "LD_LIBRARY_PATH": MACHINE,
         "HOME": "/tmp",
         "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
-        "RANK": str(number),
-        "WORLD_SIZE": "2",
-        "MASTER_PORT": PORT,
     }
-    environment: list[Object] = [{"name": name, "value": value} for name, value in values.items()]
-    environment.append({"name": "MASTER_ADDR", "value": address} if address else own)
-    pod = tenant.pod(f"rank-{number}", share, command=[sys.executable, "-c", RANK_PROGRAM], env=environment)
+
+
+def with_the_machines_libraries(pod: Object) -> None:
+    """Mounts the machine's Python and its system libraries by hostPath."""
     folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
     pod["spec"]["volumes"] = [
         {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()
@@ -115,7 +123,6 @@ def _rank(tenant: Tenant, number: int, share: str, address: str) -> Object:
     pod["spec"]["containers"][0]["volumeMounts"] = [
         {"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()
     ]
-    return pod
 
 
 def _fault(harness: Harness, left: Share, right: Share, tenant: Tenant, findings: Findings) -> None:

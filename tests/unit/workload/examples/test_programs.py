@@ -24,6 +24,7 @@ RUN = {
     "bert.py": ("torch", "transformers"),
     "jax_train.py": ("jax",),
     "preprocess.py": ("torch",),
+    "kmeans.py": ("torch",),
 }
 SECONDS = 100.0
 
