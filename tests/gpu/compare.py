@@ -70,7 +70,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def command(part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] | None) -> list[str]:
+def command(part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] = ()) -> list[str]:
     """The call of `compare` for one part; `copies`: instead of its own."""
     model = ("--tiny", "--device", "cpu") if tiny else ()
     options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results)]
@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS])
-    parser.add_argument("--copies", nargs="+", type=int, help="instead of each part's own numbers")
+    parser.add_argument("--copies", nargs="+", type=int, default=(), help="instead of each part's own numbers")
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds (%(default)s)")
     options = parser.parse_args()
     end, failed = time.monotonic() + options.budget, []
