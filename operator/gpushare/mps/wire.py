@@ -84,6 +84,8 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
     """Times a server ended that the supervisor had not ended."""
     last_failure: Message = ""
     """How daemon or server ended last."""
+    lost_contexts: Count = 0
+    """Client contexts that ended with it, by the survey before."""
     contexts: Count = 0
     """Client contexts that the server holds."""
     faults: int = 0

@@ -13,6 +13,7 @@ from tests.cluster.clients.test_recovery import check_new_client
 from tests.cluster.clients.test_standstill import agent_pod, goes_on_as_ever
 from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod
+from tests.cluster.node_events import wait_node_event
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROGRAM = {"agent": b"agent", "mps": b"mps-supervisor", "broker": b"mps-broker"}
@@ -140,6 +141,13 @@ def test_an_mps_pod_that_runs_out_of_memory_ends_the_clients_of_its_gpus_alone_a
         for name in harmed:
             tenant.wait_event(name, "gpu-error")
         wait_until("another server", lambda: daemon_of(harness, hurt).get("serverPid") not in (None, server), 90)
+        uuid = daemon_of(harness, hurt)["uuid"]
+        note = wait_node_event(
+            harness, "DaemonRestarted", uuid, "ended with its container", f"{tenant.name}/{harmed[0]}"
+        )
+        assert "its clients, 2 CUDA contexts, got error 806" in note
+        assert f"{tenant.name}/{harmed[1]}" in note
+        assert f"{tenant.name}/{names[0]}" not in note
         tenant.delete_pods(*harmed)
         check_new_client(tenant, hurt, "again")
         calm.wait_ready()

@@ -18,6 +18,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from gpushare.agent.faults.reports import lost_clients
 from gpushare.agent.process.processes import identity, is_alive
 from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
@@ -92,8 +93,8 @@ def downtime_events(
         note = f"GPU {uuid}: {state.last_fault}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.GPU_FAULT, "Supervise", note, uuid, happened=True)
     if _has_counted(before.restarts, state.restarts) or _has_counted(before.servers_lost, state.servers_lost):
-        failure = state.last_failure or "the MPS daemon ended"
-        note = f"GPU {uuid}: {failure}; its clients got error 806. {when}."
+        lost = lost_clients(state.last_failure, state.lost_contexts)
+        note = f"GPU {uuid}: {lost}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
     deleted = {_name(it) for it in ended if _is_deleted(pods.get(it.pod_uid))}
     if deleted:

@@ -19,7 +19,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.kube.events import Event
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import Xid
-from gpushare.wording import first_names
+from gpushare.wording import count_of, first_names
 
 XID_SECONDS = 6.0
 """An Xid waits so long for the fault that it belongs to: the supervisor polls every 2 s."""
@@ -56,6 +56,7 @@ class GpuHealth:
     servers_lost: int = 0
     faults: int = 0
     last_failure: str = ""
+    lost_contexts: int = 0
     last_fault: str = ""
     reason: DaemonReason = DaemonReason.READY
     message: str = ""
@@ -101,6 +102,7 @@ def gpu_health(
         servers_lost=state.servers_lost,
         faults=state.faults,
         last_failure=state.last_failure,
+        lost_contexts=state.lost_contexts,
         last_fault=state.last_fault,
     )
 
@@ -153,7 +155,8 @@ class FaultReports:
             yield self._event(EventReason.GPU_FAULT, health.uuid, _fault_note(health, known, now))
             known.xids.clear()
         if health.restarts > before.restarts or health.servers_lost > before.servers_lost:
-            note = f"GPU {health.uuid}: {health.last_failure or 'the MPS daemon ended'}; its clients got error 806"
+            lost = lost_clients(health.last_failure, health.lost_contexts)
+            note = f"GPU {health.uuid}: {lost}.{_recent(known, now)}"
             yield self._event(EventReason.DAEMON_RESTARTED, health.uuid, note)
         yield from self._reasons(health, before)
         without_fault = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
@@ -187,6 +190,18 @@ def _remember(known: _Known, health: GpuHealth, now: float) -> None:
         known.clients[name] = _Client(now, before.absent if before else health.absent.get(name, -math.inf))
     if health.clients:
         known.clients = {name: it for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS}
+
+
+def lost_clients(failure: str, contexts: int) -> str:
+    """Without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended with it."""
+    many = f", {count_of(contexts, 'CUDA context')}," if contexts else ""
+    return f"{failure or 'the MPS daemon ended'}; its clients{many} got error 806"
+
+
+def _recent(known: _Known, now: float) -> str:
+    """After a space, who may have been a client when the daemon ended; empty where nobody was."""
+    recent = sorted(name for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS)
+    return f" Pods with a part of the GPU: {first_names(recent, MAX_SUSPECTS_NAMED)}." if recent else ""
 
 
 def _suspects(known: _Known) -> dict[str, float]:

@@ -59,7 +59,7 @@ READY = Family("gpushare_daemon_ready", "1 if the GPU's MPS daemon is verified a
 REASON = Family("gpushare_daemon_reason", "1 for the present reason (docs/troubleshooting.md).", (*SHARED, "reason"))
 RESTARTS = Family(
     "gpushare_daemon_restarts",
-    "Restarts of the GPU's MPS daemon by its supervisor.",
+    "Times that the GPU's MPS daemon was started again after it had ended by itself, or with its container.",
     SHARED,
     "counter",
 )

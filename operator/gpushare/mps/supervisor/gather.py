@@ -65,12 +65,11 @@ class Gatherer:
     def _daemon(self, observed: DaemonObservation) -> DaemonObservation:
         state = observed.state
         pid = self._process.pid
-        if pid is None and state.daemon_ran:
-            state = state.daemon_ended(
-                observed.now, self._with_log_line(f"the control daemon {self._process.exit_status or 'has gone'}")
-            )
         if pid is None and not observed.other_share:
             pid = self._process.adopt()
+        if pid is None and (state.daemon_ran or state.inherited):
+            how = self._process.exit_status or ("ended with its container" if state.inherited else "has gone")
+            state = state.daemon_ended(observed.now, self._with_log_line(f"the control daemon {how}"))
         if pid is not None and not state.daemon_ran:
             state = state.daemon_running(observed.now)
         return replace(observed, state=state, daemon_pid=pid, daemon_exit=self._process.exit_status)
@@ -85,7 +84,7 @@ class Gatherer:
             server, contexts = self._server(state.server)
             if state.server is not None and (server is None or server.pid != state.server):
                 state = state.server_lost(self._with_log_line(f"MPS server {state.server} ended"))
-            state = state.server_seen(server.pid if server else None)
+            state = replace(state.server_seen(server.pid if server else None), contexts=contexts)
             state = self._read_back(state, observed.now) if observed.desired else state
             gpu_use = self._gpu_use(server)
             if server is None:

@@ -25,14 +25,13 @@ from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, decide
 from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.observation import DaemonObservation
-from gpushare.mps.supervisor.state import SupervisorState
+from gpushare.mps.supervisor.state import FAULT_REASONS, SupervisorState, inherited
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
-FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_CONTEXT_LOST)
 MAX_FAULTED_CLIENTS = 64
 """More than any driver accepts on one GPU."""
 TURN_COMMAND_SECONDS = 2.0
@@ -75,7 +74,7 @@ class GpuSupervisor:
         self._gatherer = Gatherer(
             gpu, share, self._process, self._control, nvml, self._log, self._server_limits, reread_seconds
         )
-        self._state = SupervisorState()
+        self._state = inherited(read_model(gpu.state, DaemonState).value, share)
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
         self._problems = LogOnChange(LOG)
@@ -158,6 +157,7 @@ class GpuSupervisor:
             restarts=kept.restarts,
             servers_lost=kept.servers_lost,
             last_failure=kept.last_failure[:MESSAGE_CHARACTERS],
+            lost_contexts=kept.lost_contexts,
             faults=kept.faults,
             last_fault=kept.last_fault[:MESSAGE_CHARACTERS],
             contexts=observed.contexts,

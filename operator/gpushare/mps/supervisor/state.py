@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from gpushare.api.conditions import DaemonReason
 from gpushare.mps.control import shown_mib
-from gpushare.mps.wire import DaemonLimits
+from gpushare.mps.wire import DaemonLimits, DaemonState
 
 LONGEST_BACKOFF_SECONDS = 60.0
 GOOD_SECONDS = 60.0
@@ -11,6 +12,7 @@ GOOD_SECONDS = 60.0
 FIRST_SERVER_WAIT_SECONDS = 0.5
 LONGEST_SERVER_WAIT_SECONDS = 30.0
 _MOST_DOUBLINGS = 10
+FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_CONTEXT_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,15 @@ class Shown:
 class SupervisorState:
     """Times are CLOCK_BOOTTIME seconds. Limits read back count for one daemon and one server.
 
-    `daemon_ran`: in the last observation. `…_written`: the limits written last. `trouble`: the last action's error.
-    `last_failure`: how daemon or server ended last. `fault_since`: when the current server was first observed in FAULT;
-    `faulted`: PIDs of the clients that it listed then, which have lost their contexts.
+    `daemon_ran`: in the last observation. `inherited`: an earlier supervisor had a daemon, which is yet to be
+    looked for. `…_written`: the limits written last. `trouble`: the last action's error. `last_failure`: how daemon or
+    server ended last. `contexts`: of clients, in the last survey; `lost_contexts`: in the last one before that end.
+    `fault_since`: when the current server was first observed in FAULT; `faulted`: PIDs of the clients that it listed
+    then, which have lost their contexts.
     """
 
     daemon_ran: bool = False
+    inherited: bool = False
     starts: int = 0
     failures: int = 0
     daemon_since: float = 0.0
@@ -63,6 +68,8 @@ class SupervisorState:
     trouble: str = ""
     servers_lost: int = 0
     last_failure: str = ""
+    contexts: int = 0
+    lost_contexts: int = 0
     faults: int = 0
     last_fault: str = ""
     fault_counted: bool = False
@@ -75,7 +82,7 @@ class SupervisorState:
 
     def daemon_running(self, now: float) -> "SupervisorState":
         """A daemon was started or adopted."""
-        return replace(self, daemon_ran=True, daemon_since=now)
+        return replace(self, daemon_ran=True, inherited=False, daemon_since=now)
 
     def daemon_ended(self, now: float, how: str = "") -> "SupervisorState":
         """The next start is 0, 1, 2, 4, … 60 s later. A daemon that ran for GOOD_SECONDS resets the count."""
@@ -90,6 +97,7 @@ class SupervisorState:
             faults=self.faults,
             last_fault=self.last_fault,
             last_failure=how or self.last_failure,
+            lost_contexts=self.contexts if how else self.lost_contexts,
         )
 
     def unanswered(self, now: float) -> "SupervisorState":
@@ -105,7 +113,8 @@ class SupervisorState:
 
     def server_lost(self, how: str) -> "SupervisorState":
         """The server ended, and the supervisor had not ended it."""
-        return replace(self, servers_lost=self.servers_lost + 1, last_failure=how)
+        lost = self.contexts
+        return replace(self, servers_lost=self.servers_lost + 1, last_failure=how, lost_contexts=lost, contexts=0)
 
     def server_observed(
         self, status: str, holds_gpu: bool, clients: tuple[int, ...] | None, now: float
@@ -129,3 +138,30 @@ class SupervisorState:
         wait = FIRST_SERVER_WAIT_SECONDS * 2.0 ** min(self.server_attempts, _MOST_DOUBLINGS)
         start_at = now + min(wait, LONGEST_SERVER_WAIT_SECONDS)
         return replace(self, server_attempts=self.server_attempts + 1, server_start_at=start_at)
+
+
+def inherited(before: DaemonState | None, share: str) -> SupervisorState:
+    """What a supervisor of `share` begins with. `before`: the GPU's last state.json.
+
+    A supervisor that was killed, as with its whole container, is counted on from: so the end of its daemon is reported
+    like any other, once. A daemon that was asked to end and had no client left is no failure, whoever ended it.
+    """
+    if before is None or before.share != share or before.stopped:
+        return SupervisorState()
+    if before.reason is DaemonReason.STOPPING and not before.contexts:
+        return SupervisorState()
+    ran = before.control_pid is not None
+    return SupervisorState(
+        inherited=ran,
+        starts=before.restarts + (1 if ran or before.restarts or before.last_failure else 0),
+        server=before.server_pid,
+        servers_lost=before.servers_lost,
+        last_failure=before.last_failure,
+        contexts=before.contexts,
+        lost_contexts=before.lost_contexts,
+        faults=before.faults,
+        last_fault=before.last_fault,
+        fault_counted=before.reason in FAULT_REASONS,
+        fault_since=before.fault_since,
+        faulted=tuple(before.faulted_clients),
+    )

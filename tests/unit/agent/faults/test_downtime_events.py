@@ -42,9 +42,13 @@ def test_a_fault_is_reported_with_the_clients_of_before() -> None:
 
 @pytest.mark.parametrize("count", ["restarts", "servers_lost"])
 def test_a_lost_daemon_or_server_is_reported(count: str) -> None:
-    [event] = events(LastSeen(at=BEFORE), state(**{count: 1}, last_failure="MPS server 501 ended"))
+    before = LastSeen(at=BEFORE, clients=(client(1), client(2)))
+    [event] = events(before, state(**{count: 1}, last_failure="MPS server 501 ended", lost_contexts=2))
     assert event.reason is EventReason.DAEMON_RESTARTED
-    assert event.note == f"GPU {GPU}: MPS server 501 ended; its clients got error 806. {WHEN}."
+    assert event.note == (
+        f"GPU {GPU}: MPS server 501 ended; its clients, 2 CUDA contexts, got error 806. {WHEN}. "
+        "Clients before that were those of team/pod-1, team/pod-2."
+    )
 
 
 @pytest.mark.parametrize(("after", "reasons"), [(0, []), (1, [EventReason.GPU_FAULT])])

@@ -42,8 +42,15 @@ def reports() -> FaultReports:
         pytest.param(
             {"restarts": 1, "last_failure": "the control daemon was ended by SIGKILL: [x] Startup"},
             EventReason.DAEMON_RESTARTED,
-            "the control daemon was ended by SIGKILL: [x] Startup; its clients got error 806",
+            "the control daemon was ended by SIGKILL: [x] Startup; its clients got error 806. "
+            "Pods with a part of the GPU: team/a, team/b.",
             id="a daemon that was started again",
+        ),
+        pytest.param(
+            {"restarts": 1, "last_failure": "the control daemon ended with its container", "lost_contexts": 3},
+            EventReason.DAEMON_RESTARTED,
+            "the control daemon ended with its container; its clients, 3 CUDA contexts, got error 806.",
+            id="a daemon that ended with its clients",
         ),
         pytest.param(
             {"servers_lost": 1, "last_failure": "MPS server 501 ended"},
@@ -84,6 +91,12 @@ def test_a_fault_is_reported_with_the_daemons_line_its_xid_and_every_client_that
     assert "server 501 is FAULT: [x] Client {PID: 7} fatal. The driver logged Xid 31." in event.note
     assert "one of its clients, and log and Xid may name an innocent one: team/a, team/b." in event.note
     assert reports.update([FAULTED], XID_SECONDS + 1) == [], "the Xid belongs to the fault"
+
+
+def test_a_pod_that_left_long_before_is_no_client_of_a_daemon_that_ended(reports: FaultReports) -> None:
+    reports.update([replace(CALM, clients=())], 1.0)
+    [event] = reports.update([replace(CALM, clients=(), restarts=1)], 1.0 + SUSPECT_SECONDS)
+    assert event.note == f"GPU {GPU}: the MPS daemon ended; its clients got error 806."
 
 
 def test_a_client_that_has_just_gone_may_be_the_cause_and_one_that_left_long_before_is_not(

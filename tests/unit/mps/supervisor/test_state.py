@@ -1,7 +1,13 @@
 """The back-offs of daemon and server, faults, and the values that a new server does not inherit."""
 
-from gpushare.mps.supervisor.state import GOOD_SECONDS, Shown, SupervisorState
-from gpushare.mps.wire import DaemonLimits
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpushare.api.conditions import DaemonReason
+from gpushare.mps.supervisor.state import GOOD_SECONDS, Shown, SupervisorState, inherited
+from gpushare.mps.wire import DaemonLimits, DaemonState
 
 LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 
@@ -70,3 +76,47 @@ def test_the_limits_of_a_new_daemon_are_unknown() -> None:
     )
     assert (state.defaults, state.defaults_written, state.server) == (None, None, None)
     assert state.restarts == 2
+
+
+def before(**values: Any) -> DaemonState:
+    """Of a daemon that serves two clients."""
+    usual: dict[str, Any] = {"reason": DaemonReason.READY, "control_pid": 500, "server_pid": 501, "contexts": 2}
+    return DaemonState(**{"uuid": "GPU-0", "share": "inference", "heartbeat": 1.0, **usual, **values})
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts"),
+    [
+        pytest.param(None, 0, id="a GPU's first supervisor"),
+        pytest.param(before(), 1, id="a daemon that ended with its supervisor"),
+        pytest.param(before(restarts=3), 4, id="one that had been started again before"),
+        pytest.param(before(restarts=3, share="training"), 0, id="another share's"),
+        pytest.param(before(restarts=3, stopped=True), 0, id="one that had stopped as asked"),
+        pytest.param(before(restarts=3, reason=DaemonReason.STOPPING, contexts=0), 0, id="one that was about to stop"),
+        pytest.param(before(reason=DaemonReason.STOPPING), 1, id="one that still waited for its clients"),
+        pytest.param(before(control_pid=None, server_pid=None), 0, id="one that was never started"),
+        pytest.param(
+            before(control_pid=None, server_pid=None, last_failure="it ended"), 1, id="one that was to be started again"
+        ),
+    ],
+)
+def test_a_supervisor_that_was_killed_is_counted_on_from(state: DaemonState | None, restarts: int) -> None:
+    mine = inherited(state, "inference")
+    if mine.inherited:
+        mine = mine.daemon_ended(9.0, "it ended with its container")
+        assert mine.lost_contexts == 2
+    started = SupervisorState.daemon_running(replace(mine, starts=mine.starts + 1), 9.0)
+    assert (started.restarts, started.inherited) == (restarts, False)
+
+
+def test_a_fault_that_the_supervisor_before_has_counted_is_not_counted_again() -> None:
+    faulted = before(reason=DaemonReason.FAULTED, faults=1, fault_since=7.0, faulted_clients=[590])
+    state = inherited(faulted, "inference").daemon_running(9.0)
+    assert state.server_observed("FAULT", True, (590,), 9.0).with_fault("again").faults == 1
+    assert (state.fault_since, state.faulted) == (7.0, (590,))
+    assert state.server_seen(502).with_fault("of another server").faults == 2
+
+
+def test_contexts_that_end_with_a_server_are_kept_for_its_event() -> None:
+    state = SupervisorState(server=501, contexts=2).server_lost("MPS server 501 ended")
+    assert (state.lost_contexts, state.contexts) == (2, 0)

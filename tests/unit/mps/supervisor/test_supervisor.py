@@ -380,6 +380,42 @@ def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: 
     assert node.state(gpu).stopped
 
 
+def test_a_daemon_that_ended_with_its_supervisor_is_counted_once_with_the_contexts_of_its_clients(node: Node) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    command = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--simulation", "--share", "inference"]
+
+    def killed(since: float, supervisor: "subprocess.Popen[bytes]", contexts: int) -> DaemonState:
+        """As the kubelet ends a container: all of it at once."""
+        state = node.until(gpu, lambda state: state.ready and state.heartbeat > since and state.contexts == contexts)
+        for pid in (supervisor.pid, state.control_pid, state.server_pid):
+            _kill(pid)
+        supervisor.wait()
+        return state
+
+    first = subprocess.Popen([*command, "--root", str(node.root)])
+    node.ready(gpu)
+    clients = [node.client(gpu)[0] for _ in range(2)]
+    before = killed(0.0, first, contexts=2)
+    for client in clients:
+        client.kill()
+    second = subprocess.Popen([*command, "--root", str(node.root)])
+    after = node.until(gpu, lambda state: state.ready and state.heartbeat > before.heartbeat)
+    assert (before.restarts, after.restarts, after.lost_contexts) == (0, 1, 2)
+    assert after.last_failure.startswith("the control daemon ended with its container")
+    before = killed(after.heartbeat, second, contexts=0)
+    third = subprocess.Popen([*command, "--root", str(node.root)])
+    after = node.until(gpu, lambda state: state.ready and state.heartbeat > before.heartbeat)
+    assert (after.restarts, after.lost_contexts, after.servers_lost) == (2, 0, 0)
+    third.terminate()
+    assert third.wait(SECONDS) == 0
+    fourth = subprocess.Popen([*command, "--root", str(node.root)])
+    after = node.until(gpu, lambda state: state.ready and state.heartbeat > after.heartbeat)
+    assert (after.restarts, after.last_failure) == (0, ""), "the third had ended its daemon in order"
+    fourth.terminate()
+    assert fourth.wait(SECONDS) == 0
+
+
 def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: Node, tmp_path: Path) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
