@@ -32,6 +32,8 @@ class MadeFleet:
     history: FigureHistory = field(default_factory=FigureHistory)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     looked: list[list[str]] = field(default_factory=list)
+    borrowed: dict[str, int] = field(default_factory=dict)
+    """GiB that a pod uses above what is reserved for it."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -91,10 +93,17 @@ class MadeFleet:
             lines += [
                 f'gpushare_gpu_utilization_ratio{{uuid="{uuid}"}} {load:.3f}',
                 f'gpushare_gpu_reading_age_seconds{{uuid="{uuid}"}} 1',
+                f'gpushare_gpu_memory_free_bytes{{uuid="{uuid}"}} {20 * GIB}',
             ]
             for namespace, pod in self.clients(uuid):
                 labels = f'namespace="{namespace}",pod="{pod}",container="main",share="{share_of(uuid)}",uuid="{uuid}"'
                 used = random.Random(pod).uniform(0.1, 1.0) * 16 * GIB
+                if pod in self.borrowed:
+                    used = (16 + self.borrowed[pod]) * GIB
+                    lines += [
+                        f"gpushare_container_memory_borrowed_bytes{{{labels}}} {self.borrowed[pod] * GIB}",
+                        f"gpushare_container_memory_limit_bytes{{{labels}}} {40 * GIB}",
+                    ]
                 lines += [
                     f"gpushare_container_memory_used_bytes{{{labels}}} {used:.0f}",
                     f"gpushare_container_memory_granted_bytes{{{labels}}} {16 * GIB}",

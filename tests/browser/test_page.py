@@ -54,6 +54,28 @@ def test_new_figures_show_without_a_reload(page: Browser, fleet: MadeFleet) -> N
     page.wait(f"return document.querySelector('#row-{row}').lastChild.textContent === '100'")
 
 
+def test_who_borrows_memory_shows_in_the_bar_in_the_details_and_by_namespace(page: Browser, fleet: MadeFleet) -> None:
+    uuid = next(uuid for uuid in uuids("gpu-1") if fleet.clients(uuid))
+    namespace, name = fleet.clients(uuid)[0]
+    assert not page.run("return document.querySelector('.bar .borrows')")
+    fleet.borrowed[name] = 8
+    going = {
+        "uuid": uuid, "share": share_of(uuid), "namespace": namespace, "pod": name, "container": "main",
+        "reservedMib": 16384, "limitMib": 40960, "observedMib": 24576, "since": "2026-01-01T00:00:00Z",
+        "endsAt": "2026-01-01T00:01:00Z",
+    }  # fmt: skip
+    fleet.view.put_node(fleet.node("gpu-1", borrowers=[going]))
+    fleet.scrape("gpu-1", time.time())
+    page.wait("return document.querySelector('.bar .borrows')?.title.endsWith('24Gi of 16Gi, 8.0Gi of it borrowed')")
+    page.click(f"#row-{uuids('gpu-1').index(uuid)}")
+    page.wait("return document.querySelector('#pane h2')?.textContent.startsWith('GPU')")
+    text = page.run("return document.querySelector('#pane').textContent")
+    assert "8.0Gi borrowed, 20Gi free of 140Gi" in text
+    assert f"{namespace}/{name} main: 16Gi reserved, at most 40Gi, ended at 2026-01-01T00:01:00Z" in text
+    page.press("3")
+    page.wait("return [...document.querySelectorAll('.row .warn')].some((one) => one.textContent === '8.0Gi')")
+
+
 def test_a_pod_that_waits_shows_with_its_reason_and_goes(page: Browser, fleet: MadeFleet) -> None:
     fleet.view.put_pod(pending("train", "0/3 nodes: Insufficient gpushare.dev/inference"))
     fleet.view.judge()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import SubprocessError
+from typing import Any
 
 from gpushare.nvml.types import NvmlError
 from gpushare.simulation.nvml import DriverChannel
@@ -34,6 +35,12 @@ ACCIDENTS: dict[str, frozenset[str]] = {
     "third share without a GPU": frozenset(),
 }
 """Each accident, with the alerts that are right to fire after it."""
+
+MEMORY: dict[str, dict[str, Any]] = {
+    "inference": {"default": "8Gi"},
+    "training": {"default": "8Gi", "limits": {"max": "24Gi", "overcommitPercent": 110}},
+}
+"""`clients.memory` of each share; clients of the second one may borrow."""
 
 FAILURES = (CommandError, AssertionError, StopIteration, OSError, ValueError, KeyError, SubprocessError, NvmlError)
 """What a cluster in motion may answer."""
@@ -181,14 +188,17 @@ class Accidents:
 
     # -- shares
 
+    def _apply(self, share: Share, per_gpu: int | None = None, threads: dict[str, int] | None = None) -> None:
+        share.apply(per_gpu or self._per_gpu, threads, MEMORY[share.name], per_node=1)
+
     def _limits(self, share: Share) -> str:
         threads = self._chance.choice((20, 30, 40))
-        share.apply(self._per_gpu, {"default": threads, "max": 50}, per_node=1)
+        self._apply(share, threads={"default": threads, "max": 50})
         return f"{share.name}: {threads} %"
 
     def _slots(self, share: Share) -> str:
-        share.apply(3, per_node=1)
-        self._later(90, lambda: share.apply(self._per_gpu, per_node=1))
+        self._apply(share, per_gpu=3)
+        self._later(90, lambda: self._apply(share))
         return f"{share.name}: 3 for 90 s"
 
     def _drain(self, share: Share) -> str:
@@ -202,7 +212,7 @@ class Accidents:
         if live and "deletionTimestamp" in live["metadata"]:
             self._later(10, lambda: self._again(share))
         else:
-            share.apply(self._per_gpu, per_node=1)
+            self._apply(share)
 
     def _third(self, _: Share) -> str:
         third = Share(self._harness, "spare")

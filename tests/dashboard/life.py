@@ -13,11 +13,15 @@ from typing import Any
 
 from localcluster.kubectl import CommandError, Object
 from localcluster.stack import prepare_namespace
+from tests.cluster.clients.test_borrowing import PROGRAM
 from tests.cluster.harness import Harness, Share, Tenant
-from tests.dashboard.accidents import ACCIDENTS, AccidentError, Accidents
+from tests.dashboard.accidents import ACCIDENTS, MEMORY, AccidentError, Accidents
 
 NAMESPACES = ("ml", "vision")
-SHARES = ("inference", "training")
+SHARES = tuple(MEMORY)
+LENDS = "training"
+BORROWED_MIB = "14000"
+"""What a borrower takes, its context apart."""
 PER_GPU = 6
 MOST = 7
 """Clients at once: a machine of two cores has other work."""
@@ -25,7 +29,7 @@ ARRIVAL_SECONDS = 9.0
 """Mean time between two arrivals."""
 MOST_BETWEEN = 200.0
 """Seconds between two accidents, at most."""
-KINDS = {"worker": 6, "victim": 3, "batch": 3, "idle": 2, "refused": 2}
+KINDS = {"worker": 6, "victim": 3, "batch": 3, "borrower": 2, "idle": 2, "refused": 2}
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Life:
         for name in NAMESPACES:
             prepare_namespace(self.harness.kubectl, name, "restricted")
         for name in SHARES:
-            Share(self.harness, name).apply(PER_GPU, per_node=1)
+            Share(self.harness, name).apply(PER_GPU, per_node=1, memory=MEMORY[name])
         for name in SHARES:
             Share(self.harness, name).wait_ready()
         try:
@@ -132,6 +136,9 @@ class Life:
                 return tenant.pod(name, share, "depart", "--role", "victim", "--kernel-ms", "200", annotations=memory)
             case "batch":
                 return tenant.pod(name, share, "limits", annotations=memory)
+            case "borrower":
+                limit, command = {"gpushare.dev/memory-limit": "24Gi"}, ["python3", "-c", PROGRAM, BORROWED_MIB]
+                return tenant.pod(name, LENDS, command=command, annotations=limit)
             case "idle":
                 return tenant.pod(name, share, command=["sleep", "3600"], grace=1)
         wrong = self.chance.choice(({"gpushare.dev/threads": "90"}, {"gpushare.dev/memory": "900Gi"}, {}))

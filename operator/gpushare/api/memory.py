@@ -25,6 +25,9 @@ Memory = Annotated[
 ]
 
 
+MOST_OVERCOMMIT_PERCENT = 1000
+
+
 class Enforcement(StrEnum):
     AUDIT = "Audit"
     TERMINATE = "Terminate"
@@ -66,7 +69,7 @@ class MemoryLimits(ApiModel):
         description="Delivery DevicePlugin only: the limit of a client whose pod asks for none. Default: what is "
         "reserved for the client, so that only those borrow that ask for it.",
     )
-    overcommit_percent: Annotated[int, Field(ge=100, le=1000)] = Field(
+    overcommit_percent: Annotated[int, Field(ge=100, le=MOST_OVERCOMMIT_PERCENT)] = Field(
         default=100,
         description="What the limits of a GPU's clients together may be, in percent of its memory. 100: the GPU is "
         "never short. Above: clients may borrow what others have reserved, and the GPU may be short of it when those "

@@ -13,6 +13,8 @@ from gpushare.recommend.sureness import Sureness
 
 class AdviceKind(StrEnum):
     MEMORY = "memory granted and never used"
+    BORROW = "memory reserved for peaks"
+    RESERVE = "memory that is mostly borrowed"
     MORE_CLIENTS = "more clients"
     FEWER_CLIENTS = "fewer clients"
     THREADS = "threads that nobody could use"

@@ -6,6 +6,7 @@ memory without over-commit, and MPS contexts.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, HIGHEST_CLIENT_CEILING
 from gpushare.api.quantity import format_mib
@@ -37,9 +38,22 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
         return [], []
     if found := _too_much_memory(history, seen, gpus):
         return [found], []
-    if history.full >= OFTEN_FULL * seen.samples:
+    if is_often_full(history):
         return _more(history, seen, gpus)
     return _never_held(history, seen, gpus)
+
+
+def is_often_full(history: ShareHistory) -> bool:
+    """Whether slots were short."""
+    return history.clients is not None and history.full >= OFTEN_FULL * history.clients.samples
+
+
+def room_for(history: ShareHistory, gpus: Sequence[GpuPast], memory_mib: int) -> int:
+    """The clients that each GPU could have with so much memory reserved for each; 0: not known, since nothing says how
+    busy the GPUs were.
+    """
+    room = _room(history, gpus, memory_mib)
+    return room.wanted if room else 0
 
 
 def idle_threads(history: ShareHistory, more: bool) -> list[Advice]:
@@ -85,27 +99,23 @@ def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tup
     share, part = history.share, history.full / seen.samples
     clients = share.clients
     often = f"every slot was held {part:.0%} of the time"
-    busy = [gpu.busy_when_full for gpu in gpus if gpu.busy_when_full is not None]
-    if not busy:
-        return [], [f"{often}, but nothing says how busy its GPUs were then: more clients are not recommended"]
     memory = share.memory_default_mib
     if not too_short(history, history.defaults, "memory.default"):
         memory = min(memory, enough_memory(history) or memory)
-    least = min(gpu.memory_mib for gpu in history.gpus)
-    by_memory = (least - CONTEXT_RESERVE_MIB) // memory
-    by_contexts = min(HIGHEST_CLIENT_CEILING, *(gpu.client_ceiling for gpu in history.gpus)) // clients.processes
-    by_time = math.floor(clients.per_gpu * BUSY / max(*busy, LEAST_PART))
-    wanted = min(by_memory, by_contexts, by_time, LARGEST_STEP * clients.per_gpu)
+    room = _room(history, gpus, memory)
+    if room is None:
+        return [], [f"{often}, but nothing says how busy its GPUs were then: more clients are not recommended"]
+    wanted, busy, least = room.wanted, room.busy, min(gpu.memory_mib for gpu in history.gpus)
     if wanted <= clients.per_gpu:
-        return [], [f"{often}, but {_no_room(by_memory, by_contexts, memory, max(busy), clients.per_gpu)}"]
+        return [], [f"{often}, but {_no_room(room, memory, clients.per_gpu)}"]
     change, patch = f"perGpu {wanted}", client_patch(perGpu=wanted)
     if not clients.memory.overcommit and wanted * share.memory_default_mib + CONTEXT_RESERVE_MIB > least:
         # The patch must fit by itself: a share whose clients' memory does not fit gives its GPUs up.
         change += f", memory.default {format_mib(memory)}"
         patch = client_patch(perGpu=wanted, memory=memory_patch(share, memory))
     why = (
-        f"{often} in {length(history, seen)}, and its GPUs were busy {max(busy):.0%} of the time then (95th "
-        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * max(busy):.0%} at most"
+        f"{often} in {length(history, seen)}, and its GPUs were busy {busy:.0%} of the time then (95th "
+        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * busy:.0%} at most"
     )
     return [
         Advice(
@@ -118,9 +128,9 @@ def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tup
             at_most_medium(sureness_of(history, seen)),
             {
                 "fullPercent": round(part * 100, 1),
-                "p95BusyPercentWhenFull": round(max(busy) * 100, 1),
-                "clientsByMemory": by_memory,
-                "clientsByContexts": by_contexts,
+                "p95BusyPercentWhenFull": round(busy * 100, 1),
+                "clientsByMemory": room.by_memory,
+                "clientsByContexts": room.by_contexts,
                 "samples": seen.samples,
                 "since": seen.since,
             },
@@ -129,14 +139,50 @@ def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tup
     ], []
 
 
-def _no_room(by_memory: int, by_contexts: int, memory: int, busy: float, now: int) -> str:
-    if by_memory <= now:
-        return f"the memory of a GPU is enough for {by_memory} clients of {format_mib(memory)}"
-    if by_contexts <= now:
-        return f"the driver takes {by_contexts} such clients on a GPU"
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How many clients a GPU has room for. `busy`: the 95th percentile of its utilisation while it was full."""
+
+    by_memory: int
+    by_limits: int
+    by_contexts: int
+    by_time: int
+    most: int
+    busy: float
+
+    @property
+    def wanted(self) -> int:
+        return min(self.by_memory, self.by_limits, self.by_contexts, self.by_time, self.most)
+
+
+def _room(history: ShareHistory, gpus: Sequence[GpuPast], memory_mib: int) -> _Room | None:
+    """None: nothing says how busy the GPUs were when they were full."""
+    share, busy = history.share, [gpu.busy_when_full for gpu in gpus if gpu.busy_when_full is not None]
+    if not busy:
+        return None
+    least = min(gpu.memory_mib for gpu in history.gpus)
+    per_gpu, by_memory, limits = share.clients.per_gpu, (least - CONTEXT_RESERVE_MIB) // memory_mib, share.limits_memory
+    lent = limits.overcommit_percent * least // 100 - CONTEXT_RESERVE_MIB if limits else 0
+    return _Room(
+        by_memory,
+        lent // share.memory_limit_max_mib if limits else by_memory,
+        min(HIGHEST_CLIENT_CEILING, *(gpu.client_ceiling for gpu in history.gpus)) // share.clients.processes,
+        math.floor(per_gpu * BUSY / max(*busy, LEAST_PART)),
+        LARGEST_STEP * per_gpu,
+        max(busy),
+    )
+
+
+def _no_room(room: _Room, memory: int, now: int) -> str:
+    if room.by_memory <= now:
+        return f"the memory of a GPU is enough for {room.by_memory} clients of {format_mib(memory)}"
+    if room.by_limits <= now:
+        return f"the limits of {room.by_limits} clients reach memory.limits.overcommitPercent"
+    if room.by_contexts <= now:
+        return f"the driver takes {room.by_contexts} such clients on a GPU"
     return (
-        f"its GPUs were busy {busy:.0%} of the time then (95th percentile): whether more clients would gain, no metric "
-        "says; measure with `kubectl gpushare trial`"
+        f"its GPUs were busy {room.busy:.0%} of the time then (95th percentile): whether more clients would gain, no "
+        "metric says; measure with `kubectl gpushare trial`"
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gpushare.recommend.advice import Advice, AdviceKind
+from gpushare.recommend.borrowing import borrowing
 from gpushare.recommend.clients import idle_threads, other_number
 from gpushare.recommend.history import ShareHistory
 from gpushare.recommend.memory import smaller_default
@@ -21,6 +22,10 @@ class ShareAdvice:
 def recommend(history: ShareHistory) -> ShareAdvice:
     memory, of_memory = smaller_default(history)
     number, of_number = other_number(history)
-    more = any(one.kind is AdviceKind.MORE_CLIENTS for one in number)
-    advice = (*memory, *number, *idle_threads(history, more), *own_gpu(history))
-    return ShareAdvice(history, advice, tuple(dict.fromkeys([*of_memory, *of_number])))
+    lending = borrowing(history)
+    raised = any(one.figures.get("clients", 0) > history.share.clients.per_gpu for one in lending)
+    if lending:  # it says what to reserve, and how many clients then fit
+        memory, number = [], [one for one in number if one.kind is not AdviceKind.MORE_CLIENTS]
+    more = raised or any(one.kind is AdviceKind.MORE_CLIENTS for one in number)
+    advice = (*lending, *memory, *number, *idle_threads(history, more), *own_gpu(history))
+    return ShareAdvice(history, advice, tuple(dict.fromkeys([*of_memory, *([] if raised else of_number)])))

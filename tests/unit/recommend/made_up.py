@@ -11,8 +11,8 @@ GPU_MIB = 81_559
 
 
 def share(per_gpu: int = 4, memory: str = "16Gi", threads: int = 100, **more: Any) -> GpuShare:
-    """`more`: overcommit and max of memory, processes, delivery."""
-    grant = {"default": memory} | {key: more[key] for key in ("overcommit", "max") if key in more}
+    """`more`: overcommit, max and limits of memory, processes, delivery."""
+    grant = {"default": memory} | {key: more[key] for key in ("overcommit", "max", "limits") if key in more}
     clients = {"perGpu": per_gpu, "memory": grant, "threads": {"default": threads, "max": threads}}
     clients |= {key: more[key] for key in ("processes",) if key in more}
     spec = {"clients": clients} | {key: more[key] for key in ("delivery",) if key in more}

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
+from gpushare.api.quantity import parse_mib
 from gpushare.recommend.advice import patched
 from gpushare.recommend.history import HistorySource, Observed, ShareHistory
 from gpushare.recommend.rules import recommend
@@ -17,12 +18,16 @@ def histories(draw: st.DrawFn) -> ShareHistory:
     per_gpu = draw(st.integers(1, 24))
     overcommit = draw(st.booleans())
     most = 80_000 if overcommit else (GPU_MIB - CONTEXT_RESERVE_MIB) // per_gpu
+    lent = 0 if overcommit or draw(st.booleans()) else draw(st.integers(most, 2 * most))
+    percent = max(100, -(-100 * (per_gpu * lent + CONTEXT_RESERVE_MIB) // GPU_MIB))
+    lends = {"limits": {"max": f"{lent}Mi", "overcommitPercent": percent}} if lent >= 512 else {}
     of = share(
         per_gpu,
         f"{draw(st.integers(512, most))}Mi",
         draw(st.integers(1, 100)),
         overcommit=overcommit,
         processes=draw(st.integers(1, 2)),
+        **lends,
     )
     gpus = [
         gpu(
@@ -36,7 +41,13 @@ def histories(draw: st.DrawFn) -> ShareHistory:
     ]
     granted = st.one_of(st.none(), st.just(of.memory_default_mib), st.integers(1, most))
     containers = [
-        container(draw(st.integers(0, most)), draw(granted), f"pod-{number}", samples=draw(st.integers(0, 2016)))
+        container(
+            peak := draw(st.integers(0, max(most, lent))),
+            draw(granted),
+            f"pod-{number}",
+            samples=draw(st.integers(0, 2016)),
+            memory_p95=draw(st.integers(0, peak)),
+        )
         for number in range(draw(st.integers(0, 4)))
     ]
     observed = st.one_of(st.none(), st.builds(Observed, st.integers(0, 2016), st.floats(0, 7 * DAY)))
@@ -59,7 +70,13 @@ def fits(of: GpuShare) -> bool:
         clients.per_gpu * of.memory_default_mib + CONTEXT_RESERVE_MIB <= GPU_MIB
         and of.memory_default_mib <= of.memory_max_mib
     )
-    return memory and of.contexts_per_gpu <= 48 and clients.threads.default <= clients.threads.max
+    lent = of.limits_memory
+    limits = lent is None or (
+        of.full_gpu_limits_mib <= lent.overcommit_percent * GPU_MIB // 100
+        and max(of.memory_default_mib, parse_mib(lent.default or "512Mi")) <= parse_mib(lent.max)
+        and of.memory_default_mib <= parse_mib(lent.default or lent.max)
+    )
+    return memory and limits and of.contexts_per_gpu <= 48 and clients.threads.default <= clients.threads.max
 
 
 @given(histories(), st.randoms())

@@ -82,7 +82,39 @@ def test_figures_are_those_of_the_agent() -> None:
     assert row["utilization"] == 50
     assert row["clients"] == [
         {"namespace": "ml", "pod": "app", "container": "main", "share": "inference", "used": 1024, "granted": 2048,
-         "processes": 1, "allowed": None, "threads": 25}
+         "limit": None, "borrowed": None, "processes": 1, "allowed": None, "threads": 25}
+    ]  # fmt: skip
+
+
+def test_figures_say_who_borrows_and_what_is_left_on_the_gpu() -> None:
+    labels = 'namespace="ml",pod="app",container="main",share="inference",uuid="GPU-a"'
+    more = (
+        f"gpushare_container_memory_limit_bytes{{{labels}}} 4294967296\n"
+        f"gpushare_container_memory_borrowed_bytes{{{labels}}} 1073741824\n"
+        'gpushare_gpu_memory_free_bytes{uuid="GPU-a"} 2097152\n'
+        'gpushare_gpu_memory_short_bytes{uuid="GPU-a"} 1048576\n'
+    )
+    row = FigureHistory().rows("n1", metrics(used="3221225472") + more, 1000.0)["figures/GPU-a"]
+    (client,) = row["clients"]
+    assert (client["used"], client["granted"], client["limit"], client["borrowed"]) == (3072, 2048, 4096, 1024)
+    assert (row["free"], row["short"]) == (2, 1)
+    old = FigureHistory().rows("n1", metrics(age=90.0) + more, 1000.0)["figures/GPU-a"]
+    assert (old["free"], old["short"]) == (None, None), "a reading that is old says nothing of now"
+
+
+def test_a_share_says_how_far_its_clients_may_borrow_and_a_node_who_does() -> None:
+    assert share_rows(share())["share/inference"]["lends"] == ""
+    memory = {"default": "8Gi", "limits": {"max": "24Gi", "whenShort": "Terminate"}}
+    lends = share(clients={"perGpu": 4, "threads": {"default": 25}, "memory": memory})
+    assert share_rows(lends)["share/inference"]["lends"] == "up to 24Gi each; when a GPU is short: Terminate"
+    borrower = {
+        "uuid": "GPU-a", "share": "inference", "namespace": "ml", "pod": "x", "container": "main", "reservedMib": 8192,
+        "limitMib": 24576, "observedMib": 9000, "since": "2026-01-01T00:00:00Z", "endsAt": "2026-01-01T00:01:00Z",
+    }  # fmt: skip
+    row = node_rows(gpu_node("GPU-a", daemons=[DAEMON], borrowers=[borrower]))["node/n1"]
+    assert row["borrowers"] == [
+        {"uuid": "GPU-a", "namespace": "ml", "pod": "x", "container": "main", "reserved": 8192, "limit": 24576,
+         "endsAt": "2026-01-01T00:01:00Z"}
     ]  # fmt: skip
 
 

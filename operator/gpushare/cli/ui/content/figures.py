@@ -1,21 +1,35 @@
-"""An agent's metrics as rows of the page: each GPU's utilisation over the last minutes, and its clients. Pure.
+"""An agent's metrics as rows of the page: each GPU's utilisation over the last minutes, its free memory, and its
+clients. Pure.
 
 Keys: figures/UUID. Memory is in MiB; utilisation in percent; moments are seconds since 1970.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.api.quantity import MIB
-from gpushare.cli.kubectl.views.top import CONTAINER, GRANTED, PROCESSES, PROCESSES_GRANTED, SHOWN, THREADS, USED
+from gpushare.cli.kubectl.views.top import (
+    BORROWED,
+    CONTAINER,
+    GRANTED,
+    LIMIT,
+    PROCESSES,
+    PROCESSES_GRANTED,
+    SHOWN,
+    THREADS,
+    USED,
+)
 from gpushare.cli.ui.content.feed import Row
 
 UTILIZATION = "gpushare_gpu_utilization_ratio"
 AGE = "gpushare_gpu_reading_age_seconds"
-READ = (*SHOWN, UTILIZATION, AGE)
+FREE = "gpushare_gpu_memory_free_bytes"
+SHORT = "gpushare_gpu_memory_short_bytes"
+OF_GPU = (UTILIZATION, AGE, FREE, SHORT)
+READ = (*SHOWN, *OF_GPU)
 HISTORY_SECONDS = 300
 STALE_SECONDS = 30.0
 """A reading of NVML that is older says nothing about now."""
@@ -30,30 +44,29 @@ class FigureHistory:
     def rows(self, node: str, text: str, now: float) -> dict[str, Row]:
         """`text`: of the agent of `node`, read at `now`. Raises ValueError or
         OverflowError for what are no metrics."""
-        utilization: dict[str, float] = {}
-        ages: dict[str, float] = {}
+        gpus: dict[str, dict[str, float]] = defaultdict(dict)
         clients: dict[str, dict[tuple[str, ...], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         for name, labels, value in _samples(text):
             uuid = labels.get("uuid", "")
-            if name == UTILIZATION:
-                utilization[uuid] = value
-            elif name == AGE:
-                ages[uuid] = value
+            if name in OF_GPU:
+                gpus[uuid][name] = value
             else:
                 clients[uuid][tuple(labels.get(label, "") for label in CONTAINER)][name] = value
         found: dict[str, Row] = {}
-        for uuid in sorted({*utilization, *ages, *clients}):
-            history = self._utilization[uuid]
-            fresh = ages.get(uuid, 0.0) < STALE_SECONDS
-            if fresh and uuid in utilization:
-                history.append((int(now), round(100 * utilization[uuid])))
+        for uuid in sorted({*gpus, *clients}):
+            history, gpu = self._utilization[uuid], gpus[uuid]
+            fresh = gpu.get(AGE, 0.0) < STALE_SECONDS
+            if fresh and UTILIZATION in gpu:
+                history.append((int(now), round(100 * gpu[UTILIZATION])))
             while history and history[0][0] < now - HISTORY_SECONDS:
                 history.popleft()
             found[f"figures/{uuid}"] = {
                 "uuid": uuid,
                 "node": node,
                 "at": int(now),
-                "utilization": history[-1][1] if fresh and uuid in utilization else None,
+                "utilization": history[-1][1] if fresh and UTILIZATION in gpu else None,
+                "free": _mib(gpu, FREE) if fresh else None,
+                "short": _mib(gpu, SHORT) if fresh else None,
                 "history": [list(one) for one in history],
                 "clients": [_client(labels, values) for labels, values in sorted(clients[uuid].items())],
             }
@@ -71,15 +84,22 @@ def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 def _client(labels: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]:
     namespace, pod, container, share, _ = labels
-    granted, threads, allowed = values.get(GRANTED), values.get(THREADS), values.get(PROCESSES_GRANTED)
+    threads, allowed = values.get(THREADS), values.get(PROCESSES_GRANTED)
     return {
         "namespace": namespace,
         "pod": pod,
         "container": container,
         "share": share,
         "used": int(values.get(USED, 0)) // MIB,
-        "granted": None if granted is None else int(granted) // MIB,
+        "granted": _mib(values, GRANTED),
+        "limit": _mib(values, LIMIT),
+        "borrowed": _mib(values, BORROWED),
         "processes": int(values.get(PROCESSES, 0)),
         "allowed": None if allowed is None else int(allowed),
         "threads": None if threads is None else round(100 * threads),
     }
+
+
+def _mib(values: Mapping[str, float], name: str) -> int | None:
+    """Of a metric in bytes; None: there is none."""
+    return int(values[name]) // MIB if name in values else None

@@ -37,6 +37,7 @@ def share_rows(share: GpuShare) -> dict[str, Row]:
             "threads": state.threads,
             "memory": state.memory,
             "memoryMib": share.memory_default_mib,
+            "lends": _lends(share),
             "delivery": share.spec.delivery.value,
             "enforcement": share.spec.enforcement.value,
             "deleting": share.deleting,
@@ -48,6 +49,12 @@ def share_rows(share: GpuShare) -> dict[str, Row]:
             ],
         }
     }
+
+
+def _lends(share: GpuShare) -> str:
+    """How far its clients may borrow memory; empty: not at all."""
+    limits = share.limits_memory
+    return f"up to {limits.max} each; when a GPU is short: {limits.when_short.value}" if limits else ""
 
 
 def node_rows(node: GpuNode) -> dict[str, Row]:
@@ -68,6 +75,11 @@ def node_rows(node: GpuNode) -> dict[str, Row]:
                 {"uuid": it.uuid, "reason": it.reason, "namespace": it.namespace, "pod": it.pod,
                  "container": it.container, "message": it.message, "since": it.since}
                 for it in state.findings
+            ],
+            "borrowers": [
+                {"uuid": it.uuid, "namespace": it.namespace, "pod": it.pod, "container": it.container,
+                 "reserved": it.reserved_mib, "limit": it.limit_mib, "endsAt": it.ends_at or ""}
+                for it in state.borrowers
             ],
             "unused": [
                 {"uuid": it.uuid, "namespace": it.namespace, "pod": it.pod, "container": it.container,

@@ -13,10 +13,11 @@ export function bar(gpu, share, figures) {
     if (client) {
       const part = client.granted ? client.used / client.granted : 0;
       made.append(element("i", {
-        class: part > 1 ? "client above" : "client",
+        class: client.borrowed ? "client borrows" : part > 1 ? "client above" : "client",
         "--hue": hue(client.namespace),
         "--used": `${Math.min(100, Math.round(100 * part))}%`,
-        title: `${client.namespace}/${client.pod}: ${memory(client.used)} of ${memory(client.granted)}`,
+        title: `${client.namespace}/${client.pod}: ${memory(client.used)} of ${memory(client.granted)}`
+          + (client.borrowed ? `, ${memory(client.borrowed)} of it borrowed` : ""),
       }));
     } else {
       made.append(element("i", at < gpu.held
@@ -36,5 +37,6 @@ export function sums(figures) {
   return {
     used: clients.reduce((sum, client) => sum + client.used, 0),
     granted: clients.reduce((sum, client) => sum + (client.granted ?? 0), 0),
+    borrowed: clients.reduce((sum, client) => sum + (client.borrowed ?? 0), 0),
   };
 }

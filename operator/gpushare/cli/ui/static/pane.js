@@ -2,7 +2,7 @@
 
 import { bar, slotsOf, sums } from "./bar.js";
 import { ago, curve, element, hash, hue, link, memory, short } from "./dom.js";
-import { HISTORY_SECONDS, meter, state } from "./views.js";
+import { HISTORY_SECONDS, gpuMemory, meter, state } from "./views.js";
 
 const AGAIN_MS = 5000;
 
@@ -71,7 +71,8 @@ function shareParts(name) {
     element("p", { class: share.ready === "True" ? "good" : "bad", text: share.ready === "True" ? "Ready" : `${share.reason}: ${share.message}` }),
     facts({
       "GPUs ready": share.gpus, "Slots held": `${share.held} of ${share.slots}, ${share.perGpu} on each GPU`,
-      "Threads": share.threads, "Memory": share.memory, "Delivery": share.delivery, "Enforcement": share.enforcement,
+      "Threads": share.threads, "Memory": share.memory, "Memory to borrow": share.lends,
+      "Delivery": share.delivery, "Enforcement": share.enforcement,
     }),
     ...lines("What keeps GPUs away", share.unavailable.map((one) => `${one.count} × ${one.reason}: ${one.message}`)),
     ...lines("Claims that fit nowhere", share.unplaced.map((one) => `${one.claim}: ${one.message}`)),
@@ -94,7 +95,7 @@ function gpuParts(uuid) {
       "Share": gpu.share ? this.to("share", gpu.share, gpu.share) : "none",
       "Node": this.to("node", gpu.node, gpu.node),
       "Slots held": `${gpu.held} of ${slotsOf(gpu, share)}`,
-      "Memory": figures ? `${memory(sum.used)} used, ${memory(sum.granted)} granted, of ${memory(gpu.memoryMib)}` : memory(gpu.memoryMib),
+      "Memory": gpuMemory(gpu, figures),
       "Product": gpu.product + (gpu.simulated ? " (simulated)" : ""),
       "UUID": gpu.uuid,
       "Processes past MPS": gpu.foreign || null,
@@ -104,6 +105,7 @@ function gpuParts(uuid) {
     curve(figures?.history ?? [], HISTORY_SECONDS, true),
     element("p", { class: "faint", text: "The part of the time in which any kernel ran, however few SMs it took (NVML)." }),
     ...clientTable(this, "Clients", clients.map((client) => ({ ...client, uuid })), false),
+    ...lines("Borrow memory, who goes first at the top", (node?.borrowers ?? []).filter((one) => one.uuid === uuid).map((one) => borrower(this, one))),
     ...lines("Hold a slot without a client", gpu.pods.filter((pod) => !known.has(pod)).map((pod) => this.to("pod", pod, pod))),
     ...lines("Findings", (node?.problems ?? []).filter((one) => one.uuid === uuid).map((one) => `${one.reason}: ${one.message}`)),
   ];
@@ -156,6 +158,12 @@ function podParts(id) {
   ];
 }
 
+function borrower(pane, one) {
+  return element("span", {}, pane.to("pod", `${one.namespace}/${one.pod}`, `${one.namespace}/${one.pod}`),
+    ` ${one.container}: ${memory(one.reserved)} reserved, at most ${memory(one.limit)}`,
+    one.endsAt ? element("span", { class: "bad", text: `, ended at ${one.endsAt} unless memory is free before` }) : "");
+}
+
 function facts(pairs) {
   const rows = Object.entries(pairs).filter(([, value]) => value != null && value !== "");
   return element("table", {}, element("tbody", {}, ...rows.map(([name, value]) => element("tr", {}, element("th", { scope: "row", text: name }), element("td", {}, value)))));
@@ -175,7 +183,7 @@ function many(items, made) {
 
 function clientTable(pane, title, clients, gpus) {
   if (!clients.length) return [];
-  const head = ["Pod", gpus ? "GPU" : "Threads", "Used", "Granted", "Processes"];
+  const head = ["Pod", gpus ? "GPU" : "Threads", "Used", "Granted", "At most", "Processes"];
   return [
     element("h3", { text: title }),
     element("table", {},
@@ -184,8 +192,10 @@ function clientTable(pane, title, clients, gpus) {
         element("td", {}, element("i", { class: "swatch", "--hue": hue(client.namespace) }),
           pane.to("pod", `${client.namespace}/${client.pod}`, gpus ? client.pod : `${client.namespace}/${client.pod}`), ` ${client.container}`),
         element("td", {}, gpus ? pane.to("gpu", client.uuid, short(client.uuid)) : client.threads == null ? "–" : `${client.threads}%`),
-        element("td", { class: client.granted && client.used > client.granted ? "figure bad" : "figure", text: memory(client.used) }),
+        element("td", { class: `figure ${client.borrowed ? "warn" : client.granted && client.used > client.granted ? "bad" : ""}`, text: memory(client.used),
+          title: client.borrowed ? `${memory(client.borrowed)} of it borrowed` : null }),
         element("td", { class: "figure", text: memory(client.granted) }),
+        element("td", { class: "figure", text: memory(client.limit ?? client.granted) }),
         element("td", { class: "figure", text: `${client.processes} / ${client.allowed ?? "–"}` }))))),
     clients.length > MOST ? element("p", { class: "faint", text: `and ${clients.length - MOST} more` }) : null,
   ].filter(Boolean);

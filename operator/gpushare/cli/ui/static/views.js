@@ -31,7 +31,7 @@ export const VIEWS = {
         state(gpu),
         bar(gpu, share, figures),
         element("span", { class: "figure", text: sum.used || sum.granted ? `${memory(sum.used)} / ${memory(sum.granted)}` : "–",
-          title: `of ${memory(gpu.memoryMib)} on the GPU` }),
+          title: gpuMemory(gpu, figures) }),
         curve(figures?.history ?? [], HISTORY_SECONDS),
         element("span", { class: "figure", text: figures?.utilization ?? "–" }),
       ];
@@ -63,9 +63,9 @@ export const VIEWS = {
   clients: {
     name: "Clients",
     kinds: ["figures", "gpu"],
-    columns: "minmax(140px, 1.5fr) 90px 90px 150px minmax(120px, 2fr)",
-    figures: [1, 2, 3],
-    head: ["Namespace", "Clients", "GPUs", "Used / granted", "Part of the memory granted to all"],
+    columns: "minmax(140px, 1.5fr) 90px 90px 150px 90px minmax(120px, 2fr)",
+    figures: [1, 2, 3, 4],
+    head: ["Namespace", "Clients", "GPUs", "Used / granted", "Borrowed", "Part of the memory granted to all"],
     empty: "No container uses a shared GPU.",
     count: (store) => [...store.of("figures").values()].reduce((sum, one) => sum + one.clients.length, 0),
     items(store) {
@@ -74,23 +74,26 @@ export const VIEWS = {
       for (const figures of store.of("figures").values()) {
         for (const client of figures.clients) {
           let row = found.get(client.namespace);
-          if (!row) found.set(client.namespace, row = { namespace: client.namespace, clients: 0, gpus: new Set(), used: 0, granted: 0 });
+          if (!row) found.set(client.namespace, row = { namespace: client.namespace, clients: 0, gpus: new Set(), used: 0, granted: 0, borrowed: 0 });
           row.clients++;
           row.gpus.add(figures.uuid);
           row.used += client.used;
           row.granted += client.granted ?? 0;
+          row.borrowed += client.borrowed ?? 0;
           all += client.granted ?? 0;
         }
       }
       return [...found.values()].sort((one, other) => other.granted - one.granted || collator.compare(one.namespace, other.namespace))
         .map((row) => ({ key: `namespace/${row.namespace}`, kind: "namespace", id: row.namespace, row, all, text: row.namespace,
-          label: `Namespace ${row.namespace}, ${row.clients} clients on ${row.gpus.size} GPUs, ${memory(row.used)} of ${memory(row.granted)} used` }));
+          label: `Namespace ${row.namespace}, ${row.clients} clients on ${row.gpus.size} GPUs, ${memory(row.used)} of ${memory(row.granted)} used`
+            + (row.borrowed ? `, ${memory(row.borrowed)} borrowed` : "") }));
     },
     cells: (store, { row, all }) => [
       element("span", {}, element("i", { class: "swatch", "--hue": hue(row.namespace) }), row.namespace),
       element("span", { class: "figure", text: row.clients }),
       element("span", { class: "figure", text: row.gpus.size }),
       element("span", { class: "figure", text: `${memory(row.used)} / ${memory(row.granted)}` }),
+      element("span", { class: row.borrowed ? "figure warn" : "figure", text: row.borrowed ? memory(row.borrowed) : "–" }),
       meter(all, row.granted, row.used),
     ],
   },
@@ -186,10 +189,19 @@ function happened(store) {
     });
 }
 
+// In words: what clients use, what is reserved for them, what they have above that, and what is left.
+export function gpuMemory(gpu, figures) {
+  if (!figures) return memory(gpu.memoryMib);
+  const sum = sums(figures);
+  return [`${memory(sum.used)} used`, `${memory(sum.granted)} granted`, sum.borrowed && `${memory(sum.borrowed)} borrowed`,
+    figures.free != null && `${memory(figures.free)} free`, figures.short && `${memory(figures.short)} short`]
+    .filter(Boolean).join(", ") + ` of ${memory(gpu.memoryMib)}`;
+}
+
 function gpuLabel(store, gpu) {
   const share = store.get("share", gpu.share), figures = store.get("figures", gpu.uuid), sum = sums(figures);
   return `GPU ${gpu.index} of node ${gpu.node}, ${gpu.share ? `share ${gpu.share}, ${gpu.held} of ${slotsOf(gpu, share)} slots held` : "free"}, `
-    + `${gpu.state}${figures ? `, ${memory(sum.used)} of ${memory(sum.granted)} used` : ""}`
+    + `${gpu.state}${figures ? `, ${memory(sum.used)} of ${memory(sum.granted)} used${sum.borrowed ? `, ${memory(sum.borrowed)} borrowed` : ""}` : ""}`
     + (figures?.utilization != null ? `, utilisation ${figures.utilization} percent` : "");
 }
 
