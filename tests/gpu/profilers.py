@@ -96,11 +96,13 @@ def watched_beside_another(environment: dict[str, str], what: str, directory: Pa
     return {"watched": ended(watched), "neighbour": ended(neighbour)}
 
 
-def tool(name: str, environment: dict[str, str], directory: Path) -> dict[str, Any]:
+def tool(name: str, environment: dict[str, str], directory: Path, mode: str) -> dict[str, Any]:
     """nsys and ncu where they are installed: how they end, and the last of what they print."""
+    # Without it ncu refuses a client of MPS (measured).
+    client = ("--mps", "client") if mode == "under_mps" else ()
     before = {
         "nsys": ("nsys", "profile", "--trace=cuda", "--force-overwrite=true", "-o", str(directory / "report")),
-        "ncu": ("ncu", "--launch-count", "3", "--metrics", COUNTER),
+        "ncu": ("ncu", *client, "--launch-count", "3", "--metrics", COUNTER),
     }[name]
     process = child(environment, "trace", "5", str(SIZE), str(directory / "trace.json"), before=before)
     try:
@@ -126,7 +128,7 @@ def main(path: Path) -> int:
                 result[mode] = {
                     "trace": watched_beside_another(environment, "trace", directory),
                     "counters": watched_beside_another(environment, COUNTER, directory),
-                    **{name: tool(name, environment, directory) for name, found in tools.items() if found},
+                    **{name: tool(name, environment, directory, mode) for name, found in tools.items() if found},
                 }
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result, indent=2) + "\n")

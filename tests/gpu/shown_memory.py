@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs that see their grant as the GPU's memory, on a real GPU: what each sees, whether it fits, and what it costs.
 
-    python3 tests/gpu/shown_memory.py OUT.json [FRONTS]     on an idle GPU, nvidia-cuda-mps-control on PATH; 5 min
+    python3 tests/gpu/shown_memory.py OUT.json [FRONTS]     on an idle GPU, nvidia-cuda-mps-control on PATH; 3 min
 
 The front libraries are built with this machine's C compiler, or FRONTS is a directory that has them (fronts/build.sh
 makes it on another machine). Clients of a private MPS daemon find them by LD_LIBRARY_PATH, in the place of the CDI
@@ -31,7 +31,7 @@ from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
 
 MEMORY_MIB = 16384
-PAIRS, RATE_SECONDS = 12, 1.0
+PAIRS, RATE_SECONDS = 8, 1.0
 DEPTHS = (1, 64)
 PROGRAM_SECONDS = 300
 NOT_INSTALLED = 77

@@ -6,10 +6,12 @@ Guarantees: each command has a time limit, because a server that hangs also bloc
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 SECONDS = 15.0
+STARTING, POLL = "INITIALIZING", 0.1
 NO_DAEMON = "Cannot find MPS control daemon process"
 SHOWN_WITHIN = 0.1
 """Percentage points: the daemon shows a thread limit with one digit after the point."""
@@ -64,12 +66,17 @@ def set_threads(program: str, environment: Mapping[str, str], percent: float) ->
 
 
 def server(program: str, environment: Mapping[str, str]) -> int:
-    """The PID of the MPS server, which is started if there is none. Raises DaemonError if it is not ACTIVE."""
+    """The PID of the MPS server, which is started if there is none.
+
+    Raises DaemonError if it is not ACTIVE: on a busy machine it can still be INITIALIZING for a moment.
+    """
     ask(program, environment, f"start_server -uid {os.getuid()}")
     listed = ask(program, environment, "get_server_list")
     if not listed.isdecimal():
         raise DaemonError(f"the daemon started no server: it lists {listed[:200]!r}")
-    status = ask(program, environment, f"get_server_status {listed}")
+    end = time.monotonic() + SECONDS
+    while (status := ask(program, environment, f"get_server_status {listed}")) == STARTING and time.monotonic() < end:
+        time.sleep(POLL)
     if status != "ACTIVE":
         raise DaemonError(f"the MPS server {listed} is {status[:200]}, not ACTIVE")
     return int(listed)
