@@ -25,8 +25,8 @@ an MPS daemon, and the same with an equal part of the SMs for each (*caps*). The
 
 - Each case ran once, with two windows of 2 s. Brackets hold the least and the largest of what the windows give.
 - *× alone* is the work of all copies together, in GPUs that each run one copy alone: 4 copies can reach 4.
-- Training of ResNet-50, JAX, k-means and YOLOS-small on the H100 ran on one of a host's two GPUs (32 cores) while another
-  program was measured on the other.
+- ResNet-50 training, JAX, k-means and YOLOS-small on the H100 ran on one GPU of a host (32 cores) while another
+  program was measured on its second one.
 - A p99 is that of some hundred steps: small differences between two of them say nothing.
 
 This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
