@@ -173,6 +173,17 @@ autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autos
 	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/cluster/tools/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
 
+.PHONY: dcgm-test
+dcgm-test: venv cluster-build ## which pods dcgm-exporter names; SOURCE= is a copy of NVIDIA/dcgm-exporter, GO_DCGM= one of NVIDIA/go-dcgm
+	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: a copy of github.com/NVIDIA/dcgm-exporter" >&2; exit 2; }
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/monitoring/test_dcgm_exporter.py -v --dcgm-exporter $(abspath $(SOURCE)) $(if $(GO_DCGM),--go-dcgm $(abspath $(GO_DCGM)))
+
+.PHONY: otel-test
+otel-test: venv cluster-build ## what an OpenTelemetry Collector makes of our metrics by examples/opentelemetry (builds one once)
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/monitoring/test_opentelemetry.py -v --opentelemetry
+
 .PHONY: upgrade-test
 upgrade-test: venv cluster-build ## from the release before to this one, halfway, and back; BEFORE=COMMIT names another
 	@$(LOCAL) images >/dev/null

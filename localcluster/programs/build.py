@@ -118,6 +118,11 @@ PROMETHEUS = Component(
         ),
     ),
 )
+COLLECTOR = Component(
+    "otelcol",
+    "an OpenTelemetry Collector (for one test; 8 min)",
+    (GoBuild(("-tags", "remove_all_sd,enable_kubernetes_sd", "-ldflags", "-s -w"), (".",)),),
+)
 NVIDIA = Component(
     "nvidia",
     "NVIDIA's container runtime (for the tests of its RuntimeClass; 1 to 2 min)",

@@ -21,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
     parser.addoption("--hpa", action="store_true", help="build Prometheus and its adapter, and scale clients by them")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
+    parser.addoption(
+        "--dcgm-exporter", metavar="DIR", help="dcgm-exporter's source: build its mapping of pods, and test it"
+    )
+    parser.addoption(
+        "--go-dcgm", metavar="DIR", help="go-dcgm's source, in place of the module that dcgm-exporter names"
+    )
+    parser.addoption("--opentelemetry", action="store_true", help="build an OpenTelemetry Collector and scrape with it")
     parser.addoption("--cert-manager", action="store_true", help="build cert-manager and test the chart with it")
     parser.addoption("--upgrade", action="store_true", help="build the release before, and upgrade from it and back")
     parser.addoption(

@@ -57,6 +57,18 @@ def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file:
     assert list(yaml.safe_load_all(block[1])), "the block is not empty"
 
 
+def test_what_the_collectors_example_renames_are_metrics_and_labels_of_ours() -> None:
+    """What no cluster of every run shows: the test with a Collector itself is opt-in."""
+    text = (REPOSITORY / "examples" / "opentelemetry.yaml").read_text()
+    page = (REPOSITORY / "docs" / "opentelemetry.md").read_text()
+    ours = {it.name for it in exposed()}
+    assert set(re.findall(r"\bgpushare_\w+(?![\w*.])", text + page)) <= ours
+    assert set(re.findall(r'"(gpushare_\w+)"', text)) <= set(re.findall(r"`(gpushare_\w+)`", page)), "the page says so"
+    renamed = set(re.findall(r'attributes\["(\w+)"\]', text))
+    assert renamed
+    assert renamed <= {label for it in exposed() for label in it.labels}
+
+
 def test_the_shares_and_classes_of_the_page_of_kueue_are_ours() -> None:
     """What no cluster of every run shows: the test with Kueue itself is opt-in."""
     folder = REPOSITORY / "examples" / "kueue"
