@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ def _steps(description: str) -> Steps:
     up = steps.add("up", _up, "start the cluster, make the clients' image, install gpushare")
     one = steps.add("suite", _suite, "run suites")
     one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
+    one.add_argument("--seconds", type=float, help="for each, if less than its own limit: what it has by then is written")
     down = steps.add("down", _down, "save the logs, end everything, say what is left")
     drawn = steps.add("picture", _picture, "draw what departures, throughput and faults measured")
     drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
@@ -77,18 +79,18 @@ def _up(arguments: argparse.Namespace) -> bool:
 
 def _suite(arguments: argparse.Namespace) -> bool:
     out = arguments.out or _results(bring.running()[1].simulated)
-    return _run_suites(arguments.name, out)
+    return _run_suites(arguments.name, out, arguments.seconds or math.inf)
 
 
-def _run_suites(names: Sequence[str], out: Path) -> bool:
-    """Runs each suite, even if one before it failed."""
-    ended = [_run_suite(name, out) for name in names]
+def _run_suites(names: Sequence[str], out: Path, at_most: float = math.inf) -> bool:
+    """Runs each suite, even if one before it failed. `at_most`: seconds for each."""
+    ended = [_run_suite(name, out, at_most) for name in names]
     return all(ended)
 
 
-def _run_suite(name: str, out: Path) -> bool:
+def _run_suite(name: str, out: Path, at_most: float) -> bool:
     measure, seconds, _ = SUITES[name]
-    with _step(f"suite {name}", seconds):
+    with _step(f"suite {name}", min(seconds, at_most)):
         as_expected = suite.run(name, measure, out)
     print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
     return as_expected
