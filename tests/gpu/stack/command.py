@@ -27,7 +27,9 @@ def _steps(description: str) -> Steps:
     up = steps.add("up", _up, "start the cluster, make the clients' image, install gpushare")
     one = steps.add("suite", _suite, "run suites")
     one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
-    one.add_argument("--seconds", type=float, help="for each, if less than its own limit: what it has by then is written")
+    one.add_argument(
+        "--seconds", type=float, help="for each, if less than its own limit: what it has by then is written"
+    )
     down = steps.add("down", _down, "save the logs, end everything, say what is left")
     drawn = steps.add("picture", _picture, "draw what departures, throughput and faults measured")
     drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
