@@ -179,16 +179,16 @@ def parts() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
         assert control, "nvidia-cuda-mps-control is not on PATH"
         yield {}, PynvmlNvml(), control, [sys.executable, str(HERE / "cuda_client.py")]
         return
-    yield from _simulation()
+    yield from simulated_parts()
 
 
-def _simulation() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
+def simulated_parts(driver_version: str = "580.159.04") -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
     from gpushare.simulation.nvml import SimulatedNvml
 
     source = str(simulation.bin_dir().parents[2])
     with tempfile.TemporaryDirectory(prefix="gpushare-") as directory:
         argv = [sys.executable, "-m", "gpushare.cli.main", "simulated-driver", "--directory", directory]
-        delays = ["--server-init-ms", "5", "--client-init-ms", "0"]
+        delays = ["--server-init-ms", "5", "--client-init-ms", "0", "--driver-version", driver_version]
         driver = subprocess.Popen([*argv, "--node", "contract", "--gpus", "2", *delays], stderr=subprocess.DEVNULL)
         try:
             socket = Path(directory) / "dev/nvidia1"

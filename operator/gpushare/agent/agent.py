@@ -37,7 +37,7 @@ from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlProgram
+from gpushare.mps.control import DaemonControl
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Interfaces:
     nvml: Nvml
     pod_resources: PodResourcesSource
     plugins: PluginFactory
-    control: Callable[[Uuid], ControlProgram]
+    control: Callable[[Uuid], DaemonControl]
     """The control program of a GPU's MPS daemon."""
     recorder: Recorder
     proc: Path = Path("/proc")

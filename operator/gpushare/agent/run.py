@@ -23,8 +23,12 @@ from gpushare.kube.event_recorder import EventRecorder
 from gpushare.log_on_change import LogOnChange
 from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlProgram
+from gpushare.mps.control import ControlProgram, DaemonControl
+from gpushare.mps.control_v3 import ControlProgramV3
+from gpushare.mps.files import read_model
 from gpushare.mps.layout import gpu_dir
+from gpushare.mps.protocol import MpsProtocol
+from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.simulation import bin_dir
 
@@ -78,14 +82,16 @@ def _plugins(settings: AgentSettings, lock: AllocationLock) -> PluginFactory:
     return plugin
 
 
-def _controls(settings: AgentSettings) -> Callable[[Uuid], ControlProgram]:
-    """The control program of a GPU's daemon: the driver's own, or the simulated one."""
+def _controls(settings: AgentSettings) -> Callable[[Uuid], DaemonControl]:
+    """The control program of a GPU's daemon: the driver's own, or the simulated one; by the protocol of the daemon."""
 
-    def control(uuid: Uuid) -> ControlProgram:
+    def control(uuid: Uuid) -> DaemonControl:
         simulated = settings.simulation_dir is not None
         programs = bin_dir() if simulated else driver.control_program_dir(settings.driver_mount)
         directory = gpu_dir(settings.root, uuid)
-        return ControlProgram(programs, directory.pipe, directory.log, CONTROL_SECONDS)
+        state = read_model(directory.state, DaemonState).value
+        v3 = state is not None and state.protocol == MpsProtocol.V3
+        return (ControlProgramV3 if v3 else ControlProgram)(programs, directory.pipe, directory.log, CONTROL_SECONDS)
 
     return control
 

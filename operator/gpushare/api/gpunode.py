@@ -106,6 +106,12 @@ class DaemonStatus(ApiModel):
         description="Of a GPU that containers get whole: the extended resource by which they ask. No MPS daemon runs.",
     )
     server_pid: int | None = Field(default=None, ge=0)
+    protocol: str = Field(
+        default="",
+        max_length=16,
+        description="What the MPS daemon speaks: V2, or V3 where mps.protocol is Auto and the driver has it; empty "
+        "while no MPS server runs.",
+    )
     restarts: int = Field(default=0, ge=0, description="Times the control daemon was started again.")
     drained: bool = Field(
         default=False,

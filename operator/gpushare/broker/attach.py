@@ -22,6 +22,7 @@ from gpushare.mps.attach_protocol import (
     check_credentials,
     parse_request,
 )
+from gpushare.mps.wire import TurnAnswer
 
 REQUEST_SECONDS = 5.0
 """A CUDA process asks within milliseconds of its connection."""
@@ -59,18 +60,21 @@ async def read_request(peer: socket.socket, greeting: bytes) -> bool:
     return True
 
 
-async def attach(peer: socket.socket, server: int, daemon: BrokeredDaemon) -> None:
-    """Passes the peer its socket, and waits until the server has heard the peer.
+async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) -> None:
+    """Passes the peer its socket, and waits until the server has heard the peer. Under protocol v3 it does not wait:
+    nothing is documented by which to ask an unprivileged daemon for that.
 
     Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.
     """
-    with await daemon.client_socket() as passed:
+    with await daemon.client_socket(turn.namespace) as passed:
         try:
             await send(peer, CLIENT_SOCKET, [passed.fileno()])
         except BaseException:
             speak_for(passed)
             raise
-        heard = asyncio.create_task(daemon.until_free(server))
+        if turn.namespace:
+            return
+        heard = asyncio.create_task(daemon.until_free(turn.server_pid))
         try:
             # Not less for a process that has ended: the server may have heard it, and be busy with its end.
             await asyncio.wait({heard}, timeout=ATTACH_SECONDS)

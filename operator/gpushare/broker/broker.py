@@ -142,7 +142,7 @@ class Broker:
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
-        self._daemon = BrokeredDaemon(gpu.client_control)
+        self._daemon = BrokeredDaemon(gpu)
         self._granted: tuple[FileVersion, GpuGrants] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
@@ -328,11 +328,11 @@ class Broker:
         if has_ended(sock):
             text = "the process that connected has ended, and another one holds its connection"
             raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
-        async with turn(self.gpu, admitted.grant) as server:
-            await self._check_listed(server, peer, admitted)
+        async with turn(self.gpu, admitted.grant, owner.pod_uid, container) as given:
+            await self._check_listed(given.server_pid, peer, admitted)
             new, attached = self._clients.add(_key(admitted), peer.pid), False
             try:
-                await attach(sock, server, self._daemon)
+                await attach(sock, given, self._daemon)
                 attached = True
             except StalledError as error:
                 self._clients.stalled(_key(admitted))

@@ -1,14 +1,14 @@
 """The MPS daemon behind the broker: what the broker asks it, without a privilege.
 
 Guarantees: each question has a time limit. A socket that the daemon gives too late is not dropped, which would hang the
-server (measured): it is taken and ended properly, in the background.
+server (measured): it is taken and ended properly, in the background. Under protocol v3 no command is sent through a
+socket, which NVIDIA documents for the control program alone: the supervisor names the clients.
 """
 
 import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from gpushare.broker.packets import plain, receive, send
 from gpushare.mps.attach_protocol import (
@@ -22,6 +22,9 @@ from gpushare.mps.attach_protocol import (
     is_end_of_answer,
     request_message,
 )
+from gpushare.mps.files import read_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import ServedClients
 
 DAEMON_SECONDS = 5.0
 """It answers within a millisecond, unless it is wedged, its server has faulted, or the server waits for a client."""
@@ -32,10 +35,10 @@ HANG_UP_SECONDS = 0.2
 
 
 class BrokeredDaemon:
-    """`control`: the daemon's socket."""
+    """Of one GPU."""
 
-    def __init__(self, control: Path) -> None:
-        self._control = control
+    def __init__(self, gpu: GpuDir) -> None:
+        self._gpu = gpu
         self._late: set[asyncio.Task[socket.socket]] = set()
 
     async def greeting(self) -> bytes:
@@ -46,14 +49,29 @@ class BrokeredDaemon:
 
     async def clients(self) -> list[int]:
         """PIDs of its servers' clients. OSError, ProtocolError, TimeoutError."""
+        served = self._served()
+        if served is not None:
+            return served
         async with asyncio.timeout(DAEMON_SECONDS):
             servers = _pids(await self._ask("get_server_list"))
             return [pid for server in servers for pid in await self._clients_of(server)]
 
     async def clients_of(self, server: int) -> list[int]:
         """PIDs of that server's clients. OSError, ProtocolError, TimeoutError."""
+        served = self._served()
+        if served is not None:
+            return served
         async with asyncio.timeout(DAEMON_SECONDS):
             return await self._clients_of(server)
+
+    def _served(self) -> list[int] | None:
+        """Of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""
+        read = read_model(self._gpu.clients, ServedClients)
+        if read.absent:
+            return None
+        if read.value is None:
+            raise ProtocolError(read.reason)
+        return read.value.pids
 
     async def _clients_of(self, server: int) -> list[int]:
         return _pids(await self._ask(f"get_client_list {server}"))
@@ -67,9 +85,11 @@ class BrokeredDaemon:
             except (OSError, ProtocolError):  # such as one that hangs up while it recovers
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def client_socket(self) -> socket.socket:
-        """A client's socket to the server, which the server now waits for. OSError, ProtocolError, TimeoutError."""
-        task = asyncio.create_task(self._client_socket())
+    async def client_socket(self, namespace: str = "") -> socket.socket:
+        """A client's socket to the server, which the server now waits for; of that namespace, where one is named.
+        OSError, ProtocolError, TimeoutError.
+        """
+        task = asyncio.create_task(self._client_socket(namespace))
         try:
             async with asyncio.timeout(DAEMON_SECONDS):
                 return await asyncio.shield(task)
@@ -78,8 +98,8 @@ class BrokeredDaemon:
             task.add_done_callback(self._end_late)
             raise
 
-    async def _client_socket(self) -> socket.socket:
-        with await self._connect() as sock:
+    async def _client_socket(self, namespace: str) -> socket.socket:
+        with await self._connect(namespace) as sock:
             await _greeting(sock)
             await send(sock, CREDENTIALS)
             await send(sock, request_message(Request.ATTACH))
@@ -111,13 +131,13 @@ class BrokeredDaemon:
                     raise ProtocolError("the MPS daemon hung up in the midst of its answer")
             return answer_text(received[:-1])
 
-    async def _connect(self) -> socket.socket:
+    async def _connect(self, namespace: str = "") -> socket.socket:
         """On this kind of socket connect(2) either succeeds at once or fails."""
         with _closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as sock:
             sock.setblocking(False)
             while True:
                 try:
-                    sock.connect(str(self._control))
+                    sock.connect(str(self._gpu.client / namespace if namespace else self._gpu.client_control))
                     return sock
                 except BlockingIOError:  # its backlog is full
                     await asyncio.sleep(0.05)

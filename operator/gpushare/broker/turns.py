@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gpushare.broker.packets import receive, send
-from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, decode, encode
+from gpushare.mps.layout import GpuDir, namespace_name
+from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, TurnRequest, decode, encode
 
 TURN_SECONDS = 12.0
 """For the supervisor's answer: it may be reading the server's limits, or ending the turn of a broker that has died."""
@@ -18,14 +18,20 @@ class NoTurnError(Exception):
 
 
 @asynccontextmanager
-async def turn(gpu: GpuDir, grant: ClientGrant) -> AsyncIterator[int]:
-    """The PID of the server, with the grant's limits until the block ends. NoTurnError."""
+async def turn(gpu: GpuDir, grant: ClientGrant, pod_uid: str, container: str) -> AsyncIterator[TurnAnswer]:
+    """The server, with the grant's limits until the block ends, or the container's namespace of it. NoTurnError."""
+    request = TurnRequest(
+        threads=grant.threads,
+        memory_mib=grant.memory_mib,
+        processes=grant.processes,
+        namespace=namespace_name(pod_uid, container),
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 sock.connect(str(gpu.turns))
-                await send(sock, encode(grant))
+                await send(sock, encode(request))
                 packet = await receive(sock)
             packet.close()
             answer = decode(packet.data, TurnAnswer)
@@ -33,7 +39,7 @@ async def turn(gpu: GpuDir, grant: ClientGrant) -> AsyncIterator[int]:
             raise NoTurnError(f"the MPS pod's supervisor gives no turn: {_first_line(error)}") from error
         if not answer.server_pid:
             raise NoTurnError(answer.wait)
-        yield answer.server_pid
+        yield answer
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR, SIMULATION_DIR
+from gpushare.mps.protocol import ProtocolSetting
 from gpushare.mps.supervisor.open_files import raise_nofile
 from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.nvml.types import Nvml, NvmlError
@@ -22,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bin-dir", type=Path, help="directory of nvidia-cuda-mps-control and nvidia-cuda-mps-server; default: PATH"
     )
+    parser.add_argument(
+        "--mps-protocol",
+        type=ProtocolSetting,
+        choices=list(ProtocolSetting),
+        default=ProtocolSetting.V2,
+        help="Auto: MPS v3 where driver and control program have it, else v2; default: V2",
+    )
     parser.add_argument("--simulation", action="store_true", help="serve simulated GPUs with simulated MPS daemons")
 
 
@@ -34,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     remark = raise_nofile()
     if remark:
         LOG.warning("%s", remark)
-    supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark)
+    supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark, protocol=args.mps_protocol)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.leave())
     supervisor.run()

@@ -116,6 +116,8 @@ def _supervisor(share: str, settings: OperatorSettings) -> Object:
     if settings.mps_cpu_limit:
         limits["cpu"] = settings.mps_cpu_limit
     command = ["gpushare", "mps-supervisor", "--share", share, "--root", names.RUN_DIR]
+    if settings.mps_protocol != "V2":  # the default adds nothing, so an upgrade of the operator replaces no pod for it
+        command += ["--mps-protocol", settings.mps_protocol]
     if settings.simulation:
         command.append("--simulation")
     container = _container(SUPERVISOR, command, requests, limits, settings)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 CERTIFICATE_MODES = ("SelfSigned", "CertManager")
+PROTOCOLS = ("V2", "Auto")
 SELINUX_KEYS = ("user", "role", "type", "level")
 
 
@@ -20,6 +21,7 @@ class OperatorSettings:
     `drain_seconds`: the MPS pods' grace period, which is how long a deleted one waits for its clients. `driver_root`:
     where nodes have the driver; it reaches MPS pods through the agent, and another one needs new pods. `mps_cpu`: the
     MPS pods' request; `mps_cpu_limit`: empty for none. `mps_selinux`: their seLinuxOptions; empty for the runtime's.
+    `mps_protocol`: Auto for MPS v3 where the driver has it.
     """
 
     namespace: str
@@ -31,6 +33,7 @@ class OperatorSettings:
     mps_cpu: str = "250m"
     mps_cpu_limit: str = ""
     mps_memory: str = "1Gi"
+    mps_protocol: Literal["V2", "Auto"] = "V2"
     mps_service_account: str = "gpushare-mps"
     mps_selinux: Mapping[str, str] = field(default_factory=dict)
     drain_seconds: int = 3600
@@ -67,6 +70,7 @@ def from_environment(environ: Mapping[str, str], *, simulation: bool) -> Operato
         image=_required(environ, "GPUSHARE_IMAGE"),
         image_pull_secrets=_listed(environ.get("GPUSHARE_IMAGE_PULL_SECRETS", "")),
         mps_selinux=_selinux_options(environ, "GPUSHARE_MPS_SELINUX_OPTIONS"),
+        mps_protocol=_protocol(environ, "GPUSHARE_MPS_PROTOCOL"),
         drain_seconds=_seconds(environ, "GPUSHARE_DRAIN_SECONDS", 3600),
         simulation=simulation,
         certificates=_certificates(environ),
@@ -102,6 +106,13 @@ def _selinux_options(environ: Mapping[str, str], name: str) -> Mapping[str, str]
     if not isinstance(found, dict) or not all(key in SELINUX_KEYS and isinstance(found[key], str) for key in found):
         raise SettingsError(f'{name} is {text!r}: give JSON such as {{"type": "spc_t"}}, of {", ".join(SELINUX_KEYS)}')
     return found
+
+
+def _protocol(environ: Mapping[str, str], name: str) -> Literal["V2", "Auto"]:
+    setting = environ.get(name) or "V2"
+    if setting not in PROTOCOLS:
+        raise SettingsError(f"{name} is {setting!r}: it is one of {', '.join(PROTOCOLS)}")
+    return cast(Literal["V2", "Auto"], setting)
 
 
 def _certificates(environ: Mapping[str, str]) -> Literal["SelfSigned", "CertManager"]:

@@ -77,8 +77,52 @@ def shown_mib(mib: int) -> int:
     return mib if mib < 1024 else mib // 1024 * 1024
 
 
-class ControlCommands(ABC):
-    """The commands as typed calls, whatever carries them to the daemon. Each call may raise any ControlError."""
+ShownLimits = tuple[float, int | None] | tuple[float, int | None, int]
+"""(percent, MiB as shown or None) of a server, and its priority where a server shows one."""
+
+
+class DaemonControl(ABC):
+    """What supervisor and agent ask of a daemon, whichever protocol it speaks. Each call may raise any ControlError."""
+
+    @abstractmethod
+    def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
+        """(status by PID, number of client contexts) of the servers. Cheaper where the server is still `last_known`."""
+
+    @abstractmethod
+    def server_list(self) -> list[int]:
+        """PIDs of the daemon's servers."""
+
+    @abstractmethod
+    def sound_servers(self) -> list[int]:
+        """PIDs of servers that can terminate a client."""
+
+    @abstractmethod
+    def clients(self, server: int) -> list[int]:
+        """PIDs of the server's clients, in the daemon's PID namespace."""
+
+    @abstractmethod
+    def terminate_client(self, server: int, pid: int) -> bool:
+        """End a client's contexts without harm to its neighbours. Returns False if the daemon knows no such client."""
+
+    @abstractmethod
+    def start_server(self) -> None:
+        """Request a server. No-op while one runs."""
+
+    @abstractmethod
+    def quit(self) -> None:
+        """End the daemon, which has no client."""
+
+    @abstractmethod
+    def server_limits(self, server: int) -> ShownLimits:
+        """What the server gives clients that attach without a grant of their own."""
+
+    @abstractmethod
+    def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
+        """Set these limits, as far as the server has them of its own."""
+
+
+class ControlCommands(DaemonControl):
+    """The commands of v2 as typed calls, whatever carries them to the daemon."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds`: the time limit of a call, for all its commands."""
@@ -151,7 +195,7 @@ class ControlCommands(ABC):
         return _number("get_default_active_thread_percentage", self.run("get_default_active_thread_percentage"))
 
     def set_default_threads(self, percent: int) -> None:
-        self._threads(f"set_default_active_thread_percentage {_whole(percent)}", percent)
+        self._threads(f"set_default_active_thread_percentage {whole(percent)}", percent)
 
     def default_memory_mib(self, device: str = "0") -> int | None:
         """As the daemon shows it (`shown_mib`); None: no limit. A limit shows only under the name used to set it."""
@@ -159,7 +203,7 @@ class ControlCommands(ABC):
         return _memory(command, self.run(command))
 
     def set_default_memory(self, mib: int, device: str = "0") -> None:
-        self._silent(f"set_default_device_pinned_mem_limit {device} {_whole(mib)}M")
+        self._silent(f"set_default_device_pinned_mem_limit {device} {whole(mib)}M")
 
     def default_priority(self) -> int:
         """0 normal, 1 below normal."""
@@ -188,20 +232,25 @@ class ControlCommands(ABC):
         return _number(command, self.run(command))
 
     def set_server_threads(self, server: int, percent: int) -> None:
-        self._threads(f"set_active_thread_percentage {server} {_whole(percent)}", percent)
+        self._threads(f"set_active_thread_percentage {server} {whole(percent)}", percent)
 
     def server_memory_mib(self, server: int, device: str = "0") -> int | None:
         command = f"get_device_pinned_mem_limit {server} {device}"
         return _memory(command, self.run(command))
 
     def set_server_memory(self, server: int, mib: int, device: str = "0") -> None:
-        self._silent(f"set_device_pinned_mem_limit {server} {device} {_whole(mib)}M")
+        self._silent(f"set_device_pinned_mem_limit {server} {device} {whole(mib)}M")
 
     def server_limits(self, server: int) -> tuple[float, int | None]:
         """(percent, MiB as shown or None) of a server, in one run of the program."""
         commands = (f"get_active_thread_percentage {server}", f"get_device_pinned_mem_limit {server} 0")
         threads, memory = _lines(commands, self.run(*commands))
         return _number(commands[0], threads), _memory(commands[1], memory)
+
+    def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
+        """Not the priority: a server's clients get the daemon's default."""
+        self.set_server_threads(server, threads)
+        self.set_server_memory(server, memory_mib)
 
     def _silent(self, command: str) -> None:
         """For a command that prints nothing if it succeeds."""
@@ -231,7 +280,9 @@ class ControlProgram(ControlCommands):
             if "\n" in command:
                 raise ValueError(f"a control command is one line, not {command!r}")
         script = "".join(f"{command}\n" for command in commands)
-        code, answer = _answer(self._program, self._environment, script, self._seconds if seconds is None else seconds)
+        code, answer = run_program(
+            [self._program], self._environment, script, self._seconds if seconds is None else seconds
+        )
         if NO_DAEMON in answer:
             raise NoDaemonError(f"no MPS control daemon serves {self._pipe}")
         if code not in (0, 1):
@@ -239,11 +290,14 @@ class ControlProgram(ControlCommands):
         return answer
 
 
-def _answer(program: str, environment: Mapping[str, str], script: str, seconds: float) -> tuple[int, str]:
-    """(exit status, output). The program gets a session of its own, so that its children end with it."""
+def run_program(argv: Sequence[str], environment: Mapping[str, str], script: str, seconds: float) -> tuple[int, str]:
+    """(exit status, output) of a program that reads `script`. It gets a session of its own, so that its children end
+    with it. Raises ControlError.
+    """
+    program = argv[0]
     try:
         process = subprocess.Popen(
-            [program],
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -252,7 +306,8 @@ def _answer(program: str, environment: Mapping[str, str], script: str, seconds: 
         )
     except OSError as error:
         raise ControlError(f"{program} cannot be started: {error.strerror or error}") from error
-    command, end = script.strip().replace("\n", "; "), time.monotonic() + seconds
+    command = script.strip().replace("\n", "; ") or " ".join(argv[1:])
+    end = time.monotonic() + seconds
     with process:
         try:
             output = _output(process, script, end)
@@ -289,7 +344,7 @@ def _text(output: bytes) -> str:
     return output.decode(errors="replace")
 
 
-def _whole(value: int) -> int:
+def whole(value: int) -> int:
     """The daemon silently misreads fractions, spaces and signs, so only positive integers may reach it."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"a limit is a whole number of at least 1, not {value!r}")

@@ -11,16 +11,21 @@
     client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker
     client/share          the share that lets clients in
     client/turns          the supervisor's socket, at which the broker asks for a turn to attach a client
+    client/clients.json   protocol v3: whom the daemon lists; for the broker
+    client/c…             protocol v3: hard link to the socket of a container's MPS namespace, for the broker
     attach/control        the broker's socket, the only file that a client sees
     broker/broker.json    the broker's state
     log/                  control.log, server.log
 """
 
+import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 BROKER_UID = 65534
 """Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
+_NAMESPACE = re.compile("c[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,10 @@ class GpuDir:
         return self.client / "share"
 
     @property
+    def clients(self) -> Path:
+        return self.client / "clients.json"
+
+    @property
     def turns(self) -> Path:
         return self.client / "turns"
 
@@ -104,6 +113,17 @@ class GpuDir:
     @property
     def log(self) -> Path:
         return self.path / "log"
+
+
+def namespace_name(pod_uid: str, container: str) -> str:
+    """Of a container, under protocol v3: short, for it is a part of a socket's path, and of the characters that MPS
+    takes in a name.
+    """
+    return "c" + hashlib.sha256(f"{pod_uid}/{container}".encode()).hexdigest()[:16]
+
+
+def is_namespace_name(name: str) -> bool:
+    return _NAMESPACE.fullmatch(name) is not None
 
 
 def gpu_dir(root: Path, uuid: str) -> GpuDir:

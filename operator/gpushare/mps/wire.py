@@ -97,6 +97,8 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
     """PIDs that keep the server from being replaced."""
     stopped: bool = False
     """The daemon has ended as requested; its sockets are gone."""
+    protocol: Annotated[str, Meta(max_length=16)] = "V2"
+    """An MpsProtocol: what the daemon speaks."""
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:
@@ -109,21 +111,36 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
 
 
 class ClientGrant(WireModel, frozen=True, kw_only=True):
-    """What each process of a container may use, and how many of them may attach. A broker's request for a turn, too."""
+    """What each process of a container may use, and how many of them may attach."""
 
     threads: Percent  # of the SMs
     memory_mib: Positive
     processes: Positive
 
 
-class TurnAnswer(WireModel, frozen=True, kw_only=True):
-    """The supervisor's answer to a ClientGrant, by which the broker asks for a turn: one of the two is set.
+class TurnRequest(ClientGrant, frozen=True, kw_only=True):
+    """What a client is to get, by which the broker asks for a turn. `namespace`: its container's, under protocol v3."""
 
-    `server_pid`: its limits are the grant's now, until the broker hangs up. `wait`: why there is no turn now.
+    namespace: Annotated[str, Meta(max_length=64)] = ""
+
+
+class TurnAnswer(WireModel, frozen=True, kw_only=True):
+    """The supervisor's answer to a TurnRequest: `server_pid` or `wait` is set.
+
+    `server_pid`: its limits are the grant's now, until the broker hangs up; or, where `namespace` is set, that
+    namespace has them, and its socket is client/<namespace>. `wait`: why there is no turn now.
     """
 
     server_pid: int = 0
     wait: Note = ""
+    namespace: Annotated[str, Meta(max_length=64)] = ""
+
+
+class ServedClients(WireModel, frozen=True, kw_only=True):
+    """client/clients.json, written by the supervisor of a daemon of protocol v3: whom its server lists, by PID."""
+
+    version: Literal[1] = 1
+    pids: Annotated[list[int], Meta(max_length=256)] = field(default_factory=list)
 
 
 class GrantedContainer(WireModel, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -109,6 +109,23 @@ def test_simulation_is_passed_on_only_where_it_is_on(settings: OperatorSettings,
     command = rendered["spec"]["template"]["spec"]["containers"][0]["command"]
     assert ("--simulation" in command) is simulated
     assert command[:4] == ["gpushare", "mps-supervisor", "--share", "inference"]
+
+
+def test_the_default_protocol_leaves_the_template_of_mps_pods_alone_and_auto_is_passed_on(
+    settings: OperatorSettings,
+) -> None:
+    """A flag that is always there would replace every MPS pod at an upgrade of the operator."""
+
+    def command(protocol: Literal["V2", "Auto"]) -> list[str]:
+        made = daemon_set(share(), replace(settings, mps_protocol=protocol))
+        return list(made["spec"]["template"]["spec"]["containers"][0]["command"])
+
+    assert "--mps-protocol" not in command("V2")
+    auto = command("Auto")
+    assert auto[auto.index("--mps-protocol") + 1] == "Auto"
+    assert stamp_of(daemon_set(share(), replace(settings, mps_protocol="V2"))) == stamp_of(
+        daemon_set(share(), settings)
+    )
 
 
 def test_a_running_pod_counts_from_the_start_of_its_container() -> None:

@@ -20,12 +20,14 @@ def test_what_is_set_is_taken() -> None:
         "GPUSHARE_MPS_MEMORY": "2Gi",
         "GPUSHARE_DRAIN_SECONDS": "60",
         "GPUSHARE_CERTIFICATES": "CertManager",
+        "GPUSHARE_MPS_PROTOCOL": "Auto",
         "GPUSHARE_MPS_SELINUX_OPTIONS": '{"level": "s0", "type": "spc_t"}',
     }
     settings = from_environment(NEEDED | given, simulation=True)
     assert settings.image_pull_secrets == ("one", "two")
     assert (settings.mps_memory, settings.drain_seconds, settings.certificates) == ("2Gi", 60, "CertManager")
     assert settings.mps_selinux == {"type": "spc_t", "level": "s0"}
+    assert settings.mps_protocol == "Auto"
     assert settings.simulation
 
 
@@ -40,6 +42,7 @@ def test_what_is_missing_is_named(name: str) -> None:
     [
         ("GPUSHARE_DRAIN_SECONDS", "1h"),
         ("GPUSHARE_CERTIFICATES", "LetsEncrypt"),
+        ("GPUSHARE_MPS_PROTOCOL", "V3"),
         ("GPUSHARE_MPS_SELINUX_OPTIONS", "type=spc_t"),
         ("GPUSHARE_MPS_SELINUX_OPTIONS", '["spc_t"]'),
         ("GPUSHARE_MPS_SELINUX_OPTIONS", '{"typ": "spc_t"}'),

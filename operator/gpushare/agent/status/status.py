@@ -245,6 +245,7 @@ def _daemon(item: GpuFacts) -> DaemonStatus | None:
         desired_limits=_limits(limits),
         current_limits=_limits(state.in_force if state else None),
         server_pid=state.server_pid if state else None,
+        protocol=state.protocol if state and state.server_pid is not None else "",
         restarts=state.restarts if state else 0,
         drained=item.drained,
     )

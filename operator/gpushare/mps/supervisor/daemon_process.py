@@ -7,13 +7,17 @@ only `kill` does that.
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from gpushare.mps.control import PROGRAM, ControlError, daemon_environment
+from gpushare.mps.control_v3 import SERVER
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.threads import start_thread
 
@@ -22,11 +26,15 @@ PID_FILE = f"{PROGRAM}.pid"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 _GONE = (FileNotFoundError, ProcessLookupError)
 """How /proc says that a process has ended; any other error says nothing of it."""
+_ARGUMENTS = {MpsProtocol.V2: ("-f", "-multiuser-server"), MpsProtocol.V3: ("-p", "3", "-f", "-m")}
 _LEFT_BEHIND = ("control", "control_privileged", "control_lock", "log", PID_FILE)
 
 
 class DaemonProcess:
-    """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace."""
+    """The daemon of one GPU directory. Needs root, for `-multiuser-server`, and the host's PID namespace.
+
+    `protocol`: what the daemon speaks that runs, or the latest one spoke.
+    """
 
     def __init__(self, gpu: GpuDir, bin_dir: Path | None, log: DaemonLog, ended: Callable[[], None]) -> None:
         """`ended`: called in a thread of its own when a daemon that `start` started has ended, if there is a thread."""
@@ -36,6 +44,7 @@ class DaemonProcess:
         self._ended = ended
         self._child: subprocess.Popen[bytes] | None = None
         self._adopted: tuple[int, int] | None = None
+        self.protocol = MpsProtocol.V2
 
     @property
     def pid(self) -> int | None:
@@ -54,16 +63,18 @@ class DaemonProcess:
             return ""
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
 
-    def start(self) -> None:
+    def start(self, protocol: MpsProtocol = MpsProtocol.V2) -> None:
         """Raises ControlError if the program cannot be executed. Errors of the daemon itself are in its log."""
         self._gpu.pipe.mkdir(mode=0o700, exist_ok=True)
+        self._remove_server_directory()
         environment = daemon_environment(self._bin_dir, self._gpu.pipe, self._gpu.log)
         program = str(self._bin_dir / PROGRAM) if self._bin_dir else PROGRAM
         self._adopted = None
+        self.protocol = protocol
         with self._log.open() as log:
             try:
                 self._child = subprocess.Popen(
-                    [program, "-f", "-multiuser-server"],
+                    [program, *_ARGUMENTS[protocol]],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -94,6 +105,7 @@ class DaemonProcess:
         if start is None or not _is_daemon_of(pid, self._gpu.pipe):
             return None
         self._child, self._adopted = None, (pid, start)
+        self.protocol = _protocol_of(pid)
         return pid
 
     def kill(self) -> None:
@@ -107,6 +119,13 @@ class DaemonProcess:
         self._child = None
         for name in _LEFT_BEHIND:
             (self._gpu.pipe / name).unlink(missing_ok=True)
+        self._remove_server_directory()
+
+    def _remove_server_directory(self) -> None:
+        """What an ended daemon of protocol v3 left: the sockets of its server and namespaces."""
+        directory = self._gpu.pipe / SERVER
+        if directory.exists():
+            shutil.rmtree(directory)
 
 
 def kill_server(pid: int) -> bool:
@@ -135,6 +154,12 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
     except OSError:
         return False
     return f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in environment
+
+
+def _protocol_of(pid: int) -> MpsProtocol:
+    """By the arguments that `start` gives a daemon. OSError: they cannot be read now."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return MpsProtocol.V3 if any(pair == (b"-p", b"3") for pair in pairwise(words)) else MpsProtocol.V2
 
 
 def _program_names(pid: int) -> set[str]:

@@ -8,9 +8,11 @@ import threading
 from dataclasses import replace
 
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlError, ControlProgram, ControlTimeoutError, NoDaemonError
+from gpushare.mps.control import ControlError, ControlProgram, ControlTimeoutError, DaemonControl, NoDaemonError
+from gpushare.mps.control_v3 import ControlProgramV3
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, command_name, is_mps
@@ -33,21 +35,29 @@ class Gatherer:
         gpu: GpuDir,
         share: str,
         process: DaemonProcess,
-        control: ControlProgram,
+        v2: ControlProgram,
+        v3: ControlProgramV3,
         nvml: Nvml,
         log: DaemonLog,
         server_limits: threading.Lock,
         reread_seconds: float = REREAD_SECONDS,
     ) -> None:
-        """`server_limits`: held while the limits of the server are read: during a turn they are one client's."""
+        """`v2`, `v3`: the daemon's control program, by its protocol. `server_limits`: held while the limits of the
+        server are read: during a turn they are one client's.
+        """
         self._gpu = gpu
         self._share = share
         self._process = process
-        self._control = control
+        self._v2 = v2
+        self._v3 = v3
         self._nvml = nvml
         self._log = log
         self._server_limits = server_limits
         self._reread_seconds = reread_seconds
+
+    @property
+    def _control(self) -> DaemonControl:
+        return self._v3 if self._process.protocol is MpsProtocol.V3 else self._v2
 
     def observe(self, desired: DaemonLimits | None, state: SupervisorState, remark: str) -> DaemonObservation:
         """An observation with `state`, updated by this observation."""
@@ -72,7 +82,8 @@ class Gatherer:
             state = state.daemon_ended(observed.now, self._with_log_line(f"the control daemon {how}"))
         if pid is not None and not state.daemon_ran:
             state = state.daemon_running(observed.now)
-        return replace(observed, state=state, daemon_pid=pid, daemon_exit=self._process.exit_status)
+        exited, protocol = self._process.exit_status, self._process.protocol
+        return replace(observed, state=state, daemon_pid=pid, daemon_exit=exited, protocol=protocol)
 
     def _answered(self, observed: DaemonObservation) -> DaemonObservation:
         """Asks the control daemon first and NVML second: a server that is ACTIVE now is on the GPU by then."""
@@ -91,6 +102,8 @@ class Gatherer:
                 clients = ()
             elif observed.desired is None or server.status not in _HEALTHY or server.pid not in gpu_use.pids:
                 clients = tuple(self._control.clients(server.pid))
+            if self._process.protocol is MpsProtocol.V3 and (gpu_use.error or gpu_use.mps_clients):
+                clients = clients or None  # of an unproven protocol an empty list is not enough: NVML has to agree
             if server is not None:
                 state = state.server_observed(server.status, server.pid in gpu_use.pids, clients, observed.now)
         except ControlError as failure:
@@ -124,7 +137,7 @@ class Gatherer:
         """Limits that were never written are not read: the next action writes them."""
         stale = now - state.read_at >= self._reread_seconds
         if state.defaults_written is not None and (state.defaults is None or stale):
-            state = replace(state, defaults=Shown(*self._control.default_limits()), read_at=now)
+            state = replace(state, defaults=Shown(*self._v2.default_limits()), read_at=now)
         unread = state.server_limits is None or stale
         if state.server is not None and state.server_limits_written is not None and unread:
             with self._server_limits:

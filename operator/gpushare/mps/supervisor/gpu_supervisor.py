@@ -9,21 +9,25 @@ observation.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlError, ControlProgram
+from gpushare.mps.control import ControlError, ControlProgram, DaemonControl
 from gpushare.mps.control_socket import ControlSocket
+from gpushare.mps.control_v3 import ControlProgramV3
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import BROKER_UID, GpuDir
+from gpushare.mps.protocol import MpsProtocol, ProtocolSetting, choose, read_help
 from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, decide
 from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
+from gpushare.mps.supervisor.namespaces import Namespaces
 from gpushare.mps.supervisor.observation import DaemonObservation
 from gpushare.mps.supervisor.state import FAULT_REASONS, SupervisorState, inherited
 from gpushare.mps.supervisor.turns import Terms, TurnServer
@@ -42,7 +46,8 @@ class GpuSupervisor:
     """Supervises one GPU for `share`. `leaving`: set when all daemons have to end.
 
     `poll_seconds`: the longest time between two observations; `reread_seconds`: between two readings of the limits.
-    `broker_uid`: whom the attach broker runs as, which stands between the daemon and its clients.
+    `broker_uid`: whom the attach broker runs as, which stands between the daemon and its clients. `protocol`: what a
+    daemon that is started may speak; one that runs already goes on with what it speaks.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class GpuSupervisor:
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
         broker_uid: int = BROKER_UID,
+        protocol: ProtocolSetting = ProtocolSetting.V2,
     ) -> None:
         self._gpu = gpu
         self._share = share
@@ -65,19 +71,33 @@ class GpuSupervisor:
         self._poll_seconds = poll_seconds
         self._log = DaemonLog(gpu.log)
         self._process = DaemonProcess(gpu, bin_dir, self._log, self.wake)
-        self._control = ControlProgram(bin_dir, gpu.pipe, gpu.log)
+        self._v2 = ControlProgram(bin_dir, gpu.pipe, gpu.log)
+        self._v3 = ControlProgramV3(bin_dir, gpu.pipe, gpu.log)
+        self._namespaces = Namespaces(gpu, self._v3)
+        self._setting = protocol
+        self._driver_version = nvml.driver_version
+        self._bin_dir = bin_dir
         self._server_limits = threading.Lock()
         self._terms: Terms | str = "the MPS daemon is not observed yet"
         self._turns = TurnServer(
-            gpu, ControlSocket(gpu.control, TURN_COMMAND_SECONDS), lambda: self._terms, self._server_limits, broker_uid
+            gpu,
+            ControlSocket(gpu.control, TURN_COMMAND_SECONDS),
+            lambda: self._terms,
+            self._server_limits,
+            broker_uid,
+            self._namespaces,
         )
         self._gatherer = Gatherer(
-            gpu, share, self._process, self._control, nvml, self._log, self._server_limits, reread_seconds
+            gpu, share, self._process, self._v2, self._v3, nvml, self._log, self._server_limits, reread_seconds
         )
         self._state = inherited(read_model(gpu.state, DaemonState).value, share)
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
         self._problems = LogOnChange(LOG)
+
+    @property
+    def _control(self) -> DaemonControl:
+        return self._v3 if self._process.protocol is MpsProtocol.V3 else self._v2
 
     def wake(self) -> None:
         """Observe now, not at the end of the pause."""
@@ -112,12 +132,14 @@ class GpuSupervisor:
     def _offer_turns(self, observed: DaemonObservation, decision: Decision) -> None:
         """Only while the daemon is READY: to command a server in FAULT hangs the daemon (measured)."""
         if decision.reason is DaemonReason.READY and observed.server is not None and observed.desired is not None:
-            self._terms = Terms(observed.server.pid, observed.desired)
+            self._terms = Terms(observed.server.pid, observed.desired, observed.protocol)
         else:
             self._terms = f"{decision.reason.value}: {decision.message}"
         if decision.stopped or observed.other_share:
             return
         try:
+            if observed.protocol is MpsProtocol.V3:
+                self._namespaces.publish_clients([pid for pid in self._v3.listed if pid in observed.gpu_use.pids])
             self._turns.start()
             self._problems.clear("turns")
         except OSError as error:  # tried again at the next observation; the daemon is looked after all the same
@@ -164,6 +186,7 @@ class GpuSupervisor:
             fault_since=kept.fault_since,
             faulted_clients=[pid for pid in kept.faulted if pid in (observed.clients or ())][:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
+            protocol=observed.protocol,
         )
         if self._reported is None or (report.reason, report.message) != (self._reported.reason, self._reported.message):
             LOG.info("GPU %s: %s %s", self._gpu.uuid, report.reason.value, report.message)
@@ -191,12 +214,19 @@ class GpuSupervisor:
             self._state = replace(self._state, trouble=str(error))
 
     def _start_daemon(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
+        choice = choose(self._setting, state.failures, self._driver_version, self._read_help)
+        if choice.why:
+            LOG.info("GPU %s: %s", self._gpu.uuid, choice.why)
+        self._namespaces.clear()
         try:
-            self._process.start()
+            self._process.start(choice.protocol)
         except ControlError:
             self._state = state.daemon_ended(observed.now)
             raise
         return replace(state, starts=state.starts + 1).daemon_running(observed.now)
+
+    def _read_help(self) -> str:
+        return read_help(self._bin_dir, self._gpu.pipe, self._gpu.log)
 
     def _kill_daemon(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         self._process.kill()
@@ -206,9 +236,9 @@ class GpuSupervisor:
         if observed.desired is None:
             return state
         self._state = replace(state, defaults=None, defaults_written=observed.desired)
-        self._control.set_default_threads(observed.desired.threads)
-        self._control.set_default_memory(observed.desired.memory_mib)
-        self._control.set_default_priority(observed.desired.priority)
+        self._v2.set_default_threads(observed.desired.threads)
+        self._v2.set_default_memory(observed.desired.memory_mib)
+        self._v2.set_default_priority(observed.desired.priority)
         return self._state
 
     def _start_server(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -227,8 +257,8 @@ class GpuSupervisor:
             return state
         self._state = replace(state, server_limits=None, server_limits_written=observed.desired)
         with self._server_limits:
-            self._control.set_server_threads(observed.server.pid, observed.desired.threads)
-            self._control.set_server_memory(observed.server.pid, observed.desired.memory_mib)
+            limits = observed.desired
+            self._control.write_server_limits(observed.server.pid, limits.threads, limits.memory_mib, limits.priority)
         return self._state
 
     def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -240,12 +270,15 @@ class GpuSupervisor:
         return state
 
     def _quit(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
-        self._control.quit()
+        # A daemon of protocol v3 would not wait for whoever attaches meanwhile: nobody does under this lock.
+        with self._server_limits if self._process.protocol is MpsProtocol.V3 else nullcontext():
+            self._control.quit()
         return state
 
     def _clean_up(self, _: DaemonObservation, __: SupervisorState) -> SupervisorState:
         """A requested end is no failure: a later daemon starts without a history."""
         client_link.remove(self._gpu)
+        self._namespaces.clear()
         self._process.clean_up()
         return SupervisorState()
 

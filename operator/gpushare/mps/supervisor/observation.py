@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.state import Shown, SupervisorState
 from gpushare.mps.wire import DaemonLimits
 
@@ -72,9 +73,13 @@ class DaemonObservation:
     link: Link = Link.ABSENT
     log_line: str = ""
     remark: str = ""
+    protocol: MpsProtocol = MpsProtocol.V2
 
     @property
     def defaults_in_force(self) -> bool:
+        """A daemon of protocol v3 has none: each namespace has its own limits."""
+        if self.protocol is MpsProtocol.V3:
+            return self.daemon_pid is not None
         return _agrees(self.state.defaults, self.desired)
 
     @property

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model
-from gpushare.mps.layout import GpuDir, gpu_dirs
+from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
+from gpushare.mps.protocol import ProtocolSetting
 from gpushare.mps.supervisor.decision import POLL_SECONDS
 from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
@@ -25,7 +26,8 @@ SCAN_SECONDS = 0.5
 
 
 class Supervisor:
-    """`remark`: the message of every daemon that is ready.
+    """`remark`: the message of every daemon that is ready. `protocol`: what its daemons may speak. `broker_uid`: whom
+    the attach broker runs as.
 
     `poll_seconds`: the longest time between two observations of a GPU; `reread_seconds`: between two readings of its
     limits.
@@ -40,6 +42,8 @@ class Supervisor:
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
+        protocol: ProtocolSetting = ProtocolSetting.V2,
+        broker_uid: int = BROKER_UID,
     ) -> None:
         self._share = share
         self._root = root
@@ -51,6 +55,8 @@ class Supervisor:
             remark=remark,
             poll_seconds=poll_seconds,
             reread_seconds=reread_seconds,
+            protocol=protocol,
+            broker_uid=broker_uid,
         )
         self._leaving = threading.Event()
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}

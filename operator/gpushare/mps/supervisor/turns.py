@@ -2,7 +2,8 @@
 
 A server binds a client to the limits that it has when the client's process attaches, whatever the client's own
 variables say and whatever is set afterwards (measured on an H100). The broker, which may not command the server, asks
-here for a turn, attaches the client, and hangs up.
+here for a turn, attaches the client, and hangs up. Under protocol v3 a turn changes nothing of the server: the
+container's namespace has its grant.
 
 A process attaches at least twice, for itself and for its context, and a crowd attaches many times. So turns that follow
 each other within FOLLOW_SECONDS are a series: a turn changes only what differs from the one before it, and the ceiling
@@ -24,7 +25,9 @@ from dataclasses import dataclass
 
 from gpushare.mps.control import ControlCommands, ControlError
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import ClientGrant, DaemonLimits, InvalidError, TurnAnswer, decode, encode
+from gpushare.mps.protocol import MpsProtocol
+from gpushare.mps.supervisor.namespaces import Namespaces
+from gpushare.mps.wire import ClientGrant, DaemonLimits, InvalidError, TurnAnswer, TurnRequest, decode, encode
 from gpushare.threads import start_thread
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +54,7 @@ class Terms:
 
     server: int
     ceiling: DaemonLimits
+    protocol: MpsProtocol = MpsProtocol.V2
 
 
 class TurnLimits:
@@ -102,7 +106,7 @@ class TurnLimits:
 
 class TurnServer:
     """Of one GPU. `terms`: of this moment, or a sentence that says why there is no turn. `lock`: held during a turn;
-    whoever reads or writes the server's limits holds it too. `uid`: the broker's.
+    whoever reads or writes the server's limits holds it too. `uid`: the broker's. `namespaces`: of protocol v3.
     """
 
     def __init__(
@@ -112,8 +116,10 @@ class TurnServer:
         terms: Callable[[], Terms | str],
         lock: threading.Lock,
         uid: int,
+        namespaces: Namespaces | None = None,
     ) -> None:
         self._gpu = gpu
+        self._namespaces = namespaces
         self._limits = TurnLimits(control)
         self._terms = terms
         self._lock = lock
@@ -187,7 +193,7 @@ class TurnServer:
             return
         sock.settimeout(REQUEST_SECONDS)
         try:
-            grant = decode(sock.recv(MAX_REQUEST_BYTES), ClientGrant)
+            request = decode(sock.recv(MAX_REQUEST_BYTES), TurnRequest)
         except InvalidError as error:
             LOG.warning("GPU %s: a turn was asked for in a way that is not understood: %s", self._gpu.uuid, error)
             return
@@ -196,15 +202,24 @@ class TurnServer:
             _answer(sock, TurnAnswer(wait=terms[:512]))
             return
         try:
-            self._limits.set(terms, grant)
+            namespace = self._prepare(terms, request)
         except ControlError as error:
             LOG.warning("GPU %s: no turn: %s", self._gpu.uuid, error)
             _answer(sock, TurnAnswer(wait=str(error)[:512]))
             return
-        _answer(sock, TurnAnswer(server_pid=terms.server))
+        _answer(sock, TurnAnswer(server_pid=terms.server, namespace=namespace))
         sock.settimeout(TURN_SECONDS)
         with suppress(TimeoutError):
             sock.recv(1)
+
+    def _prepare(self, terms: Terms, request: TurnRequest) -> str:
+        """The request's limits are in force for its client: the server's, or those of the namespace that is returned.
+        ControlError.
+        """
+        if terms.protocol is MpsProtocol.V3 and self._namespaces is not None:
+            return self._namespaces.prepare(terms.server, terms.ceiling, request)
+        self._limits.set(terms, request)
+        return ""
 
 
 def _ceiling(terms: Terms) -> tuple[int, int]:

@@ -38,8 +38,10 @@ FIRST_QUIT_WAIT = 0.2
 class ControlConnection:
     """A connection to one of the two sockets. `request`: None until the peer has said what it wants."""
 
-    def __init__(self, sock: socket.socket, privileged: bool) -> None:
+    def __init__(self, sock: socket.socket, privileged: bool, namespace: str = "") -> None:
+        """`namespace`: whose socket it came through, in MPS v3."""
         self.sock = sock
+        self.namespace = namespace
         self.privileged = privileged
         self.pid, self.uid = peer(sock)
         self.presented = False
@@ -127,12 +129,12 @@ class ControlDaemon:
         self.stop_server()
         self.log("Exiting")
 
-    def _acceptor(self, listener: socket.socket, privileged: bool) -> Callable[[], None]:
+    def _acceptor(self, listener: socket.socket, privileged: bool, namespace: str = "") -> Callable[[], None]:
         def accept() -> None:
             sock, _ = listener.accept()
             self.log("Accepting connection...")
             sock.setblocking(False)
-            connection = ControlConnection(sock, privileged)
+            connection = ControlConnection(sock, privileged, namespace)
             with contextlib.suppress(OSError):
                 sock.send(GREETING)
             self._selector.register(sock, selectors.EVENT_READ, lambda: self._connection_readable(connection))
@@ -173,22 +175,31 @@ class ControlDaemon:
     def _command(self, connection: ControlConnection, line: str) -> None:
         if not line.split():
             return
-        if line.split()[0] == "quit" and connection.privileged:
-            self._quit(connection, line.split())
+        if self._quits(connection, line.split()):
             return
         self.log("NEW UI")
         self.log(f"Cmd:{line}")
         self._server_readable()
         try:
             self._await_server()
-            text = answer(self, line, connection.privileged, connection.uid)
+            text = self._text(connection, line)
         except ServerGoneError:
             self._server_gone()
-            text = answer(self, line, connection.privileged, connection.uid)
+            text = self._text(connection, line)
         for shown in text.splitlines():
             self.log(shown)
         self.log("UI closed")
         _answer(connection, text)
+
+    def _text(self, connection: ControlConnection, line: str) -> str:
+        return answer(self, line, connection.privileged, connection.uid)
+
+    def _quits(self, connection: ControlConnection, words: list[str]) -> bool:
+        """Whether the command is to end the daemon, which has begun then."""
+        if words[0] != "quit" or not connection.privileged:
+            return False
+        self._quit(connection, words)
+        return True
 
     def _await_server(self) -> None:
         """While its server starts, the daemon answers nothing."""
@@ -217,12 +228,16 @@ class ControlDaemon:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             # The server takes a client's PID from this socket, since a broker may have asked for it (measured).
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            self._server.hand_over({"op": "client"}, ours)
+            self._server.hand_over({"op": "client", **self._handed(connection)}, ours)
             with theirs, contextlib.suppress(OSError):
                 socket.send_fds(connection.sock, [CLIENT_SOCKET], [theirs.fileno()])
                 # It waits for the client's answer, and answers nobody meanwhile (measured).
                 select.select([connection.sock], [], [])
             self.log(f"CLIENT {connection.pid} of user {connection.uid} is now connected to server {self._server.pid}")
+
+    def _handed(self, _: ControlConnection) -> dict[str, Any]:
+        """What the server is told of a client."""
+        return {}
 
     def _idle(self) -> None:
         """The server has no client left. If another user's clients wait, they get a server of their own."""

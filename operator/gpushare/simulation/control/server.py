@@ -27,10 +27,12 @@ from gpushare.simulation.wire import LINE_LIMIT, Disconnected, Message, encode, 
 class Session:
     """A client's connection. `ticket`: the driver's name for its context."""
 
-    def __init__(self, sock: socket.socket, pid: int, context: int) -> None:
+    def __init__(self, sock: socket.socket, pid: int, context: int, namespace: str = "") -> None:
+        """`namespace`: of MPS v3."""
         self.sock = sock
         self.pid = pid
         self.context = context
+        self.namespace = namespace
         self.ticket = 0
         self.terminated = False
 
@@ -87,7 +89,7 @@ class MpsServer:
             raise Disconnected("the control daemon is gone")
         message = json.loads(data)
         if descriptors:
-            self._await_hello(socket.socket(fileno=descriptors[0]))
+            self._await_hello(socket.socket(fileno=descriptors[0]), message)
         else:
             answer = self._operations[message["op"]](message)
             if answer is not None:
@@ -97,7 +99,11 @@ class MpsServer:
         self._control.send(json.dumps(message).encode())
 
     def _clients(self, _: Message) -> Message:
-        return {"clients": [{"pid": one.pid, "context": one.context} for one in self._sessions.values()]}
+        return {
+            "clients": [
+                {"pid": one.pid, "context": one.context, "namespace": one.namespace} for one in self._sessions.values()
+            ]
+        }
 
     def _set(self, message: Message) -> Message:
         self._settings.update({name: value for name, value in message.items() if name != "op"})
@@ -122,7 +128,7 @@ class MpsServer:
             self._driver.ask({"op": "terminate", "ticket": session.ticket})
         return {"found": bool(doomed)}
 
-    def _await_hello(self, sock: socket.socket) -> None:
+    def _await_hello(self, sock: socket.socket, handed: Message) -> None:
         """The client says first who it is, with credentials that the kernel vouches for.
 
         The server does nothing else until then, without a time limit. A client that says something else, or a part of
@@ -150,11 +156,11 @@ class MpsServer:
                     return
                 poll.unregister(sock)
         sock.setblocking(False)
-        self._new_client(sock, pid, hello)
+        self._new_client(sock, pid, hello, handed)
 
-    def _new_client(self, sock: socket.socket, pid: int, hello: Message) -> None:
+    def _new_client(self, sock: socket.socket, pid: int, hello: Message, handed: Message) -> None:
         self.log.write(f"Received new client request for {{PID: {pid}, Context ID: 0}}")
-        answer = self._admit(sock, pid, hello)
+        answer = self._admit(sock, pid, hello, handed)
         try:
             sock.send(encode(answer))
         except OSError:
@@ -163,18 +169,22 @@ class MpsServer:
         if "error" in answer:
             sock.close()
 
-    def _admit(self, sock: socket.socket, pid: int, hello: Message) -> Message:
+    def _admit(self, sock: socket.socket, pid: int, hello: Message, handed: Message) -> Message:
+        """`handed`: what the daemon said of the client; under MPS v3 its namespace and the limits of that."""
         if len(self._sessions) >= limits.CLIENT_CEILING:
             self.log.write(f"Failed to accept new client. Maximum number of clients ({limits.CLIENT_CEILING}) reached.")
             return {"error": UNAVAILABLE}
         if not limits.sees_device(hello.get("visible"), self._gpu["uuid"]):
             return {"error": NO_DEVICE}
-        threads = limits.client_threads(self._settings["threads"], hello.get("threads"))
-        default = limits.device_limit(self._settings["memory"], 0, self._gpu["uuid"])
+        settings = handed.get("limits") or self._settings
+        # MPS v3: the namespace's percentage overrides the client's own (NVIDIA's documentation).
+        own_threads = None if "limits" in handed and handed["limits"]["threads_set"] else hello.get("threads")
+        threads = limits.client_threads(settings["threads"], own_threads)
+        default = limits.device_limit(settings["memory"], 0, self._gpu["uuid"])
         limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
         admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
         context = 1 + sum(1 for one in self._sessions.values() if one.pid == pid)
-        session = Session(sock, pid, context)
+        session = Session(sock, pid, context, handed.get("namespace", ""))
         session.ticket = admitted["ticket"]
         self._sessions[session.ticket] = session
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._session_readable(session))

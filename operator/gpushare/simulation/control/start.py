@@ -23,6 +23,11 @@ def start(arguments: list[str], uid: int) -> int:
     if not {"-d", "-f"} & set(arguments):
         print(f"Invalid argument: {arguments[0]}")
         return 1
+    return become(ControlDaemon, "-d" in arguments, "-multiuser-server" in arguments)
+
+
+def become(daemon: type[ControlDaemon], background: bool, multiuser: bool) -> int:
+    """The daemon, until it quits; the exit status."""
     pipe = pipe_directory()
     if not _sees_a_gpu(os.environ.get("CUDA_VISIBLE_DEVICES")):
         return NO_DEVICE
@@ -36,10 +41,10 @@ def start(arguments: list[str], uid: int) -> int:
     listeners = {_listen(f"{pipe}/control", 0o666): False, _listen(f"{pipe}/control_privileged", 0o755): True}
     log_directory = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or DEFAULT_LOG_DIRECTORY
     os.makedirs(log_directory, exist_ok=True)  # noqa: PTH103
-    if "-d" in arguments and _parent_of_daemon():
+    if background and _parent_of_daemon():
         return 0
-    log_to = log_directory if "-d" in arguments else None
-    _serve(ControlDaemon(pipe, log_to, "-multiuser-server" in arguments), pipe, listeners)
+    log_to = log_directory if background else None
+    _serve(daemon(pipe, log_to, multiuser), pipe, listeners)
     return 0
 
 

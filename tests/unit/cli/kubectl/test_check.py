@@ -61,6 +61,13 @@ def test_a_sound_cluster_passes_every_check() -> None:
     assert "1 GPUs, driver 580.1, 48 MPS clients on each" in shown(check(SOUND, "n1"))
 
 
+@pytest.mark.parametrize(("protocol", "told"), [("", False), ("V2", False), ("V3", True)])
+def test_a_node_whose_daemons_speak_what_is_unproven_says_so(protocol: str, told: bool) -> None:
+    daemon = {"uuid": "GPU-0", "share": "inference", "protocol": protocol}
+    facts = replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", daemons=[daemon])})
+    assert ("MPS daemons speak v3, which is untested on hardware" in shown(check(facts, "n1"))) is told
+
+
 def test_a_pod_that_is_being_deleted_is_no_problem_but_no_substitute_either() -> None:
     leaving = [pod(part, False) for part in ("mps", "operator")]
     for one in leaving:

@@ -50,6 +50,12 @@ def test_a_node_has_its_limits_pods_and_what_bypasses_mps() -> None:
         assert part in text
 
 
+def test_a_node_says_what_its_daemons_speak() -> None:
+    daemons = [{"uuid": f"GPU-{it}", "share": "a", "protocol": spoken} for it, spoken in enumerate(("V3", "V2", ""))]
+    assert "MPS protocol:  V2, V3" in shown(describe_node(gpu_node(daemons=daemons), [], AT))
+    assert "MPS protocol" not in shown(describe_node(gpu_node(), [], AT))
+
+
 def test_a_pod_has_its_grant_its_neighbours_and_its_findings() -> None:
     environment = [
         {"name": key, "value": value} for key, value in client_environment(default_grant(share()), None).items()

@@ -247,8 +247,11 @@ def _fit(gpu_node: GpuNode | None) -> str:
         return "its agent runs; it has no GPU"
     state = gpu_node.status
     simulated = "simulated " if state.simulated else ""
+    spoken = any(daemon.protocol == "V3" for daemon in state.daemons)
+    unproven = "; MPS daemons speak v3, which is untested on hardware (mps.protocol: V2 ends that)" if spoken else ""
     return (
         f"{len(state.gpus)} {simulated}GPUs, driver {state.driver_version}, {state.client_ceiling} MPS clients on each"
+        f"{unproven}"
     )
 
 

@@ -119,6 +119,9 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
         ("Clients:       ", f"{state.client_ceiling} MPS contexts on each GPU at most"),
         ("Compute mode:  ", state.compute_mode_policy.value),
     ]
+    protocols = sorted({daemon.protocol for daemon in state.daemons if daemon.protocol})
+    if protocols:
+        rows.append(("MPS protocol:  ", ", ".join(protocols)))
     if state.simulated:
         rows.append(("Simulated:     ", "yes: these GPUs are no hardware"))
     rows += [("Whole GPU:     ", f"{it.namespace}/{it.pod} asks for {it.resource}") for it in state.foreign_holders]
