@@ -18,15 +18,17 @@ HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50
 INTRODUCTION = """\
 # Real programs, measured
 
-What [`gpushare-workload compare`](compare.md) found for programs that people run, with
-[tests/gpu/compare.py](../tests/gpu/compare.py): processes on a bare machine, one alone, in time slices, as clients of
-an MPS daemon, and the same with an equal part of the SMs for each (*caps*). The
+What [`gpushare-workload compare`](compare.md) measured of programs that people run, by
+[tests/gpu/compare.py](../tests/gpu/compare.py). Processes ran on a bare machine in four ways: one alone, several in
+time slices, several as clients of one MPS daemon, and the same with an equal part of the SMs for each (*caps*). The
 [programs](../workload/examples/frameworks/programs) have random weights.
 
 - Each case ran once, with two windows of 2 s. Brackets hold the least and the largest of what the windows give.
-- *× alone* is the work of all copies together, in GPUs that each run one copy alone: 4 copies can reach 4.
-- ResNet-50 training, JAX, k-means and YOLOS-small on the H100 ran on one GPU of a host (32 cores) while another
-  program was measured on its second one.
+- *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
+  slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time slices.
+- *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran.
+- On the H100, ResNet-50 training, JAX, k-means and YOLOS-small ran on one GPU of a host with 32 cores while another
+  program was measured on its second GPU. That may have slowed the host's part of a step, of a copy alone too.
 - A p99 is that of some hundred steps: small differences between two of them say nothing.
 
 This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
@@ -52,8 +54,13 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
         for row in comparison.rows:
             lines.append("| " + " | ".join([gpu, *_cells(row)]) + " |")
             gpu = ""
-    lines += ["", *(f"- {_product(comparison)}: {comparison.verdict.sentence}" for comparison in measured.values()), ""]
+    lines += ["", *(_verdict(comparison) for comparison in measured.values()), ""]
     return "\n".join(lines)
+
+
+def _verdict(comparison: Comparison) -> str:
+    missing = " The run was ended early: rows that it did not reach are missing." if comparison.ended else ""
+    return f"- {_product(comparison)}: {comparison.verdict.sentence}{missing}"
 
 
 def _product(comparison: Comparison) -> str:
