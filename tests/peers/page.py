@@ -78,8 +78,8 @@ def _between_marks(page: str, text: str) -> str:
 
 def _peer(title: str, result: Result | None) -> str:
     if result is None:
-        return f"### {title}\n\nNot measured yet.\n"
-    blocks = [f"### {title}", _installed(result)]
+        return f"## {title}\n\nNot measured yet.\n"
+    blocks = [f"## {title}", _installed(result)]
     if patched := result["origin"].get("patched"):
         blocks.append(_rows(("what differed", "how"), patched.items()))
     if containers := result["cases"].get("privileges", {}).get("containers"):
