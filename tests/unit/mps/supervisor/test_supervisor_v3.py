@@ -59,12 +59,14 @@ def node(drivers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @contextmanager
-def supervised(node: Node, protocol: ProtocolSetting = ProtocolSetting.AUTO) -> Iterator[None]:
+def supervised(
+    node: Node, protocol: ProtocolSetting = ProtocolSetting.AUTO, programs: Path | None = None
+) -> Iterator[None]:
     """Ends with its clients and daemons, as a pod."""
     supervisor = Supervisor(
         "inference",
         node.root,
-        bin_dir(),
+        programs or bin_dir(),
         node.nvml,
         poll_seconds=0.2,
         reread_seconds=1.0,
@@ -82,6 +84,17 @@ def supervised(node: Node, protocol: ProtocolSetting = ProtocolSetting.AUTO) -> 
         supervisor.leave()
         thread.join(SECONDS)
         assert not thread.is_alive()
+
+
+def listing(directory: Path, clients: str) -> Path:
+    """Programs of which the control program lists `clients`, a shell command that may run "$real" for the true list."""
+    program = directory / "nvidia-cuda-mps-control"
+    real = bin_dir() / program.name
+    program.write_text(
+        f'#!/bin/bash\nreal="{real} $*"\ncase "$*" in *"client list"*) {clients}; exit 0;; esac\nexec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    return directory
 
 
 class Containers:
@@ -305,3 +318,29 @@ def test_a_client_that_the_daemon_lists_is_terminated_and_another_is_not(node: N
             [server] = commands.sound_servers()
             assert commands.terminate_client(server, client.pid)
             assert not commands.terminate_client(server, os.getpid())
+
+
+def test_a_daemon_that_lists_no_client_is_not_stopped_while_nvml_shows_one(node: Node, tmp_path: Path) -> None:
+    with supervised(node, programs=listing(tmp_path, "true")):
+        gpu = ready(node, "V3")
+        client, _ = node.client(gpu, gpu.pipe / SERVER / DEFAULT_NAMESPACE)
+        node.request(gpu, stop=True)
+        node.until(gpu, lambda state: "has not listed its clients" in state.message)
+        node.observe_again(gpu)
+        assert client.poll() is None
+        assert not node.state(gpu).stopped
+        client.kill()
+        client.wait()
+        node.until(gpu, lambda state: state.stopped)
+
+
+def test_a_row_that_a_client_wrote_into_the_list_counts_for_nothing(node: Node, tmp_path: Path) -> None:
+    """By its command line, which may have line breaks. PID 1 is in another container, for one."""
+    forged = f'out=$($real); [ -z "$out" ] || printf \'%s\\n1,{SERVER},0,default,forged\\n\' "$out"'
+    with supervised(node, programs=listing(tmp_path, forged)):
+        gpu = ready(node, "V3")
+        client, _ = node.client(gpu, gpu.pipe / SERVER / DEFAULT_NAMESPACE)
+        until(
+            lambda: read_model(gpu.clients, ServedClients).value == ServedClients(pids=[client.pid]),
+            lambda: read_model(gpu.clients, ServedClients),
+        )
