@@ -1,4 +1,4 @@
-"""cluster-autoscaler over gpushare: a node comes for a pod that waits for a slot, opens when it serves, and goes again.
+"""cluster-autoscaler over gpushare: a node comes for a pod that waits, opens when it serves, and goes again.
 
 Opt-in (`make autoscaler-test SOURCE=DIR`): DIR is `cluster-autoscaler` in a copy of github.com/kubernetes/autoscaler.
 It runs as it is, with its own provider of nodes without machines (KWOK). So its nodes have no kubelet and no node
@@ -18,12 +18,15 @@ from typing import Any
 import pytest
 import yaml
 
+from gpushare.agent.dra.slices import device, resource_slice
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import STARTUP_TAINTS
 from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
+from gpushare.nvml.types import GpuInfo
 from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.golang import find_go
-from tests.cluster import conftest
+from tests.cluster import claims, conftest
 from tests.cluster.harness import Harness, Share, Tenant, own_cluster, wait_until
 
 CLUSTER = f"{conftest.CLUSTER}-autoscaler"
@@ -39,6 +42,18 @@ SPEC: dict[str, Any] = {
     "nodeSelector": {"matchLabels": {GROUP_LABEL: GROUP}},
     "clients": {"perGpu": SLOTS, "threads": {"default": 25, "max": 25}, "memory": {"default": "16Gi"}},
 }
+
+CLAIMS: dict[str, Any] = {
+    "nodeSelector": SPEC["nodeSelector"],
+    "clients": {
+        "perGpu": SLOTS,
+        "threads": {"default": 25, "max": 50},
+        "memory": {"default": "16Gi", "max": "64Gi"},
+    },
+    "delivery": "ResourceClaim",
+    "sizes": [{"name": "half", "threads": 50, "memory": "64Gi"}],
+}
+"""Two claims of the size `half` fill a GPU."""
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +73,9 @@ def fresh(program: Path) -> Iterator[Harness]:
         yield harness
 
 
-def node_template(*taints: Object) -> Object:
+def node_template(*taints: Object, slots: int) -> Object:
     """As cloud providers make it from a node group's tags: what a node will offer once it serves."""
-    offered = {**SERVED, "gpushare.dev/scaled": str(SLOTS)}
+    offered = {**SERVED, **({"gpushare.dev/scaled": str(slots)} if slots else {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -80,7 +95,7 @@ def _condition() -> Object:
 
 
 @contextmanager
-def autoscaler(harness: Harness, program: Path, *taints: Object) -> Iterator[Path]:
+def autoscaler(harness: Harness, program: Path, *taints: Object, slots: int = SLOTS) -> Iterator[Path]:
     """Runs it over one group of no nodes, whose nodes come with these taints. Yields its log."""
     provider = {
         "apiVersion": "v1alpha1",
@@ -90,7 +105,7 @@ def autoscaler(harness: Harness, program: Path, *taints: Object) -> Iterator[Pat
         "configmap": {"name": "kwok-provider-templates"},
         "kwok": {"install": False},
     }
-    nodes = {"apiVersion": "v1", "kind": "List", "items": [node_template(*taints)]}
+    nodes = {"apiVersion": "v1", "kind": "List", "items": [node_template(*taints, slots=slots)]}
     texts: dict[str, dict[str, Object]] = {
         "kwok-provider-config": {"config": provider},
         "kwok-provider-templates": {"templates": nodes},
@@ -161,8 +176,8 @@ class Machine:
         }  # fmt: skip
         self.patch("gpunode", {"status": {"gpus": [gpu], "observedGeneration": 1}}, "--subresource=status")
 
-    def serve(self) -> None:
-        """The MPS daemon is verified, and the kubelet offers the slots."""
+    def verify(self) -> None:
+        """The MPS daemon is verified."""
         made = self.harness.kubectl.get("gpunode", self.node)
         daemon = {
             "uuid": self.uuid, "share": "scaled", "ready": True, "reason": "Ready", "serverPid": 4711,
@@ -170,8 +185,22 @@ class Machine:
         }  # fmt: skip
         status = {"daemons": [daemon], "observedGeneration": made["metadata"]["generation"]}
         self.patch("gpunode", {"status": status}, "--subresource=status")
+
+    def offer(self) -> None:
+        """The kubelet offers the slots."""
         offered = {key: {"gpushare.dev/scaled": str(SLOTS)} for key in ("allocatable", "capacity")}
         self.patch("node", {"status": offered}, "--subresource=status")
+
+    def publish(self, share: Object) -> None:
+        """The ResourceSlice, as an agent makes it."""
+        info = GpuInfo(
+            uuid=self.uuid, index=0, minor=0, product="NVIDIA H200", memory_mib=143155, sms=132,
+            compute_capability="9.0", numa_node=0, mig_enabled=False,
+        )  # fmt: skip
+        owner = self.harness.kubectl.get("node", self.node)["metadata"]["uid"]
+        made = device(info, GpuShare.model_validate(share), None)
+        assert made is not None
+        self.harness.kubectl.create(resource_slice(self.node, owner, [made]))
 
     def assigned(self) -> bool:
         found = self.harness.kubectl.get("gpunode", self.node).get("spec", {}).get("assignments") or []
@@ -221,11 +250,12 @@ def test_a_node_comes_for_a_pod_stays_closed_until_it_serves_and_goes_when_nobod
         machine.report()
         wait_until("the GPU is the share's", machine.assigned, 30)
         assert TAINT["key"] in taints_of(fresh, machine.node), "its daemon is not verified"
-        machine.serve()
+        machine.verify()
+        machine.offer()
         wait_until("the taint is gone", lambda: TAINT["key"] not in taints_of(fresh, machine.node), 30)
         wait_until("the pod is there", lambda: bound_to(tenant, "client") == machine.node, 30)
 
-        tenant.kubectl("delete", "pod", "client", "--grace-period=0", "--force")
+        forget_pods(tenant)
 
         def gone() -> bool:
             if group_nodes(fresh):
@@ -252,3 +282,89 @@ def test_without_that_taint_a_node_that_starts_is_not_waited_for(fresh: Harness,
             return False
 
         wait_until("it is removed, or another one comes", given_up, 60, lambda: log.read_text()[-2000:])
+
+
+def forget_pods(tenant: Tenant) -> None:
+    """No kubelet would say that their containers have ended."""
+    tenant.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+
+
+def starter(tenant: Tenant) -> Object:
+    """A pod that needs a node of the group and no part of a GPU."""
+    pod = tenant.pod("starter", "unused", "depart")
+    pod["spec"]["containers"][0]["resources"] = {}
+    pod["spec"]["nodeSelector"] = {GROUP_LABEL: GROUP}
+    return pod
+
+
+def test_claims_bring_nodes_to_a_group_once_a_node_of_it_has_served_and_from_then_on_from_zero_too(
+    fresh: Harness, program: Path
+) -> None:
+    """What a node will offer to claims no provider can say: cluster-autoscaler learns it from a node, and remembers."""
+    share = Share(fresh, "scaled")
+    share.apply(**CLAIMS)
+    machines: dict[str, Machine] = {}
+
+    def beat() -> list[str]:
+        present = group_nodes(fresh)
+        for node in present:
+            machines.setdefault(node, Machine(fresh, node)).beat()
+        return present
+
+    def grown(count: int) -> bool:
+        return len(beat()) == count
+
+    def claimed(pod: str) -> Object:
+        return claims.sized(tenant, pod, "scaled", "half", "depart")
+
+    def start_node() -> Machine:
+        """A node that has come serves: its taint goes."""
+        (machine,) = [it for it in machines.values() if it.node in group_nodes(fresh) and not it.serves]
+        machine.boot()
+        machine.beat()
+        machine.report()
+        wait_until("the GPU is the share's", machine.assigned, 30)
+        machine.publish(share.get())
+        machine.verify()
+        machine.serves = True
+        wait_until("the taint is gone", lambda: TAINT["key"] not in taints_of(fresh, machine.node), 30)
+        return machine
+
+    def explain() -> str:
+        return log.read_text()[-2000:]
+
+    def bound(pod: str) -> bool:
+        return bound_to(tenant, pod) != ""
+
+    def refused(pod: str) -> bool:
+        return "NotTriggerScaleUp" in {it["reason"] for it in tenant.kubernetes_events(pod)}
+
+    try:
+        with (
+            fresh.namespace() as tenant,
+            autoscaler(fresh, program, TAINT, slots=0) as log,
+        ):
+            claims.wait_template(tenant, "half", "scaled")
+            tenant.start(claimed("first"))
+            wait_until("no group would help", lambda: refused("first"), 90, explain)
+            assert group_nodes(fresh) == []
+
+            tenant.start(starter(tenant))
+            wait_until("a node for the starter", lambda: grown(1), 90, explain)
+            served = start_node()
+            wait_until("the claim is there", lambda: beat() and bound_to(tenant, "first") == served.node, 60)
+
+            tenant.start(claimed("second"), claimed("third"))
+            wait_until("a second node for what does not fit on the first", lambda: grown(2), 90, explain)
+            start_node()
+            wait_until("all are there", lambda: beat() and all(map(bound, ("second", "third"))), 60)
+
+            forget_pods(tenant)
+            wait_until("no node is left", lambda: grown(0), 150, explain)
+            tenant.start(claimed("fourth"))
+            wait_until("a node from zero, for a claim", lambda: grown(1), 90, explain)
+            last = start_node()
+            wait_until("the claim is there", lambda: beat() and bound_to(tenant, "fourth") == last.node, 60)
+            forget_pods(tenant)
+    finally:
+        share.delete()
