@@ -114,3 +114,11 @@ def test_more_clients_of_a_share_that_lends_keep_within_its_overcommit() -> None
     tight = share(memory="2Gi", limits={"max": "20000Mi"})
     found = recommend(history(tight, containers=[container(1800, 2048)], gpus=[FULL], full=1000))
     assert "the limits of 4 clients reach memory.limits.overcommitPercent" in " ".join(found.notes)
+
+
+def test_more_is_reserved_or_more_clients_are_let_in_but_not_both_in_one_look() -> None:
+    lends = share(memory="8Gi", limits={"max": "20Gi", "overcommitPercent": 300})
+    even = recommend(history(lends, containers=[container(7000, 8192)], gpus=[FULL], full=1000))
+    assert [one.kind for one in even.advice] == [AdviceKind.MORE_CLIENTS]
+    past = history(lends, containers=[container(15_000, 8192, memory_p95=12_000)], gpus=[FULL], full=1000)
+    assert [one.kind for one in recommend(past).advice] == [AdviceKind.RESERVE]
