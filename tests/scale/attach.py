@@ -1,16 +1,20 @@
 """What the broker and its turns add to an attach, beside a simulated MPS daemon.
 
-    python -m tests.scale.attach --before edf957c --out docs/results/scale/attach.json        as root
+    chrt -f 10 python -m tests.scale.attach --before b7bb860 --out docs/results/scale/attach.json        as root
 
 A client attaches as CUDA does, in turns: to the daemon itself; through the broker with the share's whole ceiling as its
-grant, for which no limit is set; and through the broker with a smaller grant. It makes two contexts, as a process does
+grant, for which no limit is set; and through the broker with a smaller grant. With `--before` the product of another
+commit and that of now are measured in turns. It makes two contexts, as a process does
 whose cuInit attaches first and whose context follows. Daemon, server, broker and supervisor's turns are the product's
 own and the simulation's, each in a process of its own. A simulated daemon is a Python program, so the seconds say what
-our own way costs, not what CUDA's start takes: for that see tests/gpu/broker.py.
+our own way costs, not what CUDA's start takes: for that see tests/gpu/attach_cost.py.
+`chrt` keeps the machine's other work out: an attach is a dozen turns of four processes, and each would wait for a core.
 """
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -20,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from gpushare import simulation
@@ -104,19 +109,32 @@ def stand(root: Path) -> Iterator[tuple[GpuDir, CountingSocket, Path]]:
 
 
 def attach_seconds(environment: dict[str, str]) -> float:
-    """Until two contexts are there."""
-    began = time.monotonic()
-    contexts = [SimulatedContext.create(environment) for _ in range(2)]
-    taken = time.monotonic() - began
-    for context in contexts:
-        context.close()
+    """Until two contexts are there, of a process of its own: one that attaches more often is looked at more closely."""
+    answer, asked = multiprocessing.Pipe(duplex=False)
+    client = multiprocessing.get_context("fork").Process(target=_attach, args=(environment, asked))
+    client.start()
+    taken = float(answer.recv()) if answer.poll(SECONDS) else math.nan
+    client.join(SECONDS)
     return taken
 
 
-def measure(pairs: int) -> dict[str, dict[str, float]]:
+def _attach(environment: dict[str, str], asked: Connection) -> None:
+    began = time.monotonic()
+    contexts = [SimulatedContext.create(environment) for _ in range(2)]
+    asked.send(time.monotonic() - began)
+    for context in contexts:
+        context.close()
+
+
+Taken = dict[str, list[float]]
+"""Seconds of each attach, by way; those of one place were taken one after the other."""
+
+
+def measure(pairs: int) -> tuple[Taken, dict[str, int]]:
+    """(seconds, commands to the server in all by way)."""
     with tempfile.TemporaryDirectory(prefix="attach-") as name, stand(Path(name)) as (gpu, commands, pipe):
         ways = {"direct": (pipe, WHOLE), "broker, whole": (gpu.attach, WHOLE), "broker, small": (gpu.attach, SMALL)}
-        taken: dict[str, list[float]] = {way: [] for way in ways}
+        taken: Taken = {way: [] for way in ways}
         sent = dict.fromkeys(ways, 0)
         for _ in range(pairs):
             for way, (directory, grant) in ways.items():
@@ -128,26 +146,46 @@ def measure(pairs: int) -> dict[str, dict[str, float]]:
                 taken[way].append(attach_seconds(environment))
                 time.sleep(0.5)  # until the limits are the ceiling again
                 sent[way] += commands.sent - before
-    return {
-        way: {
-            "medianMilliseconds": round(statistics.median(values) * 1000, 3),
-            "p10Milliseconds": round(statistics.quantiles(values, n=10)[0] * 1000, 3),
-            "p90Milliseconds": round(statistics.quantiles(values, n=10)[-1] * 1000, 3),
-            "commandsEach": round(sent[way] / pairs, 2),
+    return taken, sent
+
+
+def measured_in(tree: Path, pairs: int) -> tuple[Taken, dict[str, int]]:
+    """By this program, with the product as it is in `tree`."""
+    environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{ROOT}"}
+    command = [sys.executable, "-m", "tests.scale.attach", "--ways", "--pairs", str(pairs)]
+    # Not in a tree: its own tests would be found first.
+    done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True, check=True)
+    taken, sent = json.loads(done.stdout)
+    return taken, sent
+
+
+def summary(runs: list[tuple[Taken, dict[str, int]]]) -> dict[str, dict[str, float]]:
+    """`added`: what the way took longer than the direct one just before it."""
+    found = {}
+    for way in runs[0][0]:
+        values = [1000 * one for taken, _ in runs for one in taken[way]]
+        direct = [1000 * one for taken, _ in runs for one in taken["direct"]]
+        added = [one - other for one, other in zip(values, direct, strict=True)]
+        found[way] = {
+            "medianMilliseconds": round(statistics.median(values), 3),
+            "p10Milliseconds": round(statistics.quantiles(values, n=10)[0], 3),
+            "p90Milliseconds": round(statistics.quantiles(values, n=10)[-1], 3),
+            "addedMedianMilliseconds": round(statistics.median(added), 3),
+            "commandsEach": round(sum(sent[way] for _, sent in runs) / len(values), 2),
         }
-        for way, values in taken.items()
-    }
+    return found
 
 
-def measured_before(commit: str, pairs: int) -> object:
-    """By this program, with the product as it was at `commit`."""
+def compare(commit: str, pairs: int, rounds: int) -> dict[str, object]:
+    """The product of `commit` and that of now in turns, so that the machine's other work meets both."""
     with tempfile.TemporaryDirectory() as scratch:
+        trees = {"before": before_tree(commit, Path(scratch) / "before"), "after": ROOT}
         try:
-            tree = before_tree(commit, Path(scratch) / "before")
-            environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{ROOT}"}
-            command = [sys.executable, "-m", "tests.scale.attach", "--ways", "--pairs", str(pairs)]
-            done = subprocess.run(command, env=environment, cwd=scratch, stdout=subprocess.PIPE, text=True, check=True)
-            return json.loads(done.stdout)
+            runs: dict[str, list[tuple[Taken, dict[str, int]]]] = {which: [] for which in trees}
+            for _ in range(rounds):
+                for which, tree in trees.items():
+                    runs[which].append(measured_in(tree, pairs // rounds))
+            return {which: summary(found) for which, found in runs.items()}
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
 
@@ -155,6 +193,7 @@ def measured_before(commit: str, pairs: int) -> object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=6, help="turns of the two products, with --before")
     parser.add_argument("--before", default="", help="a commit to compare with")
     results.add_out(parser)
     parser.add_argument("--ways", action="store_true", help=argparse.SUPPRESS)
@@ -162,13 +201,8 @@ def main() -> None:
     if args.ways:
         print(json.dumps(measure(args.pairs)))
         return
-    result: dict[str, object] = {
-        "pairs": args.pairs,
-        "environment": results.machine(),
-        "before": measured_before(args.before, args.pairs) if args.before else {},
-        "after": measure(args.pairs),
-    }
-    results.write(result, args.out)
+    found = compare(args.before, args.pairs, args.rounds) if args.before else {"after": summary([measure(args.pairs)])}
+    results.write({"pairs": args.pairs, "environment": results.machine(), **found}, args.out)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,12 @@ class ServerHungError(Exception):
     """The server answers no more since the peer got its socket."""
 
 
-async def read_request(peer: socket.socket, greeting: bytes) -> bool:
-    """Greets the peer as the daemon would. True once it asks to attach; False when it only looked and hung up.
+async def read_request(peer: socket.socket) -> bool:
+    """Of a peer that was greeted as the daemon would. True once it asks to attach; False when it only looked.
 
     Raises CommandRefusedError for commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
     """
     async with asyncio.timeout(REQUEST_SECONDS):
-        await send(peer, greeting)
         first = await plain(peer)
         if not first:
             return False

@@ -153,6 +153,7 @@ class Broker:
 
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
+        self._clients.forget_ended()
         try:
             wanted = _lets_in(self.gpu, self._share)
             self._problems.clear("share")
@@ -242,6 +243,11 @@ class Broker:
                 self._pause(listener, error)
             return
         sock.setblocking(False)
+        try:
+            sock.send(self._greeting)  # first of all: it goes on meanwhile, and who is not greeted runs without MPS
+        except OSError:
+            sock.close()  # it has hung up
+            return
         peer = peer_of(sock)
         owners = self._read_owners(peer.pid) or ()
         if has_ended(sock):
@@ -250,8 +256,7 @@ class Broker:
         if len(self._connections) >= MAX_CONNECTIONS or (
             self._by_container[container] >= MAX_CONNECTIONS_PER_CONTAINER
         ):
-            with sock, suppress(OSError):
-                sock.send(self._greeting)  # whoever is not greeted runs without MPS
+            sock.close()
             return
         self._by_container[container] += 1
         task = asyncio.create_task(self._serve(sock, peer, owners))
@@ -282,7 +287,7 @@ class Broker:
         owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
-                if await read_request(sock, self._greeting):
+                if await read_request(sock):
                     await self._let_in(sock, peer, owners)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
@@ -349,7 +354,6 @@ class Broker:
 
     def _check(self, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
-        self._clients.forget_ended()
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(_key(admitted))
         if penalty:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from gpushare.broker.packets import plain, receive, send
+from gpushare.broker.packets import comes_soon, plain, receive, send
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
     CREDENTIALS,
@@ -89,7 +89,16 @@ class BrokeredDaemon:
         """A client's socket to the server, which the server now waits for; of that namespace, where one is named.
         OSError, ProtocolError, TimeoutError.
         """
-        task = asyncio.create_task(self._client_socket(namespace))
+        async with asyncio.timeout(DAEMON_SECONDS):
+            sock = await self._connect(namespace)
+            with _closed_on_error(sock):
+                await _greeting(sock)
+                await send(sock, CREDENTIALS)
+                await send(sock, request_message(Request.ATTACH))
+        # Nothing waits from here on to where the socket is, or is taken by a task of its own: it must not get lost.
+        if comes_soon(sock):
+            return await _client_socket(sock)
+        task = asyncio.create_task(_client_socket(sock))
         try:
             async with asyncio.timeout(DAEMON_SECONDS):
                 return await asyncio.shield(task)
@@ -97,20 +106,6 @@ class BrokeredDaemon:
             self._late.add(task)
             task.add_done_callback(self._end_late)
             raise
-
-    async def _client_socket(self, namespace: str) -> socket.socket:
-        with await self._connect(namespace) as sock:
-            await _greeting(sock)
-            await send(sock, CREDENTIALS)
-            await send(sock, request_message(Request.ATTACH))
-            packet = await receive(sock)
-            if packet.data != CLIENT_SOCKET or len(packet.descriptors) != 1:
-                packet.close()
-                raise ProtocolError(f"the MPS daemon answers an attach with {packet.data[:16]!r}")
-            passed = socket.socket(fileno=packet.descriptors[0])
-            with suppress(OSError):  # the client's answer, which the daemon waits for
-                await send(sock, FAREWELL)
-            return passed
 
     def _end_late(self, task: "asyncio.Task[socket.socket]") -> None:
         self._late.discard(task)
@@ -170,7 +165,21 @@ def _closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
         raise
 
 
+async def _client_socket(sock: socket.socket) -> socket.socket:
+    """The socket that the daemon passes over `sock`, which is closed."""
+    with sock:
+        packet = await receive(sock)
+        if packet.data != CLIENT_SOCKET or len(packet.descriptors) != 1:
+            packet.close()
+            raise ProtocolError(f"the MPS daemon answers an attach with {packet.data[:16]!r}")
+        passed = socket.socket(fileno=packet.descriptors[0])
+        with suppress(OSError):  # the client's answer, which the daemon waits for
+            await send(sock, FAREWELL)
+        return passed
+
+
 async def _greeting(sock: socket.socket) -> bytes:
+    comes_soon(sock)
     greeting = await plain(sock)
     if not greeting:
         raise ProtocolError("the MPS daemon hung up without a greeting")

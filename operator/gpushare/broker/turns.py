@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gpushare.broker.packets import receive, send
+from gpushare.broker.packets import comes_soon, receive, send
 from gpushare.mps.layout import GpuDir, namespace_name
 from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, TurnRequest, decode, encode
 
@@ -32,6 +32,7 @@ async def turn(gpu: GpuDir, grant: ClientGrant, pod_uid: str, container: str) ->
             async with asyncio.timeout(TURN_SECONDS):
                 sock.connect(str(gpu.turns))
                 await send(sock, encode(request))
+                comes_soon(sock)
                 packet = await receive(sock)
             packet.close()
             answer = decode(packet.data, TurnAnswer)

@@ -16,7 +16,8 @@ AT_ONCE_MS = 20
 
 
 class FakeDaemon:
-    """Serves until `close`. `heard`: the messages of each connection, in the order of the connections.
+    """Serves until `close`. `heard`: the messages of each connection, in the order of the connections. `passed`: how
+    many sockets it gave.
 
     It passes an attaching client one end of a socket pair. Until a message came from there, the server answers nobody;
     where the client's end is closed or shut down before, or in the same moment, it never does again. (The real one was
@@ -28,6 +29,7 @@ class FakeDaemon:
         self.uids: list[int] = []
         self.commands: list[str] = []
         self.clients: list[int] = []
+        self.passed = 0
         self.gives_sockets = threading.Event()
         self.gives_sockets.set()
         self._server_free = threading.Event()
@@ -94,6 +96,7 @@ class FakeDaemon:
         threading.Thread(target=self._await_client, args=(ours,), daemon=True).start()
         with theirs, suppress(BrokenPipeError):  # the broker has given the client up
             socket.send_fds(sock, [CLIENT_SOCKET], [theirs.fileno()])
+        self.passed += 1
 
     def _await_client(self, ours: socket.socket) -> None:
         with ours:

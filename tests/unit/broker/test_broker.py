@@ -234,6 +234,21 @@ async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, broker: 
     assert len(daemon.heard) == before
 
 
+async def test_a_client_is_greeted_before_anybody_looks_who_it_is(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    """It goes on meanwhile, so the look costs it no time."""
+    seen: list[bytes] = []
+
+    def owners(_: int) -> Sequence[Owner]:
+        seen.append(client.recv(64))
+        return (ME,)
+
+    async with serving(gpu, owners=owners):
+        await until(gpu.attach_control.exists)
+        with connect(gpu.attach_control) as client:
+            await until(lambda: seen)
+    assert seen == [GREETING]
+
+
 async def test_one_container_cannot_keep_others_from_attaching_and_all_are_greeted(
     gpu: GpuDir, daemon: FakeDaemon
 ) -> None:
