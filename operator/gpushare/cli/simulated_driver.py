@@ -7,12 +7,19 @@ from pathlib import Path
 
 from gpushare.simulation import paths
 from gpushare.simulation.driver.serve import serve
-from gpushare.simulation.driver.state import CLIENT_INIT_MS, SERVER_INIT_MS, Delays, DriverState, make_gpus
+from gpushare.simulation.driver.state import CLIENT_INIT_MS, SERVER_INIT_MS, Delays, DriverState, Topology, make_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", type=Path, default=Path(paths.directory()), help="directory of its sockets")
     parser.add_argument("--gpus", type=int, default=2, help="number of GPUs; default: 2")
+    parser.add_argument(
+        "--nvlink",
+        type=Topology,
+        choices=list(Topology),
+        default=Topology.SWITCH,
+        help="how NVLink joins them; default: switch, each with each as on an SXM board",
+    )
     parser.add_argument("--product", default="NVIDIA H200", help="NVML product name; default: NVIDIA H200")
     parser.add_argument("--sms", type=int, default=132, help="streaming multiprocessors of each GPU")
     parser.add_argument("--memory-mib", type=int, default=143155, help="MiB of each GPU")
@@ -36,5 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     gpus = make_gpus(args.node, args.gpus, args.product, args.sms, args.memory_mib)
     delays = Delays(args.server_init_ms, args.client_init_ms)
-    serve(DriverState(gpus, args.driver_version, args.cuda_version, delays), str(args.directory))
+    state = DriverState(gpus, args.driver_version, args.cuda_version, delays, args.nvlink)
+    serve(state, str(args.directory))
     return 0

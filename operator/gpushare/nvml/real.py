@@ -6,9 +6,11 @@ as bytes that are no text or an unknown compute mode, is an NvmlError like any o
 each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -17,6 +19,8 @@ from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 
 MIB = 1024 * 1024
+MOST_LINKED = 16
+"""GPUs of a node among which NVLink is asked for: NVML answers for each pair."""
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 T = TypeVar("T")
 
@@ -49,6 +53,8 @@ class PynvmlNvml:
         self._numbers[ComputeMode.PROHIBITED] = lib.NVML_COMPUTEMODE_PROHIBITED
         self._numbers[ComputeMode.EXCLUSIVE_PROCESS] = lib.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
         self._events: Any = None
+        self._nvlinks: dict[str, frozenset[str]] = {}
+        """Of these GPUs as long as they are the node's: links are soldered."""
         self._ask(self._lib.nvmlInit)
 
     def driver_version(self) -> str:
@@ -59,11 +65,14 @@ class PynvmlNvml:
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def gpus(self) -> list[GpuInfo]:
-        found = []
+        found, handles = [], {}
         for index in range(self._ask(self._lib.nvmlDeviceGetCount)):
             with suppress(GpuLostError):
-                found.append(self._info(index, self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)))
-        return found
+                handle = self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)
+                found.append(self._info(index, handle))
+                handles[found[-1].uuid] = handle
+        links = self._linked(handles)
+        return [replace(gpu, nvlinked=links.get(gpu.uuid, frozenset())) for gpu in found]
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         number = self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))
@@ -156,6 +165,25 @@ class PynvmlNvml:
         except (OSError, ValueError):
             return None
         return node if node >= 0 else None
+
+    def _linked(self, handles: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+        """By UUID. Kept, unless NVML failed to answer: links decide which GPUs are preferred, and nothing else."""
+        if self._nvlinks.keys() == handles.keys():
+            return self._nvlinks
+        lib, answered = self._lib, True
+        found: dict[str, set[str]] = {uuid: set() for uuid in handles}
+        for one, other in combinations(list(handles)[:MOST_LINKED], 2):
+            try:
+                status = lib.nvmlDeviceGetP2PStatus(handles[one], handles[other], lib.NVML_P2P_CAPS_INDEX_NVLINK)
+            except lib.NVMLError as error:
+                answered = answered and error.value in self._absent_codes
+                continue
+            if status == lib.NVML_P2P_STATUS_OK:
+                found[one].add(other)
+                found[other].add(one)
+        links = {uuid: frozenset(others) for uuid, others in found.items()}
+        self._nvlinks = links if answered else {}
+        return links
 
     def _handle(self, uuid: str) -> Any:
         return self._ask(self._lib.nvmlDeviceGetHandleByUUID, uuid)

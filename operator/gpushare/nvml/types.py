@@ -36,6 +36,8 @@ class GpuInfo:
     compute_capability: str
     numa_node: int | None
     mig_enabled: bool
+    nvlinked: frozenset[str] = frozenset()
+    """UUIDs of the GPUs that it reaches by NVLink, also through an NVSwitch; empty too where NVML does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,17 @@ class SimulatedNvml:
         return str(self._driver.ask("info")["cuda_version"])
 
     def gpus(self) -> list[GpuInfo]:
+        answer = self._driver.ask("gpus")
+        links = answer.get("nvlinks", {})  # a driver of an earlier release says nothing of them
         return [
-            GpuInfo(**gpu, compute_capability=COMPUTE_CAPABILITY, numa_node=None, mig_enabled=False)
-            for gpu in self._driver.ask("gpus")["gpus"]
+            GpuInfo(
+                **gpu,
+                compute_capability=COMPUTE_CAPABILITY,
+                numa_node=None,
+                mig_enabled=False,
+                nvlinked=frozenset(links.get(gpu["uuid"], ())),
+            )
+            for gpu in answer["gpus"]
         ]
 
     def compute_mode(self, uuid: str) -> ComputeMode:

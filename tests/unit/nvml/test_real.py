@@ -242,3 +242,47 @@ def test_gpus_without_xid_events_raise() -> None:
     with pytest.raises(NvmlError, match="no GPU reports"):
         nvml.wait_for_xids(1)
     assert events.freed == 1
+
+
+def three_gpus(status: Callable[..., Any]) -> Any:
+    return library(
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle.split()[1]}",
+        nvmlDeviceGetP2PStatus=status,
+    )
+
+
+def test_gpus_that_nvlink_joins_are_known_and_asked_for_once() -> None:
+    asked: list[tuple[str, str, int]] = []
+
+    def status(one: str, other: str, kind: int) -> int:
+        asked.append((one, other, kind))
+        joined = {one, other} == {"handle 0", "handle 2"}
+        return pynvml.NVML_P2P_STATUS_OK if joined else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+
+    nvml = PynvmlNvml(three_gpus(status))
+    for _ in range(2):
+        assert [gpu.nvlinked for gpu in nvml.gpus()] == [{"GPU-2"}, frozenset(), {"GPU-0"}]
+    assert len(asked) == 3
+    assert {kind for *_, kind in asked} == {pynvml.NVML_P2P_CAPS_INDEX_NVLINK}
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        pytest.param(pynvml.NVML_ERROR_NOT_SUPPORTED, 3, id="a driver that does not know"),
+        pytest.param(pynvml.NVML_ERROR_UNKNOWN, 6, id="a failure, after which it is asked again"),
+        pytest.param(pynvml.NVML_ERROR_GPU_IS_LOST, 6, id="a GPU that is lost"),
+    ],
+)
+def test_where_nvml_says_nothing_of_nvlink_the_gpus_are_there_without(code: int, asked: int) -> None:
+    calls: list[object] = []
+
+    def status(*arguments: object) -> int:
+        calls.append(arguments)
+        raise pynvml.NVMLError(code)
+
+    nvml = PynvmlNvml(three_gpus(status))
+    for _ in range(2):
+        assert [gpu.nvlinked for gpu in nvml.gpus()] == [frozenset()] * 3
+    assert len(calls) == asked

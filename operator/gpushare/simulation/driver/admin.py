@@ -63,6 +63,7 @@ class AdminConnection(Connection):
         if self.state.wedged:
             return None
         return {
+            "nvlinks": self.state.nvlinks(),
             "gpus": [
                 {
                     "uuid": gpu.uuid,
@@ -74,7 +75,7 @@ class AdminConnection(Connection):
                 }
                 for gpu in self.state.gpus
                 if not gpu.lost
-            ]
+            ],
         }
 
     def _set_delays(self, message: Message) -> Message:

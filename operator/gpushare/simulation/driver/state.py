@@ -3,6 +3,7 @@
 import logging
 import uuid as uuids
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from gpushare.simulation.driver.gpu import SimulatedGpu
 from gpushare.simulation.wire import Message
@@ -21,6 +22,14 @@ class Delays:
     client_init_ms: float = CLIENT_INIT_MS
 
 
+class Topology(StrEnum):
+    """How NVLink joins the GPUs of a node."""
+
+    SWITCH = "switch"  # each with each through NVSwitches, as on an SXM board
+    PAIRS = "pairs"  # two and two by a bridge, as PCIe cards
+    NONE = "none"
+
+
 @dataclass(slots=True)
 class DriverState:
     """`wedged`: UUIDs of GPUs about which NVML gets no answer. `xids`: the last XIDS_KEPT; `xids_total`: all so far."""
@@ -29,12 +38,29 @@ class DriverState:
     driver_version: str
     cuda_version: str
     delays: Delays = field(default_factory=Delays)
+    topology: Topology = Topology.SWITCH
     xids: list[Message] = field(default_factory=list)
     xids_total: int = 0
     wedged: set[str] = field(default_factory=set)
 
     def gpu(self, uuid: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+
+    def nvlinks(self) -> dict[str, list[str]]:
+        """The GPUs that each one reaches by NVLink, by UUID, lost ones left out."""
+        there = [gpu for gpu in self.gpus if not gpu.lost]
+        return {
+            gpu.uuid: [
+                other.uuid
+                for other in there
+                if other is not gpu
+                and (
+                    self.topology is Topology.SWITCH
+                    or (self.topology is Topology.PAIRS and other.index // 2 == gpu.index // 2)
+                )
+            ]
+            for gpu in there
+        }
 
     def record_xid(self, gpu: SimulatedGpu, number: int, pid: int) -> None:
         """Log the kernel log's line. `pid` is the process that the driver names: the victim, not the culprit."""
