@@ -85,7 +85,7 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
     last_failure: Message = ""
     """How daemon or server ended last."""
     lost_contexts: Count = 0
-    """Client contexts that ended with it, by the survey before."""
+    """Client contexts that ended with daemons and servers, as `restarts` and `servers_lost` count those."""
     contexts: Count = 0
     """Client contexts that the server holds."""
     faults: int = 0

@@ -61,6 +61,7 @@ class LastSeen(WireModel, frozen=True, kw_only=True):
     restarts: int = 0
     servers_lost: int = 0
     faults: int = 0
+    lost_contexts: int = 0
     clients: tuple[SeenClient, ...] = ()
 
 
@@ -93,7 +94,7 @@ def downtime_events(
         note = f"GPU {uuid}: {state.last_fault}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.GPU_FAULT, "Supervise", note, uuid, happened=True)
     if _has_counted(before.restarts, state.restarts) or _has_counted(before.servers_lost, state.servers_lost):
-        lost = lost_clients(state.last_failure, state.lost_contexts)
+        lost = lost_clients(state.last_failure, state.lost_contexts - before.lost_contexts)
         note = f"GPU {uuid}: {lost}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
     deleted = {_name(it) for it in ended if _is_deleted(pods.get(it.pod_uid))}
@@ -171,7 +172,12 @@ class Handover:
             return  # an earlier agent knew more
         clients = clients_of(reading) if reading is not None else saved.clients if saved is not None else ()
         note = LastSeen(
-            at=at, restarts=state.restarts, servers_lost=state.servers_lost, faults=state.faults, clients=clients
+            at=at,
+            restarts=state.restarts,
+            servers_lost=state.servers_lost,
+            faults=state.faults,
+            lost_contexts=state.lost_contexts,
+            clients=clients,
         )
         if saved is not None and note == replace(saved, at=at) and 0 <= at - saved.at < NOTE_SECONDS:
             return

@@ -118,6 +118,8 @@ class _Client:
 @dataclass(slots=True)
 class _Known:
     health: GpuHealth
+    reported_lost: int
+    """`lost_contexts` at the last event."""
     clients: dict[str, _Client] = field(default_factory=dict)
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
@@ -140,7 +142,7 @@ class FaultReports:
         for uuid, health in present.items():
             known = self._known.get(uuid)
             if known is None:
-                self._known[uuid] = known = _Known(health)
+                self._known[uuid] = known = _Known(health, health.lost_contexts)
                 _remember(known, health, now)
                 found += self._reasons(health, replace(health, reason=DaemonReason.READY))
                 continue
@@ -155,7 +157,8 @@ class FaultReports:
             yield self._event(EventReason.GPU_FAULT, health.uuid, _fault_note(health, known, now))
             known.xids.clear()
         if health.restarts > before.restarts or health.servers_lost > before.servers_lost:
-            lost = lost_clients(health.last_failure, health.lost_contexts)
+            lost = lost_clients(health.last_failure, health.lost_contexts - known.reported_lost)
+            known.reported_lost = health.lost_contexts
             note = f"GPU {health.uuid}: {lost}.{_recent(known, now)}"
             yield self._event(EventReason.DAEMON_RESTARTED, health.uuid, note)
         yield from self._reasons(health, before)
@@ -193,8 +196,8 @@ def _remember(known: _Known, health: GpuHealth, now: float) -> None:
 
 
 def lost_clients(failure: str, contexts: int) -> str:
-    """Without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended with it."""
-    many = f", {count_of(contexts, 'CUDA context')}," if contexts else ""
+    """Without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended so."""
+    many = f", {count_of(contexts, 'CUDA context')}," if contexts > 0 else ""
     return f"{failure or 'the MPS daemon ended'}; its clients{many} got error 806"
 
 

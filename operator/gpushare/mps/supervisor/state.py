@@ -45,7 +45,7 @@ class SupervisorState:
 
     `daemon_ran`: in the last observation. `inherited`: an earlier supervisor had a daemon, which is yet to be
     looked for. `…_written`: the limits written last. `trouble`: the last action's error. `last_failure`: how daemon or
-    server ended last. `contexts`: of clients, in the last survey; `lost_contexts`: in the last one before that end.
+    server ended last. `contexts`: of clients, in the last survey; `lost_contexts`: of all that ended so.
     `fault_since`: when the current server was first observed in FAULT; `faulted`: PIDs of the clients that it listed
     then, which have lost their contexts.
     """
@@ -97,7 +97,7 @@ class SupervisorState:
             faults=self.faults,
             last_fault=self.last_fault,
             last_failure=how or self.last_failure,
-            lost_contexts=self.contexts if how else self.lost_contexts,
+            lost_contexts=self.lost_contexts + self.contexts,
         )
 
     def unanswered(self, now: float) -> "SupervisorState":
@@ -113,7 +113,7 @@ class SupervisorState:
 
     def server_lost(self, how: str) -> "SupervisorState":
         """The server ended, and the supervisor had not ended it."""
-        lost = self.contexts
+        lost = self.lost_contexts + self.contexts
         return replace(self, servers_lost=self.servers_lost + 1, last_failure=how, lost_contexts=lost, contexts=0)
 
     def server_observed(

@@ -42,8 +42,8 @@ def test_a_fault_is_reported_with_the_clients_of_before() -> None:
 
 @pytest.mark.parametrize("count", ["restarts", "servers_lost"])
 def test_a_lost_daemon_or_server_is_reported(count: str) -> None:
-    before = LastSeen(at=BEFORE, clients=(client(1), client(2)))
-    [event] = events(before, state(**{count: 1}, last_failure="MPS server 501 ended", lost_contexts=2))
+    before = LastSeen(at=BEFORE, lost_contexts=3, clients=(client(1), client(2)))
+    [event] = events(before, state(**{count: 1}, last_failure="MPS server 501 ended", lost_contexts=5))
     assert event.reason is EventReason.DAEMON_RESTARTED
     assert event.note == (
         f"GPU {GPU}: MPS server 501 ended; its clients, 2 CUDA contexts, got error 806. {WHEN}. "

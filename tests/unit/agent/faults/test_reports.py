@@ -93,6 +93,18 @@ def test_a_fault_is_reported_with_the_daemons_line_its_xid_and_every_client_that
     assert reports.update([FAULTED], XID_SECONDS + 1) == [], "the Xid belongs to the fault"
 
 
+def test_contexts_that_were_lost_are_told_once_whether_they_show_before_the_restart_or_with_it(
+    reports: FaultReports,
+) -> None:
+    assert reports.update([replace(CALM, lost_contexts=2)], 1.0) == [], "no daemon was started yet"
+    [event] = reports.update([replace(CALM, lost_contexts=2, restarts=1)], 2.0)
+    assert "its clients, 2 CUDA contexts, got error 806" in event.note
+    [event] = reports.update([replace(CALM, lost_contexts=2, restarts=2)], 3.0)
+    assert "its clients got error 806" in event.note, "it had no client"
+    [event] = reports.update([replace(CALM, lost_contexts=3, restarts=3, servers_lost=1)], 4.0)
+    assert "its clients, 1 CUDA context, got error 806" in event.note
+
+
 def test_a_pod_that_left_long_before_is_no_client_of_a_daemon_that_ended(reports: FaultReports) -> None:
     reports.update([replace(CALM, clients=())], 1.0)
     [event] = reports.update([replace(CALM, clients=(), restarts=1)], 1.0 + SUSPECT_SECONDS)

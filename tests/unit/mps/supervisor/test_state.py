@@ -118,5 +118,7 @@ def test_a_fault_that_the_supervisor_before_has_counted_is_not_counted_again() -
 
 
 def test_contexts_that_end_with_a_server_are_kept_for_its_event() -> None:
-    state = SupervisorState(server=501, contexts=2).server_lost("MPS server 501 ended")
-    assert (state.lost_contexts, state.contexts) == (2, 0)
+    state = SupervisorState(server=501, contexts=2, lost_contexts=1).server_lost("MPS server 501 ended")
+    assert (state.lost_contexts, state.contexts) == (3, 0)
+    state = replace(state, contexts=4).daemon_ended(9.0, "it ended")
+    assert (state.lost_contexts, state.contexts) == (7, 0)
