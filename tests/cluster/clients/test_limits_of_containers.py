@@ -1,5 +1,6 @@
 """Our own containers at the limits of their cgroups: no PID left, no memory left. Who goes on, and what is told."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -136,12 +137,13 @@ def test_an_mps_pod_that_runs_out_of_memory_ends_the_clients_of_its_gpus_alone_a
     ):
         names = tenant.neighbours("calm", 2)
         harmed = tenant.neighbours("hurt", 2, prefix="hurt")
-        server = daemon_of(harness, hurt)["serverPid"]
+        server, uuid = daemon_of(harness, hurt)["serverPid"], daemon_of(harness, hurt)["uuid"]
+        state = harness.gpu_dirs()[uuid] / "state.json"
+        wait_until("both are counted", lambda: json.loads(state.read_text())["contexts"] == 2, 30, state.read_text)
         out_of_memory(harness, "mps", hurt)
         for name in harmed:
             tenant.wait_event(name, "gpu-error")
         wait_until("another server", lambda: daemon_of(harness, hurt).get("serverPid") not in (None, server), 90)
-        uuid = daemon_of(harness, hurt)["uuid"]
         note = wait_node_event(
             harness, "DaemonRestarted", uuid, "ended with its container", f"{tenant.name}/{harmed[0]}"
         )
