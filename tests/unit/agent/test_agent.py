@@ -447,5 +447,5 @@ async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the
     lease = node.kube.live(LEASES, "n")
     assert lease["spec"]["holderIdentity"] == "agent"
     node.state.ticked_at -= 11
-    assert node.state.not_working() == "the last tick was 11 s ago"
+    assert re.fullmatch(r"the last tick was 1\d s ago", node.state.not_working() or "")
     assert node.state.unhealthy() is None, "a late tick is no reason to restart it"
