@@ -5,8 +5,8 @@ next loop nor by the next process: its name is made of its content, so the API s
 keeps the first (an hour by default). What ended and came back, or changed and changed back, counts up the `series` of
 its event, as events.k8s.io/v1 means it; the count starts anew with each process. Memory and requests are bounded.
 `record` never waits and never raises. What happened is often recorded once alone, so an event that an API server could
-not take for now is tried again for ten minutes, with the time at which it was recorded; one that was refused is logged,
-and written when it is recorded again.
+not take for now is tried again for a day, with the time at which it was recorded; one that was refused is logged, and
+written when it is recorded again. Where too many wait, a Normal event gives way to a Warning.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from gpushare.kube.events import Event, Reason
 LOG = logging.getLogger(__name__)
 MAX_REQUESTS = 64
 """Events that are being written or are to be tried again: a request may take its whole time limit."""
-PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, *[30.0] * 19)
-"""Seconds before each further attempt."""
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, *[30.0] * 19, *[60.0] * 1430)
+"""Seconds before each further attempt: a day."""
 
 
 class EventWriter(Protocol):
@@ -62,7 +62,8 @@ class EventRecorder:
         self._correlator = correlator or EventCorrelator()
         self._pauses = pauses
         self._requests: set[asyncio.Task[None]] = set()
-        self._waiting: set[asyncio.TimerHandle] = set()
+        self._waiting: dict[asyncio.TimerHandle, Event] = {}
+        """Those to be tried again."""
         self._left_out = 0
         """In a row, since too many were under way."""
 
@@ -73,7 +74,7 @@ class EventRecorder:
 
     def record(self, event: Event) -> None:
         """Writes the event, unless it equals the last one of the same object, reason and subject."""
-        if self.requests_under_way >= MAX_REQUESTS:
+        if self.requests_under_way >= MAX_REQUESTS and not self._made_room(event):
             if not self._left_out:
                 name = event.regarding["name"]
                 LOG.warning("event %s about %s not written: too many are under way", event.reason, name)
@@ -103,6 +104,15 @@ class EventRecorder:
         self._waiting.clear()
         await self.flush()
 
+    def _made_room(self, event: Event) -> bool:
+        """Whether a Normal event was given up for this Warning."""
+        normal = next((handle for handle, it in self._waiting.items() if it.type == "Normal"), None)
+        if event.type != "Warning" or normal is None:
+            return False
+        normal.cancel()
+        self._correlator.failed(self._waiting.pop(normal))
+        return True
+
     def _begin(self, attempt: "_Attempt") -> None:
         request = asyncio.create_task(self._write(attempt))
         self._requests.add(request)
@@ -116,7 +126,8 @@ class EventRecorder:
         except API_ERRORS as error:
             text = str(error) or type(error).__name__
             if _may_pass(error) and attempt.pauses:
-                LOG.warning("event %s about %s not written yet: %s", event.reason, event.regarding["name"], text)
+                if attempt.pauses is self._pauses:
+                    LOG.warning("event %s about %s not written yet: %s", event.reason, event.regarding["name"], text)
                 self._try_again(attempt)
                 return
             self._correlator.failed(event)
@@ -124,11 +135,11 @@ class EventRecorder:
 
     def _try_again(self, attempt: "_Attempt") -> None:
         def begin() -> None:
-            self._waiting.discard(handle)
+            self._waiting.pop(handle)
             self._begin(replace(attempt, pauses=attempt.pauses[1:]))
 
         handle = asyncio.get_running_loop().call_later(attempt.pauses[0], begin)
-        self._waiting.add(handle)
+        self._waiting[handle] = attempt.event
 
     async def _create(self, attempt: "_Attempt") -> None:
         event, result = attempt.event, attempt.result

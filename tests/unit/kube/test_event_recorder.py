@@ -16,7 +16,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.kube import event_correlator
 from gpushare.kube.client import EVENTS, KubeError
 from gpushare.kube.event_correlator import EventCorrelator
-from gpushare.kube.event_recorder import MAX_REQUESTS, EventRecorder
+from gpushare.kube.event_recorder import MAX_REQUESTS, PAUSES, EventRecorder
 from gpushare.kube.events import Event
 from tests.unit.fake_kube import FakeKube
 
@@ -162,6 +162,24 @@ async def test_an_event_that_no_server_takes_for_too_long_is_given_up(
     kube.heal()
     await record(recorder, ABOVE)
     assert stored(kube) == [(ABOVE.note, 1)], "recorded again it is written"
+
+
+async def test_where_too_many_wait_a_normal_event_gives_way_to_a_warning_and_no_warning_to_any(
+    kube: FakeKube,
+) -> None:
+    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.3] * 20)
+    kube.fail("create", PASSING[0])
+    normal = [replace(ABOVE, type="Normal", regarding=POD | {"uid": f"n{number}"}) for number in range(2)]
+    warnings = [replace(ABOVE, regarding=POD | {"uid": f"w{number}"}) for number in range(MAX_REQUESTS)]
+    await record(recorder, *normal, *warnings, replace(ABOVE, regarding=POD | {"uid": "one too many"}))
+    assert recorder.requests_under_way == MAX_REQUESTS
+    kube.heal()
+    await until(lambda: not recorder.requests_under_way)
+    assert {it["regarding"]["uid"] for it in kube.all(EVENTS)} == {it.regarding["uid"] for it in warnings}
+
+
+def test_an_event_is_tried_again_for_a_day() -> None:
+    assert 24 <= sum(PAUSES) / 3600 < 25
 
 
 async def test_an_event_that_waits_for_another_attempt_is_given_up_with_its_recorder(kube: FakeKube) -> None:
