@@ -53,7 +53,7 @@ class MpsNamespace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class _ListedServer:
     pid: int
     status: str
 
@@ -132,7 +132,7 @@ class ControlProgramV3(DaemonControl):
             raise ControlError(f"the daemon is not stopped while it has clients: {len(self.listed)}")
         self.run("-q")
 
-    def _server(self) -> _Server | None:
+    def _server(self) -> _ListedServer | None:
         """name, uid, pid, status, pipe-directory, allowed-devices, context-ids."""
         words = ("server", "list", AS_CSV)
         answer = self.run(*words)
@@ -141,7 +141,7 @@ class ControlProgramV3(DaemonControl):
             if len(fields) < 4:
                 raise RefusedError(" ".join(words), answer)
             if fields[0] == SERVER and fields[2].isdecimal() and len(fields[2]) < 10 and int(fields[2]) > 0:
-                return _Server(int(fields[2]), fields[3])
+                return _ListedServer(int(fields[2]), fields[3])
         return None
 
     # Limits

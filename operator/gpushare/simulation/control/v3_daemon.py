@@ -54,7 +54,7 @@ class Namespace:
         }
 
 
-class RefusedError(Exception):
+class WrongCommandError(Exception):
     """The text is the answer."""
 
 
@@ -72,7 +72,7 @@ class ControlDaemonV3(ControlDaemon):
         words = line.split("\x1f")
         try:
             return self._answer(words, connection.uid)
-        except RefusedError as error:
+        except WrongCommandError as error:
             return f"Error: {error}\n"
 
     def _quits(self, connection: ControlConnection, words: list[str]) -> bool:
@@ -104,9 +104,9 @@ class ControlDaemonV3(ControlDaemon):
         options = dict(word.removeprefix("--").partition("=")[::2] for word in words if word.startswith("--"))
         command = self._commands().get(" ".join(positional[:2]))
         if command is None:
-            raise RefusedError(f"unknown command {' '.join(positional[:2])!r}")
+            raise WrongCommandError(f"unknown command {' '.join(positional[:2])!r}")
         if positional[1] in CHANGES and uid != 0:
-            raise RefusedError(f"Insufficient privileges for UID {uid}.")
+            raise WrongCommandError(f"Insufficient privileges for UID {uid}.")
         return command(positional[2:], options)
 
     def _commands(self) -> dict[str, Callable[[list[str], dict[str, str]], str]]:
@@ -131,16 +131,16 @@ class ControlDaemonV3(ControlDaemon):
 
     def _of(self, server: str | None) -> str:
         if not server or server != self._name:
-            raise RefusedError(f"server {server!r} not found")
+            raise WrongCommandError(f"server {server!r} not found")
         return server
 
     def _create_server(self, name: str, options: dict[str, str]) -> str:
         _check_name(name)
         uid = int(options.get("uid", "0"))
         if self._multiuser and uid != 0:
-            raise RefusedError("in multiuser mode only --uid=0 is allowed")
+            raise WrongCommandError("in multiuser mode only --uid=0 is allowed")
         if self._name:
-            raise RefusedError(
+            raise WrongCommandError(
                 f"server {name!r} already exists" if name == self._name else "this stand-in has one server"
             )
         self._name, self._uid = name, uid
@@ -153,7 +153,7 @@ class ControlDaemonV3(ControlDaemon):
     def _delete_server(self, name: str, options: dict[str, str]) -> str:
         self._of(name)
         if "force" not in options and self._clients():
-            raise RefusedError(f"server {name!r} has active clients")
+            raise WrongCommandError(f"server {name!r} has active clients")
         if self._server is None:
             self._remove_server()
         self.stop_server()
@@ -183,7 +183,7 @@ class ControlDaemonV3(ControlDaemon):
         server = self._of(options.get("server"))
         _check_name(name)
         if name in self._namespaces:
-            raise RefusedError(f"namespace {name!r} already exists")
+            raise WrongCommandError(f"namespace {name!r} already exists")
         self._namespaces[name] = Namespace(listener=self._listen(f"{server}/{name}", name))
         return ""
 
@@ -191,7 +191,7 @@ class ControlDaemonV3(ControlDaemon):
         server = self._of(options.get("server"))
         found = self._namespace(name)
         if "force" not in options and self._has_clients(name):
-            raise RefusedError(f"namespace {name!r} has active clients")
+            raise WrongCommandError(f"namespace {name!r} has active clients")
         self._close_listener(found.listener)
         del self._namespaces[name]
         shutil.rmtree(f"{self._pipe}/{server}/{name}", ignore_errors=True)
@@ -200,13 +200,13 @@ class ControlDaemonV3(ControlDaemon):
     def _set_namespace(self, name: str, options: dict[str, str]) -> str:
         server = self._of(options.pop("server", None))
         if self._has_clients(name):
-            raise RefusedError(f"namespace {name!r} has active clients")
+            raise WrongCommandError(f"namespace {name!r} has active clients")
         return self._set(server, name, options)
 
     def _set(self, _: str, name: str, options: dict[str, str]) -> str:
         found = self._namespace(name)
         if not options:
-            raise RefusedError("at least one option is required")
+            raise WrongCommandError("at least one option is required")
         for option, value in options.items():
             match option:
                 case "active-thread-percentage" if (threads := limits.percentage(value)) is not None and threads >= 1:
@@ -216,12 +216,12 @@ class ControlDaemonV3(ControlDaemon):
                 case "client-priority" if value in ("0", "1"):
                     found.priority = int(value)
                 case _:
-                    raise RefusedError(f"invalid option --{option}={value}")
+                    raise WrongCommandError(f"invalid option --{option}={value}")
         return ""
 
     def _namespace(self, name: str) -> Namespace:
         if name not in self._namespaces:
-            raise RefusedError(f"namespace {name!r} not found")
+            raise WrongCommandError(f"namespace {name!r} not found")
         return self._namespaces[name]
 
     def _rows(self, names: list[str], options: dict[str, str]) -> list[list[str]]:
@@ -258,7 +258,7 @@ class ControlDaemonV3(ControlDaemon):
             or self.server_pid is None
             or not self.ask_server({"op": "terminate", "pid": int(pid)})["found"]
         ):
-            raise RefusedError(f"client {pid} not found")
+            raise WrongCommandError(f"client {pid} not found")
         return ""
 
     # Sockets
@@ -282,13 +282,15 @@ class ControlDaemonV3(ControlDaemon):
 
 def _only(names: list[str]) -> str:
     if len(names) != 1:
-        raise RefusedError("one name is required")
+        raise WrongCommandError("one name is required")
     return names[0]
 
 
 def _check_name(name: str) -> None:
     if NAME.fullmatch(name) is None:
-        raise RefusedError(f"{name!r} is no name: lowercase letters, digits, and underscores only, up to 64 characters")
+        raise WrongCommandError(
+            f"{name!r} is no name: lowercase letters, digits, and underscores only, up to 64 characters"
+        )
 
 
 def _table(fields: tuple[str, ...], rows: list[list[str]], options: dict[str, str]) -> str:
@@ -300,7 +302,7 @@ def _table(fields: tuple[str, ...], rows: list[list[str]], options: dict[str, st
 
 def _field(fields: tuple[str, ...], rows: list[list[str]], wanted: list[str]) -> str:
     if not rows or len(wanted) != 1 or wanted[0] not in fields:
-        raise RefusedError("no such server, namespace or field")
+        raise WrongCommandError("no such server, namespace or field")
     return rows[0][fields.index(wanted[0])] + "\n"
 
 
