@@ -13,13 +13,13 @@ from tests.cluster import conftest
 from tests.cluster.clients.test_departure import ENDLESS_MS, ends
 from tests.cluster.harness import NODE, Harness, Share, own_cluster, wait_until
 
-pytestmark = pytest.mark.takes(240)
-CLUSTER = f"{conftest.CLUSTER}-protocol"
+pytestmark = pytest.mark.takes(300)
+CLUSTER = f"{conftest.CLUSTER}-v3"
 AUTO = "--set=mps.protocol=Auto"
 AMOUNTS = {"gpushare.dev/threads": "10", "gpushare.dev/memory": "4Gi"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def own() -> Iterator[Harness]:
     with own_cluster(CLUSTER) as harness:
         yield harness
@@ -42,8 +42,13 @@ def explained(harness: Harness, share: Share) -> str:
     return harness.system("logs", f"--selector=gpushare.dev/share={share.name}", "--container=mps", "--tail=-1")
 
 
-def test_a_615_driver_serves_containers_by_namespaces_and_a_departure_harms_no_neighbour(own: Harness) -> None:
-    harness = with_driver(own, "615.71.09")
+def test_a_615_driver_serves_containers_by_namespaces_without_harm_and_a_580_driver_by_v2(own: Harness) -> None:
+    served_by_namespaces(with_driver(own, "615.71.09"))
+    served_by_v2(with_driver(own, "580.159.04"))
+
+
+def served_by_namespaces(harness: Harness) -> None:
+    """Also through the departure of a neighbour in mid-kernel."""
     spec: dict[str, Any] = {"threads": {"default": 50, "max": 50}, "memory": {"default": "8Gi"}}
     with harness.share("spaces", per_node=1, **spec) as share, harness.namespace() as tenant:
         assert protocols(harness) == {"V3"}
@@ -64,8 +69,7 @@ def test_a_615_driver_serves_containers_by_namespaces_and_a_departure_harms_no_n
         assert harness.gpu_node()["status"].get("findings", []) == []
 
 
-def test_a_580_driver_is_served_by_v2_under_the_same_setting(own: Harness) -> None:
-    harness = with_driver(own, "580.159.04")
+def served_by_v2(harness: Harness) -> None:
     with harness.share("elder", per_node=1) as share, harness.namespace() as tenant:
         assert protocols(harness) == {"V2"}
         assert "MPS v2: v3 begins with driver 615, and this is 580.159.04" in explained(harness, share)
