@@ -9,25 +9,26 @@ from typing import Any
 import pytest
 
 from localcluster.stack import install
-from tests.cluster import conftest
 from tests.cluster.clients.test_departure import ENDLESS_MS, ends
-from tests.cluster.harness import NODE, Harness, Share, own_cluster, wait_until
+from tests.cluster.harness import NODE, Harness, Share, wait_until
 
-pytestmark = pytest.mark.takes(300)
-CLUSTER = f"{conftest.CLUSTER}-v3"
+pytestmark = pytest.mark.takes(150)
 AUTO = "--set=mps.protocol=Auto"
 AMOUNTS = {"gpushare.dev/threads": "10", "gpushare.dev/memory": "4Gi"}
 
 
 @pytest.fixture
-def own() -> Iterator[Harness]:
-    with own_cluster(CLUSTER) as harness:
-        yield harness
+def changed_driver(harness: Harness) -> Iterator[Harness]:
+    """Afterwards the driver is as before, and v2 is spoken."""
+    before = wait_until("a driver", lambda: harness.gpu_node()["status"].get("driverVersion"), 60)
+    yield harness
+    install(harness.stack)
+    wait_until("the driver as before", lambda: harness.gpu_node()["status"].get("driverVersion") == before, 90)
+    harness.wait_component("agent")
 
 
 def with_driver(harness: Harness, version: str) -> Harness:
     """Without a share: to replace the driver ends what runs on its GPUs."""
-    harness.begin()
     install(harness.stack, AUTO, f"--set-string=simulation.driverVersion={version}")
     wait_until("the driver", lambda: harness.gpu_node()["status"].get("driverVersion") == version, 90,
                lambda: harness.gpu_node()["status"])  # fmt: skip
@@ -42,9 +43,11 @@ def explained(harness: Harness, share: Share) -> str:
     return harness.system("logs", f"--selector=gpushare.dev/share={share.name}", "--container=mps", "--tail=-1")
 
 
-def test_a_615_driver_serves_containers_by_namespaces_without_harm_and_a_580_driver_by_v2(own: Harness) -> None:
-    served_by_namespaces(with_driver(own, "615.71.09"))
-    served_by_v2(with_driver(own, "580.159.04"))
+def test_a_615_driver_serves_containers_by_namespaces_without_harm_and_a_580_driver_by_v2(
+    changed_driver: Harness,
+) -> None:
+    served_by_namespaces(with_driver(changed_driver, "615.71.09"))
+    served_by_v2(with_driver(changed_driver, "580.159.04"))
 
 
 def served_by_namespaces(harness: Harness) -> None:
