@@ -371,7 +371,7 @@ class Broker:
         if self._clients.times(_key(admitted), peer.pid) < USUAL_ATTACHES:
             return
         try:
-            listed = self._admitted(await self._daemon.clients_of(server))
+            listed = self._admitted(await self._daemon.clients(server))
         except (OSError, ProtocolError) as error:
             raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
         processes = {pid for container, pid in listed if container == _key(admitted)} | {peer.pid}

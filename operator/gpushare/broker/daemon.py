@@ -47,22 +47,14 @@ class BrokeredDaemon:
             with await self._connect() as sock:
                 return await _greeting(sock)
 
-    async def clients(self) -> list[int]:
-        """PIDs of its servers' clients. OSError, ProtocolError, TimeoutError."""
+    async def clients(self, server: int | None = None) -> list[int]:
+        """PIDs of that server's clients, or of all servers'. OSError, ProtocolError, TimeoutError."""
         served = self._served()
         if served is not None:
             return served
         async with asyncio.timeout(DAEMON_SECONDS):
-            servers = _pids(await self._ask("get_server_list"))
-            return [pid for server in servers for pid in await self._clients_of(server)]
-
-    async def clients_of(self, server: int) -> list[int]:
-        """PIDs of that server's clients. OSError, ProtocolError, TimeoutError."""
-        served = self._served()
-        if served is not None:
-            return served
-        async with asyncio.timeout(DAEMON_SECONDS):
-            return await self._clients_of(server)
+            servers = _pids(await self._ask("get_server_list")) if server is None else [server]
+            return [pid for one in servers for pid in _pids(await self._ask(f"get_client_list {one}"))]
 
     def _served(self) -> list[int] | None:
         """Of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""
@@ -72,9 +64,6 @@ class BrokeredDaemon:
         if read.value is None:
             raise ProtocolError(read.reason)
         return read.value.pids
-
-    async def _clients_of(self, server: int) -> list[int]:
-        return _pids(await self._ask(f"get_client_list {server}"))
 
     async def until_free(self, server: int) -> None:
         """Returns once the server answers: it does not while it waits for a client. Without a time limit."""

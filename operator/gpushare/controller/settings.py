@@ -1,7 +1,7 @@
 """The operator's settings, which the chart sets in its environment."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -70,10 +70,12 @@ def from_environment(environ: Mapping[str, str], *, simulation: bool) -> Operato
         image=_required(environ, "GPUSHARE_IMAGE"),
         image_pull_secrets=_listed(environ.get("GPUSHARE_IMAGE_PULL_SECRETS", "")),
         mps_selinux=_selinux_options(environ, "GPUSHARE_MPS_SELINUX_OPTIONS"),
-        mps_protocol=_protocol(environ, "GPUSHARE_MPS_PROTOCOL"),
+        mps_protocol=cast(Literal["V2", "Auto"], _one_of(environ, "GPUSHARE_MPS_PROTOCOL", PROTOCOLS)),
         drain_seconds=_seconds(environ, "GPUSHARE_DRAIN_SECONDS", 3600),
         simulation=simulation,
-        certificates=_certificates(environ),
+        certificates=cast(
+            Literal["SelfSigned", "CertManager"], _one_of(environ, "GPUSHARE_CERTIFICATES", CERTIFICATE_MODES)
+        ),
     )
     given: dict[str, Any] = {field: environ[name] for field, name in OPTIONAL.items() if environ.get(name)}
     return replace(settings, **given)
@@ -108,15 +110,9 @@ def _selinux_options(environ: Mapping[str, str], name: str) -> Mapping[str, str]
     return found
 
 
-def _protocol(environ: Mapping[str, str], name: str) -> Literal["V2", "Auto"]:
-    setting = environ.get(name) or "V2"
-    if setting not in PROTOCOLS:
-        raise SettingsError(f"{name} is {setting!r}: it is one of {', '.join(PROTOCOLS)}")
-    return cast(Literal["V2", "Auto"], setting)
-
-
-def _certificates(environ: Mapping[str, str]) -> Literal["SelfSigned", "CertManager"]:
-    mode = environ.get("GPUSHARE_CERTIFICATES") or "SelfSigned"
-    if mode not in CERTIFICATE_MODES:
-        raise SettingsError(f"GPUSHARE_CERTIFICATES is {mode!r}: it is one of {', '.join(CERTIFICATE_MODES)}")
-    return cast(Literal["SelfSigned", "CertManager"], mode)
+def _one_of(environ: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """The first of them where nothing is set."""
+    chosen = environ.get(name) or choices[0]
+    if chosen not in choices:
+        raise SettingsError(f"{name} is {chosen!r}: it is one of {', '.join(choices)}")
+    return chosen

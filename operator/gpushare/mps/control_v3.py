@@ -126,7 +126,7 @@ class ControlProgramV3(DaemonControl):
         return True
 
     def quit(self) -> None:
-        """`-q` stops servers as well, whoever uses them: not while there is a client."""
+        """Refused while there is a client: `-q` ends the servers, and their clients with them."""
         server = self._server()
         if server is not None and self.clients(server.pid):
             raise ControlError(f"the daemon is not stopped while it has clients: {len(self.listed)}")

@@ -56,7 +56,8 @@ class Gatherer:
         self._reread_seconds = reread_seconds
 
     @property
-    def _control(self) -> DaemonControl:
+    def control(self) -> DaemonControl:
+        """Of the daemon that runs, or of the latest one: by the protocol that it speaks."""
         return self._v3 if self._process.protocol is MpsProtocol.V3 else self._v2
 
     def observe(self, desired: DaemonLimits | None, state: SupervisorState, remark: str) -> DaemonObservation:
@@ -101,7 +102,7 @@ class Gatherer:
             if server is None:
                 clients = ()
             elif observed.desired is None or server.status not in _HEALTHY or server.pid not in gpu_use.pids:
-                clients = tuple(self._control.clients(server.pid))
+                clients = tuple(self.control.clients(server.pid))
             if self._process.protocol is MpsProtocol.V3 and (gpu_use.error or gpu_use.mps_clients):
                 clients = clients or None  # of an unproven protocol an empty list is not enough: NVML has to agree
             if server is not None:
@@ -123,7 +124,7 @@ class Gatherer:
     def _server(self, last: int | None) -> tuple[Server | None, int]:
         """(the server, number of client contexts). Of several servers, which `-multiuser-server` does not make, the
         ACTIVE one."""
-        found, contexts = self._control.survey(last)
+        found, contexts = self.control.survey(last)
         servers = [Server(pid, status) for pid, status in found.items()]
         serving = next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
         return serving, contexts
@@ -141,7 +142,7 @@ class Gatherer:
         unread = state.server_limits is None or stale
         if state.server is not None and state.server_limits_written is not None and unread:
             with self._server_limits:
-                state = replace(state, server_limits=Shown(*self._control.server_limits(state.server)))
+                state = replace(state, server_limits=Shown(*self.control.server_limits(state.server)))
         return state
 
     def _gpu_use(self, server: Server | None) -> GpuUse:

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpushare.api.conditions import DaemonReason
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlError, ControlProgram, DaemonControl
+from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.control_v3 import ControlProgramV3
 from gpushare.mps.files import read_model, write_model
@@ -94,10 +94,6 @@ class GpuSupervisor:
         self._desired: DesiredDaemon | None = None
         self._reported: DaemonState | None = None
         self._problems = LogOnChange(LOG)
-
-    @property
-    def _control(self) -> DaemonControl:
-        return self._v3 if self._process.protocol is MpsProtocol.V3 else self._v2
 
     def wake(self) -> None:
         """Observe now, not at the end of the pause."""
@@ -243,7 +239,7 @@ class GpuSupervisor:
 
     def _start_server(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
         self._state = state.server_start_requested(observed.now)
-        self._control.start_server()
+        self._gatherer.control.start_server()
         return self._state
 
     def _kill_server(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -258,7 +254,9 @@ class GpuSupervisor:
         self._state = replace(state, server_limits=None, server_limits_written=observed.desired)
         with self._server_limits:
             limits = observed.desired
-            self._control.write_server_limits(observed.server.pid, limits.threads, limits.memory_mib, limits.priority)
+            self._gatherer.control.write_server_limits(
+                observed.server.pid, limits.threads, limits.memory_mib, limits.priority
+            )
         return self._state
 
     def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -270,9 +268,9 @@ class GpuSupervisor:
         return state
 
     def _quit(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
-        # A daemon of protocol v3 would not wait for whoever attaches meanwhile: nobody does under this lock.
+        # That of protocol v3 ends its clients with it. Whoever attaches meanwhile holds this lock.
         with self._server_limits if self._process.protocol is MpsProtocol.V3 else nullcontext():
-            self._control.quit()
+            self._gatherer.control.quit()
         return state
 
     def _clean_up(self, _: DaemonObservation, __: SupervisorState) -> SupervisorState:

@@ -2,8 +2,6 @@
 that could use both: `pin` in a slot, and a distributed training of two pods with a slot of each GPU.
 """
 
-import os
-import platform
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,10 +19,6 @@ NEIGHBOURS, PER_GPU = 2, 8
 TRAINED_SECONDS = 120
 PORT = "29500"
 RANK_PROGRAM = Path(__file__).with_name("rank_program.py").read_text()
-LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
-MACHINE = "/opt/machine"
-OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
-"""Variables of a lent machine that must be left alone."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
@@ -95,34 +89,12 @@ def _address(tenant: Tenant, name: str) -> str:
 
 def _rank(tenant: Tenant, number: int, share: str, address: str) -> Object:
     own = {"name": "MASTER_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    values = {**of_the_machine(), "RANK": str(number), "WORLD_SIZE": "2", "MASTER_PORT": PORT}
+    values = {**parts.of_the_machine(), "RANK": str(number), "WORLD_SIZE": "2", "MASTER_PORT": PORT}
     environment: list[Object] = [{"name": name, "value": value} for name, value in values.items()]
     environment.append({"name": "MASTER_ADDR", "value": address} if address else own)
     pod = tenant.pod(f"rank-{number}", share, command=[sys.executable, "-c", RANK_PROGRAM], env=environment)
-    with_the_machines_libraries(pod)
+    parts.with_the_machines_libraries(pod)
     return pod
-
-
-def of_the_machine() -> dict[str, str]:
-    """The environment of a program that uses the machine's PyTorch in a container."""
-    return {
-        "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
-        **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
-        "LD_LIBRARY_PATH": MACHINE,
-        "HOME": "/tmp",
-        "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
-    }
-
-
-def with_the_machines_libraries(pod: Object) -> None:
-    """Mounts the machine's Python and its system libraries by hostPath."""
-    folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
-    pod["spec"]["volumes"] = [
-        {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()
-    ]
-    pod["spec"]["containers"][0]["volumeMounts"] = [
-        {"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()
-    ]
 
 
 def _fault(harness: Harness, left: Share, right: Share, tenant: Tenant, findings: Findings) -> None:

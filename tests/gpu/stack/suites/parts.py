@@ -1,5 +1,8 @@
 """Parts of several suites."""
 
+import os
+import platform
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -9,9 +12,14 @@ from typing import Any
 from gpushare.trial.spread import Spread
 from gpushare_workload.bench.results.document import Run
 from gpushare_workload.reporting.files import read
+from localcluster.kubectl import Object
 from tests.cluster.harness import POLL, Tenant
 
 TOLD_SECONDS = 15
+LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
+MACHINE = "/opt/machine"
+OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
+"""Variables of a lent machine that must be left alone."""
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -62,3 +70,25 @@ def bench_runs(logs: Sequence[str]) -> Sequence[Run]:
         for path, text in zip(paths, logs, strict=True):
             path.write_text(text)
         return read(paths).runs
+
+
+def of_the_machine() -> dict[str, str]:
+    """The environment of a program that uses the machine's PyTorch in a container."""
+    return {
+        "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
+        **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
+        "LD_LIBRARY_PATH": MACHINE,
+        "HOME": "/tmp",
+        "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
+    }
+
+
+def with_the_machines_libraries(pod: Object) -> None:
+    """Mounts the machine's Python and its system libraries by hostPath."""
+    folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
+    pod["spec"]["volumes"] = [
+        {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()
+    ]
+    pod["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()
+    ]

@@ -11,7 +11,6 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, gpu_share, wait_until
 from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
-from tests.gpu.stack.suites.pair import of_the_machine, with_the_machines_libraries
 
 WHOLE, SHARED, RESOURCE = "training", "notebooks", "nvidia.com/gpu"
 PER_GPU = 4
@@ -33,7 +32,7 @@ def measure(harness: Harness, findings: Findings) -> None:
                 findings.figures["beside"] = _beside(harness, tenant, findings)
         with findings.phase("from shared to whole"):
             _offer(harness, gpus=2)
-            findings.expect("a GPU goes from shared to whole", True)
+            findings.expect("a GPU goes from shared to whole", harness.allocatable(RESOURCE) == 2)
     finally:
         harness.kubectl.delete("gpushare", WHOLE, seconds=90)
     with harness.share(SHARED, per_gpu=PER_GPU) as shared, harness.namespace() as tenant:
@@ -63,10 +62,10 @@ def _both(harness: Harness, findings: Findings) -> dict[str, Any]:
         return {}
     before = _bare()
     with harness.namespace("ranks", enforce="privileged") as tenant:
-        environment = [{"name": name, "value": value} for name, value in of_the_machine().items()]
+        environment = [{"name": name, "value": value} for name, value in parts.of_the_machine().items()]
         environment.append({"name": "PROGRAM", "value": PROGRAM})
         pod = tenant.pod("both", WHOLE, command=[sys.executable, "-c", PROGRAM], env=environment)
-        with_the_machines_libraries(pod)
+        parts.with_the_machines_libraries(pod)
         pod["spec"]["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory"}})
         pod["spec"]["containers"][0]["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
         tenant.start(_with_gpus(pod, 2))

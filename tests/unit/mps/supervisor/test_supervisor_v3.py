@@ -111,6 +111,11 @@ class Containers:
         self._grants[container] = grant
         self._write()
 
+    def enter(self, container: str, grant: ClientGrant) -> None:
+        """Whoever connects from now on is in that container."""
+        self.grant(container, grant)
+        self.next = container
+
     def remove(self, container: str) -> None:
         del self._grants[container]
         self._write()
@@ -217,8 +222,7 @@ def test_no_container_gets_more_than_its_share_has(node: Node) -> None:
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
-            containers.grant("greedy", ClientGrant(threads=100, memory_mib=100_000, processes=1))
-            containers.next = "greedy"
+            containers.enter("greedy", ClientGrant(threads=100, memory_mib=100_000, processes=1))
             _, (sms, free, _) = node.client(gpu, gpu.attach)
             assert sms == "66"
             assert int(free) <= LIMITS.memory_mib
@@ -228,15 +232,13 @@ def test_a_namespace_goes_when_its_container_has_gone_and_another_one_comes(node
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
-            containers.grant("first", SMALL)
-            containers.next = "first"
+            containers.enter("first", SMALL)
             client, _ = node.client(gpu, gpu.attach)
             client.kill()
             client.wait()
             containers.remove("first")
             until(lambda: not control(gpu).clients(0), lambda: "its client is listed still")
-            containers.grant("second", LARGE)
-            containers.next = "second"
+            containers.enter("second", LARGE)
             assert node.client(gpu, gpu.attach)[1][0] == "66"
             second = namespace_name("uid-second", "main")
             assert set(control(gpu).namespaces()) == {DEFAULT_NAMESPACE, second}
@@ -253,8 +255,7 @@ def test_more_processes_than_granted_are_refused_by_a_new_broker_too(node: Node)
     with supervised(node):
         gpu = ready(node, "V3")
         containers = Containers(gpu)
-        containers.grant("one", LARGE)
-        containers.next = "one"
+        containers.enter("one", LARGE)
         with brokered(node, gpu, containers):
             first, (sms, *_) = node.client(gpu, gpu.attach)
             assert sms == "66"
@@ -286,8 +287,7 @@ def test_changed_limits_of_the_share_count_for_later_containers(node: Node) -> N
         node.request(gpu, less)
         node.until(gpu, lambda state: state.ready and state.in_force == less)
         with brokered(node, gpu) as containers:
-            containers.grant("large", LARGE)
-            containers.next = "large"
+            containers.enter("large", LARGE)
             assert node.client(gpu, gpu.attach)[1][0] == "26"
 
 
@@ -295,8 +295,7 @@ def test_the_daemon_ends_when_it_is_asked_to_and_its_last_client_has_gone(node: 
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
-            containers.grant("small", SMALL)
-            containers.next = "small"
+            containers.enter("small", SMALL)
             client, _ = node.client(gpu, gpu.attach)
             node.request(gpu, stop=True)
             node.until(gpu, lambda state: str(client.pid) in state.message)
@@ -311,8 +310,7 @@ def test_a_client_that_the_daemon_lists_is_terminated_and_another_is_not(node: N
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
-            containers.grant("small", SMALL)
-            containers.next = "small"
+            containers.enter("small", SMALL)
             client, _ = node.client(gpu, gpu.attach)
             commands = control(gpu)
             [server] = commands.sound_servers()
