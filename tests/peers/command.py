@@ -1,7 +1,7 @@
 """The steps by name. Exit code 0: every case of every way has figures; 1: not; 2: misuse."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.gpu.stack.steps import Steps
 from tests.peers import build, page, table
 from tests.peers.cases import CASES
 from tests.peers.results import Results
-from tests.peers.session import Deadline, Session
+from tests.peers.session import Candidate, Deadline, Session, Task
 from tests.peers.ways.bare import BareMps, BareSlices
 from tests.peers.ways.gpushare import Gpushare, GpushareByClaims
 from tests.peers.ways.hami import HamiCore
@@ -58,7 +58,10 @@ def _page(arguments: argparse.Namespace) -> bool:
 
 
 def _measure(arguments: argparse.Namespace) -> bool:
-    """Cases that have been measured are left out, so the same command goes on where it was cut off."""
+    """Cases that have been measured are left out, so the same command goes on where it was cut off.
+
+    The ways share the time; their order is that of the arguments.
+    """
     deadline = Deadline(arguments.seconds)
     stack, record = bring.running()
     known = SIMULATED_RESULTS if record.simulated else RESULTS
@@ -67,26 +70,32 @@ def _measure(arguments: argparse.Namespace) -> bool:
     harness, log = Harness(stack), out / "peers.log"
     log.unlink(missing_ok=True)
     session = Session(harness, _ways(harness, arguments.peers, record), deadline, log)
-    complete = True
+    tasks = []
     for name in arguments.way:
         results = Results(name, record, out, known)
         cases = [case for case in arguments.cases if arguments.again or not results.is_done(case)]
         if left_out := [case for case in arguments.cases if case not in cases]:
             print(f"{name}: measured before: {', '.join(left_out)}")
-        complete = (not cases or session.measure(name, cases, results)) and complete
-    return complete
+        if cases:
+            tasks.append(Task(name, cases, results))
+    return session.measure(tasks)
 
 
-def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, Callable[[], Way]]:
+def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, Candidate]:
     memory_mib = int(record.truth["memory_mib"])
+
+    def plugin(sharing: str) -> Way:
+        return NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), sharing, memory_mib)
+
+    def hami() -> Way:
+        return HamiCore(harness, build.unpacked(build.HAMI, peers), memory_mib)
+
     return {
-        "gpushare": partial(Gpushare, harness, memory_mib),
-        "gpushare-claims": partial(GpushareByClaims, harness, memory_mib),
-        "nvidia-mps": lambda: NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), "mps", memory_mib),
-        "nvidia-time-slicing": lambda: NvidiaPlugin(
-            harness, build.unpacked(build.PLUGIN, peers), "timeSlicing", memory_mib
-        ),
-        "bare-mps": partial(BareMps, harness),
-        "bare-slices": partial(BareSlices, harness),
-        "hami-core": lambda: HamiCore(harness, build.unpacked(build.HAMI, peers), memory_mib),
+        "gpushare": Candidate(partial(Gpushare, harness, memory_mib), 30),
+        "gpushare-claims": Candidate(partial(GpushareByClaims, harness, memory_mib), 30),
+        "nvidia-mps": Candidate(partial(plugin, "mps"), 35),
+        "nvidia-time-slicing": Candidate(partial(plugin, "timeSlicing"), 35),
+        "bare-mps": Candidate(partial(BareMps, harness), 5),
+        "bare-slices": Candidate(partial(BareSlices, harness), 5),
+        "hami-core": Candidate(hami, 5),
     }

@@ -42,9 +42,9 @@ def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
         return NOT_MEASURED
 
 
-def _starts(which: str) -> Cell:
+def _starts(case: str, which: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
-        spread = cases["starts"][which]["first_kernel_ended"]
+        spread = cases[case][which]["first_kernel_ended"]
         return f"{spread['median']:.1f} s ({spread['least']:.1f}–{spread['largest']:.1f})"
 
     return cell
@@ -62,6 +62,8 @@ def _sees(cases: Mapping[str, Any]) -> str:
 def _memory(attempt: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
         outcome = cases["limits"][attempt]
+        if absent := outcome.get("absent"):
+            return f"has no {absent}"
         if outcome["error"] is not None:
             return f"error {outcome['error']['code']}"
         verdict = "refused" if outcome["memory_above_refused"] else "not refused"
@@ -74,6 +76,8 @@ def _memory(attempt: str) -> Cell:
 def _peak(attempt: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
         outcome = cases["limits"][attempt]
+        if absent := outcome.get("absent"):
+            return f"has no {absent}"
         if outcome["share_of_peak"] is None:
             return f"error {outcome['error']['code']}" if outcome["error"] else NOT_MEASURED
         return f"{outcome['share_of_peak']:.1%}"
@@ -172,8 +176,8 @@ def _cost(cases: Mapping[str, Any]) -> str:
 
 
 ROWS: dict[str, Cell] = {
-    "one pod: first kernel done after (median of three, range)": _starts("one_by_one_seconds"),
-    "eight pods at once: first kernel done after (median, range)": _starts("eight_at_once_seconds"),
+    "one pod: first kernel done after (median of three, range)": _starts("starts-alone", "one_by_one_seconds"),
+    "eight pods at once: first kernel done after (median, range)": _starts("starts", "eight_at_once_seconds"),
     "pods of four UIDs at once, computing within 25 s": _users,
     "what a client sees": _sees,
     "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),

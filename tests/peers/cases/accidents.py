@@ -35,7 +35,10 @@ def measure(name: str, harness: Harness, way: Way) -> dict[str, Any]:
         computes = outcome["new_client"]["seconds"] is not None
         return outcome
     finally:
-        _repair(harness, way, computes)
+        if way.offered() not in (CLIENTS, None):
+            way.offer(CLIENTS)
+        if not computes:
+            repair(harness, way)
 
 
 def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
@@ -58,12 +61,14 @@ def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
         }
 
 
-def _repair(harness: Harness, way: Way, computes: bool) -> None:
-    """Until new pods compute again, by what an administrator would do: replace the daemon and the agent."""
-    if way.offered() not in (CLIENTS, None):
-        way.offer(CLIENTS)
-    if computes:
-        return
+def repair(harness: Harness, way: Way) -> None:
+    """Until new pods compute again, by what an administrator would do: replace the daemon and the agent.
+
+    Raises AssertionError if none does then.
+    """
+    with clients(harness, way) as tenant:
+        if served(tenant, "still").seconds is not None:
+            return
     for part in replaced(way.parts):
         way.restart(part)
     with clients(harness, way) as tenant:

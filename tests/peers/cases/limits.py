@@ -10,13 +10,14 @@ from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness
 from tests.gpu.stack.suites import escapes, parts
 from tests.peers.cases.served import observer, served
-from tests.peers.ways.way import Clients, Part, Variables, Way, clients
+from tests.peers.ways.way import Clients, Part, Promise, Variables, Way, clients
 
 WITHOUT_LIMIT = 2 << 30
 """Bytes that a client asks to exceed where the way promises none."""
-START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 11, 1.5, 6
+START_SECONDS, TURN_SECONDS, HOLD_SECONDS = 9, 1.5, 6
 LATE_SECONDS = 45
 COMMAND_LIMIT_SECONDS = 120
+USUAL = "as started"
 SETTLE_SECONDS = 5
 
 
@@ -24,7 +25,7 @@ def attempts(variables: Variables) -> dict[str, dict[str, str]]:
     """What the client sets in its own environment before it starts CUDA."""
     past = {"past the daemon": {variables.past: "/tmp/nowhere"}} if variables.past else {}
     return {
-        "as started": {},
+        USUAL: {},
         "memory: limit raised": {variables.memory: variables.memory_raised},
         "memory: malformed limit": {variables.memory: variables.memory_malformed},
         "threads: 100 asked for": {variables.threads: "100"},
@@ -33,7 +34,12 @@ def attempts(variables: Variables) -> dict[str, dict[str, str]]:
 
 
 def measure(harness: Harness, way: Way) -> dict[str, Any]:
+    """Where nothing limits a client, only what it sees and takes is of interest."""
     tried = attempts(way.variables)
+    absent: dict[str, Any] = {}
+    if way.promise == Promise(None, None) and Part.DAEMON not in way.parts:
+        _, *others = tried
+        tried, absent = {USUAL: tried[USUAL]}, {attempt: {"absent": "limits"} for attempt in others}
     with clients(harness, way) as tenant:
         begin = time.time() + START_SECONDS
         hold = HOLD_SECONDS + TURN_SECONDS * len(tried)
@@ -43,7 +49,7 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
             pods[attempt] = _pod(tenant, f"attempt-{number}", way, plan | {"environment": environment})
         tenant.start(*pods.values())
         end = time.monotonic() + START_SECONDS + hold + LATE_SECONDS
-        return {attempt: _outcome(tenant, pod["metadata"]["name"], end) for attempt, pod in pods.items()}
+        return {attempt: _outcome(tenant, pod["metadata"]["name"], end) for attempt, pod in pods.items()} | absent
 
 
 def commands(harness: Harness, way: Way) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.peers.ways.way import CLIENTS, Part, Way, clients
 GRIDS = (Grid.SMALL, Grid.SATURATING)
 REPEATS = 2
 SECONDS = ("--seconds", "1.0", "--warmup", "0.2")
-UNTIL_START = 12
+UNTIL_START = 9
 END_SECONDS = 90
 
 

@@ -15,7 +15,7 @@ from tests.cluster.node import kill_if_there
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.peers.ways import rehearsal
 from tests.peers.ways.processes import CONTROL, daemon_in, start_in_node
-from tests.peers.ways.way import MPS_VARIABLES, Daemon, Part, Promise
+from tests.peers.ways.way import MPS_VARIABLES, Daemon, Part, Promise, Way
 
 DIRECTORY = "/run/peers-mps"
 """On the node: `pipe` for the clients, `log` for the daemon."""
@@ -36,8 +36,8 @@ class BareSlices:
         offer_runtime_class(self._harness, self._harness.stack.simulated)
         return {"repository": "none", "installed": "RuntimeClass nvidia; pods with NVIDIA_VISIBLE_DEVICES=all"}
 
-    def uninstall(self) -> None:
-        if self._harness.stack.simulated:
+    def uninstall(self, successor: Way) -> None:
+        if self._harness.stack.simulated and not isinstance(successor, BareSlices):
             rehearsal.end(self._harness)
 
     def prepare(self, tenant: Tenant) -> None:
@@ -74,9 +74,9 @@ class BareMps(BareSlices):
         how = "; nvidia-cuda-mps-control -d on the node; pods with its pipe directory and hostIPC"
         return origin | {"installed": origin["installed"] + how}
 
-    def uninstall(self) -> None:
+    def uninstall(self, successor: Way) -> None:
         self._end_daemon()
-        super().uninstall()
+        super().uninstall(successor)
 
     def adapted(self, pod: Object) -> Object:
         pod = super().adapted(pod)

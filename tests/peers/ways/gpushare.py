@@ -8,7 +8,7 @@ from tests.cluster import claims
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.gpu.stack import bring
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
 
 RESERVED_MIB = 512
 """A share leaves this much of the GPU to the MPS server (`CONTEXT_RESERVE_MIB`)."""
@@ -36,8 +36,11 @@ class Gpushare:
         self.offer(CLIENTS)
         return {"repository": "this one", "installed": "helm install charts/gpushare --set computeMode=Leave"}
 
-    def uninstall(self) -> None:
-        bring.uninstall(self._harness.stack)
+    def uninstall(self, successor: Way) -> None:
+        if isinstance(successor, Gpushare):
+            self._harness.kubectl.delete("gpushares", "--all", seconds=60)
+        else:
+            bring.uninstall(self._harness.stack)
 
     def prepare(self, tenant: Tenant) -> None:
         """Any namespace may use the share."""

@@ -13,7 +13,7 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import Harness
 from tests.peers.build import LIBRARY, ORIGIN
 from tests.peers.ways.bare import BareSlices
-from tests.peers.ways.way import CLIENTS, Promise, Variables
+from tests.peers.ways.way import CLIENTS, Promise, Variables, Way
 
 DIRECTORY = "/run/peers-hami"
 """On the node."""
@@ -49,9 +49,9 @@ class HamiCore(BareSlices):
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         return origin | {"patched": PATCHED}
 
-    def uninstall(self) -> None:
+    def uninstall(self, successor: Way) -> None:
         shutil.rmtree(self._harness.in_node(DIRECTORY), ignore_errors=True)
-        super().uninstall()
+        super().uninstall(successor)
 
     def adapted(self, pod: Object) -> Object:
         pod = super().adapted(pod)

@@ -17,7 +17,7 @@ from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN
 from tests.peers.ways import image
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
@@ -62,7 +62,7 @@ class NvidiaPlugin:
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         return origin | {"patched": PATCHED}
 
-    def uninstall(self) -> None:
+    def uninstall(self, _: Way) -> None:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
         self._label(dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
 

@@ -14,7 +14,8 @@ from tests.gpu.stack.bring import SIMULATED_GPU
 from tests.peers.ways.processes import pid_of, start_in_node
 
 DIRECTORY = "/run/peers-simulation"
-DRIVER = "simulated-driver"
+PROGRAM, DRIVER = "gpushare.cli.main", "simulated-driver"
+"""Started as a module: the driver of gpushare's chart, whose pod may still be ending, is started by another name."""
 SPECIFICATION = "/etc/cdi/nvidia.json"
 ENVIRONMENT = {"GPUSHARE_SIMULATION_DIR": DIRECTORY, "PYTHONPATH": f"{REPOSITORY}/operator"}
 PROGRAMS = bin_dir()
@@ -23,9 +24,9 @@ PROGRAMS = bin_dir()
 
 def begin(harness: Harness) -> None:
     """The driver has its GPU when this returns."""
-    if pid_of(harness, DRIVER) is None:
+    if pid_of(harness, PROGRAM) is None:
         gpu = (f"--{name.replace('_', '-')}={SIMULATED_GPU[name]}" for name in ("product", "sms", "memory_mib"))
-        start_in_node(harness, [sys.executable, "-m", "gpushare.cli.main", DRIVER, "--gpus=1", *gpu], ENVIRONMENT)
+        start_in_node(harness, [sys.executable, "-m", PROGRAM, DRIVER, "--gpus=1", *gpu], ENVIRONMENT)
     driver = harness.in_node(f"{DIRECTORY}/driver.sock")
     wait_until("the simulated driver", driver.exists)
     specification = harness.in_node(SPECIFICATION)
@@ -35,7 +36,7 @@ def begin(harness: Harness) -> None:
 
 def end(harness: Harness) -> None:
     harness.in_node(SPECIFICATION).unlink(missing_ok=True)
-    if pid := pid_of(harness, DRIVER):
+    if pid := pid_of(harness, PROGRAM):
         kill_if_there(harness, pid)
 
 

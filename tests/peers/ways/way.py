@@ -84,8 +84,8 @@ class Way(Protocol):
         """Returns where it came from, once the node offers `CLIENTS`. Repeated, it completes what is missing."""
         ...
 
-    def uninstall(self) -> None:
-        """Also what was installed in part."""
+    def uninstall(self, successor: "Way") -> None:
+        """Also what was installed in part. What `successor` uses as well may stay: it is installed next."""
         ...
 
     def prepare(self, tenant: Tenant) -> None:
