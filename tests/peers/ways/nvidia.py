@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.cluster import cluster
-from localcluster.kubectl import Object
+from localcluster.errors import LocalClusterError
+from localcluster.kubectl import CommandError, Kubectl, Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN
-from tests.peers.ways import image
+from tests.peers.ways import image, rehearsal
 from tests.peers.ways.processes import daemon_in
 from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
 
@@ -35,7 +36,7 @@ PATCHED = {
 class NvidiaPlugin:
     """`sharing`: as in the plugin's configuration, `mps` or `timeSlicing`. `peer`: the unpacked folder.
 
-    In a rehearsal without a GPU the node must have a CDI spec of kind nvidia.com/gpu: it stands for the driver.
+    In a rehearsal without a GPU its installation ends with what its program says of the missing driver.
     """
 
     namespace, standard, variables = RELEASE, "restricted", MPS_VARIABLES
@@ -51,6 +52,8 @@ class NvidiaPlugin:
         return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20) if self._under_mps else Promise(None, None)
 
     def install(self) -> dict[str, Any]:
+        if self._harness.stack.simulated:
+            rehearsal.begin(self._harness)
         archive = WORK / "peer.tar"
         name = image.build(self._peer / "bin", archive)
         cluster.load_images(self._harness.layout, [archive])
@@ -58,12 +61,16 @@ class NvidiaPlugin:
         offer_runtime_class(self._harness, self._harness.stack.simulated)
         self._label(LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
         self._install_chart(name)
+        if self._harness.stack.simulated:
+            raise LocalClusterError(self._what_a_rehearsal_shows())
         self._wait_offered(CLIENTS)
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         return origin | {"patched": PATCHED}
 
     def uninstall(self, _: Way) -> None:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
+        if self._harness.stack.simulated:
+            rehearsal.end(self._harness)
         self._label(dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
 
     def prepare(self, tenant: Tenant) -> None:
@@ -106,8 +113,23 @@ class NvidiaPlugin:
             file.flush()
             self._harness.stack.helm(
                 "upgrade", "--install", RELEASE, str(self._peer / "chart"), "--namespace", RELEASE,
-                "--create-namespace", f"--values={file.name}", "--wait", f"--timeout={INSTALL_SECONDS}s",
+                "--create-namespace", f"--values={file.name}", *self._until_ready(),
             )  # fmt: skip
+
+    def _until_ready(self) -> list[str]:
+        """Without a GPU the plugin never is."""
+        return [] if self._harness.stack.simulated else ["--wait", f"--timeout={INSTALL_SECONDS}s"]
+
+    def _what_a_rehearsal_shows(self) -> str:
+        """Once the plugin's own program has run: chart and image were accepted, and what it misses is the GPU."""
+        within = self._harness.kubectl.within(self.namespace)
+
+        def last_words() -> str:
+            names = [pod["metadata"]["name"] for pod in within.items("pods")]
+            return next((text.strip() for name in names if (text := _log(within, name)).strip()), "")
+
+        words = wait_until("the plugin's program has run", last_words, INSTALL_SECONDS)
+        return f"chart and image were accepted, but no simulated GPU has NVML for NVIDIA's plugin: {words[-300:]}"
 
     def _config(self, clients: int) -> str:
         resources = [{"name": RESOURCE, "replicas": clients}]
@@ -119,6 +141,14 @@ class NvidiaPlugin:
     def _label(self, labels: dict[str, Any]) -> None:
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in labels.items()]
         self._harness.kubectl("label", "node", NODE, "--overwrite", *words)
+
+
+def _log(within: Kubectl, pod: str) -> str:
+    """Of the plugin itself; empty before it runs."""
+    try:
+        return within("logs", pod, "--container=nvidia-device-plugin-ctr", "--tail=3")
+    except CommandError:
+        return ""
 
 
 def _config_of(clients: int) -> str:
