@@ -26,7 +26,7 @@ STUBS = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
 """What HAMi's library is linked with, and finds with the driver later: option of the linker, name."""
 HAMI_OPTIONS = ("DLSYM_HOOK_ENABLE", "MULTIPROCESS_LIMIT_ENABLE", "HOOK_MEMINFO_ENABLE", "HOOK_NVML_ENABLE")
 """As its own build.sh has them."""
-BUILD_SECONDS = 900
+BUILD_SECONDS = 1800
 ORIGIN = "origin.json"
 
 
@@ -122,6 +122,10 @@ def _run(command: list[str], directory: Path, environment: Mapping[str, str] | N
         done = subprocess.run(command, cwd=directory, env=merged, capture_output=True, text=True, timeout=BUILD_SECONDS)
     except FileNotFoundError as error:
         raise LocalClusterError(f"{command[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise LocalClusterError(
+            f"{' '.join(command[:3])} … took longer than {BUILD_SECONDS} s in {directory}"
+        ) from error
     if done.returncode != 0:
         raise LocalClusterError(f"{' '.join(command[:3])} … failed in {directory}: {done.stderr.strip()[-800:]}")
     return done.stdout

@@ -32,7 +32,8 @@ class Gpushare:
         return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20)
 
     def install(self) -> dict[str, Any]:
-        bring.upgrade()
+        if not all(self._harness.component_ready(component) for component in ("operator", "webhook", "agent")):
+            bring.upgrade()
         self.offer(CLIENTS)
         return {"repository": "this one", "installed": "helm install charts/gpushare --set computeMode=Leave"}
 
