@@ -121,6 +121,16 @@ def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(ma
     assert is_answered(asked())
 
 
+def test_whoever_connects_and_says_nothing_stops_the_daemon_until_it_hangs_up(machine, asked):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
+        daemon.settimeout(SECONDS)
+        daemon.connect(str(machine.pipe / "control"))
+        assert daemon.recv(64) == GREETING
+        question = asked()
+        assert not is_answered(question, SHORT)
+    assert is_answered(question)
+
+
 def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machine, asked):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
         daemon.settimeout(SECONDS)

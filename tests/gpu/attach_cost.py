@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Where an attach through the broker spends its time on a real GPU.
 
-    python3 tests/gpu/attach_cost.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH; 60 s
+    python3 tests/gpu/attach_cost.py OUT.json [SECONDS]      as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 Programs start in turns: at the daemon itself; through the broker with the share's whole ceiling as their grant, for
 which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
 turns, in milliseconds since the program's first CUDA call. Ends all that it started.
+
+A context takes 10 % more or less each time, so a hundred rounds (SECONDS=180) tell a ratio to 1 % or so.
 """
 
 import json
+import random
 import socket
 import sys
 import tempfile
@@ -24,7 +27,7 @@ from gpushare.mps.attach_protocol import CREDENTIALS, END_OF_ANSWER, Request, co
 from gpushare.mps.control_socket import ControlSocket
 
 SECONDS = 45.0
-MOST_ROUNDS = 40
+MOST_ROUNDS = 200
 STEPS_OF = 3
 PROBE_SECONDS = 2.0
 CLIENT = """
@@ -42,13 +45,20 @@ for line in open(0, closefd=False):
 SERVE = """
 import asyncio, functools, json, sys, time
 from pathlib import Path
-from gpushare.broker import attach, broker, daemon
+from gpushare.broker import attach, broker, daemon, turns
 from gpushare.procfs import Owner
 
-log = open(sys.argv[2], "a", buffering=1)
+steps = []
 
 def note(name, began):
-    print(json.dumps([name, began, time.monotonic()]), file=log)
+    if not steps:  # written when the attach is long over
+        asyncio.get_running_loop().call_later(0.15, write)
+    steps.append([name, began, time.monotonic()])
+
+def write():
+    with open(sys.argv[2], "a") as log:
+        log.writelines(json.dumps(step) + "\\n" for step in steps)
+    steps.clear()
 
 def timed(owner, name):
     wrapped = getattr(owner, name)
@@ -72,21 +82,16 @@ for owner, name in ((broker, "read_request"), (broker, "attach"), (broker, "fare
                     (daemon.BrokeredDaemon, "client_socket"), (daemon.BrokeredDaemon, "until_free"),
                     (broker.Broker, "_let_in"), (broker.Broker, "_attach")):
     timed(owner, name)
-inner = broker.turn
+ask = turns.Turns._ask
 
-class Timed:
-    def __init__(self, *args):
-        self._turn = inner(*args)
-    async def __aenter__(self):
-        began = time.monotonic()
-        try:
-            return await self._turn.__aenter__()
-        finally:
-            note("turn is given", began)
-    async def __aexit__(self, *args):
-        return await self._turn.__aexit__(*args)
+async def timed_ask(*args):
+    began = time.monotonic()
+    try:
+        return await ask(*args)
+    finally:
+        note("turn is given", began)
 
-broker.turn = Timed
+turns.Turns._ask = timed_ask
 asyncio.run(broker.serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
 """
 
@@ -106,14 +111,17 @@ class TimedSocket(ControlSocket):
             self.steps.append((commands[0].split()[0], began, time.monotonic()))
 
 
-def attaches(it: Stand, control: TimedSocket, log: Path) -> dict[str, Any]:
+def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict[str, Any]:
     it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
     ways = {"direct": ("all", it.direct), "whole grant": ("all", it.brokered), "small grant": ("small", it.brokered)}
     taken: dict[str, dict[str, list[float]]] = {way: {"init": [], "context": [], "both": []} for way in ways}
     steps: dict[str, list[Any]] = {way: [] for way in ways}
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
+    order = list(ways)
     while time.monotonic() < end and len(taken["direct"]["both"]) < MOST_ROUNDS:
-        for way, (pod, environment) in ways.items():
+        order.append(order.pop(0))  # each way comes first, second and last: what the one before left counts for all
+        for way in order:
+            pod, environment = ways[way]
             before = time.monotonic()
             client = Program(CLIENT, pod, environment)
             line = client.line()
@@ -138,13 +146,29 @@ def attaches(it: Stand, control: TimedSocket, log: Path) -> dict[str, Any]:
     return {
         "rounds": len(taken["direct"]["both"]),
         "seconds": {way: {part: spread(all_of) for part, all_of in parts.items()} for way, parts in taken.items()},
+        "added_milliseconds": {
+            way: {
+                part: with_interval(
+                    [1000 * (b - d) for b, d in zip(taken[way][part], taken["direct"][part], strict=True)]
+                )
+                for part in ("init", "context", "both")
+            }
+            for way in ways
+        },
         "ratio_of_pairs": {
-            way: round(median(b / d for b, d in zip(taken[way]["both"], taken["direct"]["both"], strict=True)), 4)
+            way: with_interval([b / d for b, d in zip(taken[way]["both"], taken["direct"]["both"], strict=True)])
             for way in ways
         },
         "command_seconds": {name: spread(all_of) | {"count": len(all_of)} for name, all_of in commands.items()},
         "steps": {way: all_of[-STEPS_OF:] for way, all_of in steps.items()},
     }
+
+
+def with_interval(values: list[float]) -> dict[str, float]:
+    """Their median, and where it lies with 95 %, by 2,000 samples of as many values (bootstrap)."""
+    chance = random.Random(1)
+    medians = sorted(median(chance.choices(values, k=len(values))) for _ in range(2000))
+    return {"median": round(median(values), 4), "from": round(medians[50], 4), "to": round(medians[-51], 4)}
 
 
 def read(log: Path) -> list[tuple[str, float, float]]:
@@ -176,15 +200,15 @@ def commands_over_one_connection(it: Stand) -> list[str]:
 
 
 def main() -> int:
-    out = Path(sys.argv[1])
+    out, seconds = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         log = Path(file.name)
         log.chmod(0o666)
-        measure(out, log)
+        measure(out, log, seconds)
     return 0
 
 
-def measure(out: Path, log: Path) -> None:
+def measure(out: Path, log: Path, seconds: float) -> None:
     controls: list[TimedSocket] = []
 
     def control(path: Path, seconds: float) -> TimedSocket:
@@ -192,7 +216,10 @@ def measure(out: Path, log: Path) -> None:
         return controls[-1]
 
     with stand(serve=SERVE, words=[str(log)], turn_control=control) as it:
-        result: dict[str, Any] = {"environment": environment_block(), "attaches": attaches(it, controls[0], log)}
+        result: dict[str, Any] = {
+            "environment": environment_block(),
+            "attaches": attaches(it, controls[0], log, seconds),
+        }
         out.write_text(json.dumps(result, indent=1) + "\n")
         result["commands_over_one_connection"] = commands_over_one_connection(it)
         out.write_text(json.dumps(result, indent=1) + "\n")

@@ -40,7 +40,7 @@ from gpushare.broker.clients import AttachedClients, Container
 from gpushare.broker.daemon import BrokeredDaemon
 from gpushare.broker.packets import Peer, has_ended, has_hung_up, peer_of
 from gpushare.broker.record import BrokerRecord
-from gpushare.broker.turns import NoTurnError, turn
+from gpushare.broker.turns import NoTurnError, Turns
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.files import FileVersion, file_version, read_model
@@ -147,7 +147,8 @@ class Broker:
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
-        self._turn = asyncio.Lock()
+        self._attaching = asyncio.Lock()
+        self._turns = Turns(gpu)
         self._record = BrokerRecord(gpu, clock, self._clients.living)
         self._problems = LogOnChange(LOG)
 
@@ -173,10 +174,11 @@ class Broker:
         self._stop_listening(remove=False)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self._turn.acquire()
+                await self._attaching.acquire()
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        self._turns.end_kept()
 
     # The socket
 
@@ -313,7 +315,7 @@ class Broker:
                         raise AttachDeniedError(verdict.refused)
                 case AttachAdmitted():
                     try:
-                        async with self._turn:
+                        async with self._attaching:
                             await self._attach(sock, peer, verdict)
                     except (NoTurnError, TimeoutError) as error:
                         if waited > TURN_SECONDS:
@@ -326,15 +328,16 @@ class Broker:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
-        self._check(peer, admitted)
+        before = self._times_attached(peer, admitted)
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
         if has_ended(sock):
             text = "the process that connected has ended, and another one holds its connection"
             raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
-        async with turn(self.gpu, admitted.grant, owner.pod_uid, container) as given:
-            await self._check_listed(given.server_pid, peer, admitted)
+        async with self._turns.hold(admitted.grant, owner.pod_uid, container) as given:
+            if before >= USUAL_ATTACHES:
+                await self._check_listed(given.server_pid, peer, admitted)
             new, attached = self._clients.add(_key(admitted), peer.pid), False
             try:
                 await attach(sock, given, self._daemon)
@@ -352,24 +355,26 @@ class Broker:
                     self._clients.remove(_key(admitted), peer.pid)
         self._record.arrived(peer.pid, owner, container, new=new)
 
-    def _check(self, peer: Peer, admitted: AttachAdmitted) -> None:
-        """AttachDeniedError: too many processes. NoTurnError: one of the container held up all others a moment ago."""
+    def _times_attached(self, peer: Peer, admitted: AttachAdmitted) -> int:
+        """How often it has attached. AttachDeniedError: too many processes of its container have. NoTurnError: one of
+        them held up all others a moment ago.
+        """
         owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
         penalty = self._clients.penalty(_key(admitted))
         if penalty:
             raise NoTurnError(
                 f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
             )
-        if self._clients.others(_key(admitted), peer.pid) >= most:
+        attached = self._clients.attached(_key(admitted))
+        if len(attached.keys() - {peer.pid}) >= most:
             text = f"{most} of {most} processes of container {container} have attached"
             raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
+        return attached.get(peer.pid, 0)
 
     async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.
         NoTurnError, TimeoutError: it does not list them.
         """
-        if self._clients.times(_key(admitted), peer.pid) < USUAL_ATTACHES:
-            return
         try:
             listed = self._admitted(await self._daemon.clients(server))
         except (OSError, ProtocolError) as error:

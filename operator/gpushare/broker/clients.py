@@ -35,7 +35,7 @@ class AttachedClients:
     def restore(self, found: Iterable[tuple[Container, int]]) -> None:
         """The clients that the daemon lists: those of an earlier broker."""
         for container, pid in found:
-            if not self.times(container, pid):
+            if pid not in self.attached(container):
                 self.add(container, pid)
 
     def add(self, container: Container, pid: int) -> bool:
@@ -43,9 +43,9 @@ class AttachedClients:
         started = self._started(pid)
         if started is None:
             return False
-        living = self._living(container)
-        before = living.get((pid, started), 0)
-        self._attached[container] = {**living, (pid, started): before + 1}
+        known = self._attached.get(container, {})
+        before = known.get((pid, started), 0)
+        self._attached[container] = {**known, (pid, started): before + 1}
         return before == 0
 
     def remove(self, container: Container, pid: int) -> None:
@@ -53,13 +53,9 @@ class AttachedClients:
         known = self._attached.get(container, {})
         self._keep(container, {one: times for one, times in known.items() if one[0] != pid})
 
-    def times(self, container: Container, pid: int) -> int:
-        """How often the process has attached."""
-        return sum(times for one, times in self._living(container).items() if one[0] == pid)
-
-    def others(self, container: Container, pid: int) -> int:
-        """How many other processes of the container have attached and live."""
-        return sum(1 for one in self._living(container) if one[0] != pid)
+    def attached(self, container: Container) -> dict[int, int]:
+        """How often each process of the container that lives has attached, by PID."""
+        return {pid: times for (pid, _), times in self._living(container).items()}
 
     def living(self) -> dict[int, int]:
         """When each process that attached and lives started, in ticks, by PID."""

@@ -20,9 +20,9 @@ def test_a_process_counts_once_and_until_it_ends() -> None:
     machine = Machine()
     clients = machine.clients()
     assert [clients.add(APP, 1), clients.add(APP, 1), clients.add(APP, 2)] == [True, False, True]
-    assert (clients.others(APP, 1), clients.others(APP, 3), clients.others(OTHER, 3)) == (1, 2, 0)
+    assert (clients.attached(APP), clients.attached(OTHER)) == ({1: 2, 2: 1}, {})
     del machine.started[2]
-    assert clients.others(APP, 3) == 1
+    assert clients.attached(APP) == {1: 2}
 
 
 def test_a_later_process_of_the_same_pid_is_another_one() -> None:
@@ -30,8 +30,9 @@ def test_a_later_process_of_the_same_pid_is_another_one() -> None:
     clients = machine.clients()
     clients.add(APP, 1)
     machine.started[1] = 999
-    assert clients.others(APP, 2) == 0
+    assert clients.attached(APP) == {}
     assert clients.add(APP, 1)
+    assert clients.attached(APP) == {1: 1}
 
 
 def test_a_process_that_has_ended_or_failed_to_attach_does_not_count() -> None:
@@ -40,13 +41,13 @@ def test_a_process_that_has_ended_or_failed_to_attach_does_not_count() -> None:
     assert not clients.add(APP, 77), "it has ended"
     clients.add(APP, 1)
     clients.remove(APP, 1)
-    assert clients.others(APP, 2) == 0
+    assert clients.attached(APP) == {}
 
 
 def test_the_clients_of_an_earlier_broker_count() -> None:
     clients = Machine().clients()
     clients.restore([(APP, 1), (OTHER, 2), (APP, 77)])
-    assert (clients.others(APP, 5), clients.others(OTHER, 5)) == (1, 1)
+    assert (clients.attached(APP), clients.attached(OTHER)) == ({1: 1}, {2: 1})
 
 
 def test_a_container_that_stalls_waits_twice_as_long_each_time_and_is_forgiven() -> None:
@@ -69,10 +70,9 @@ def test_a_container_that_stalls_waits_twice_as_long_each_time_and_is_forgiven()
 def test_how_often_a_process_attached_is_known_and_a_restart_adds_nothing() -> None:
     machine = Machine()
     clients = machine.clients()
-    assert clients.times(APP, 1) == 0
     for _ in range(3):
         clients.add(APP, 1)
     clients.restore([(APP, 1), (APP, 2)])
-    assert (clients.times(APP, 1), clients.times(APP, 2), clients.living()) == (3, 1, {1: 101, 2: 102})
+    assert (clients.attached(APP), clients.living()) == ({1: 3, 2: 1}, {1: 101, 2: 102})
     machine.started[1] = 999
-    assert clients.times(APP, 1) == 0
+    assert clients.attached(APP) == {2: 1}

@@ -137,6 +137,8 @@ class ControlDaemon:
             connection = ControlConnection(sock, privileged, namespace)
             with contextlib.suppress(OSError):
                 sock.send(GREETING)
+                # It waits for the first word, and answers nobody meanwhile (measured).
+                select.select([sock], [], [])
             self._selector.register(sock, selectors.EVENT_READ, lambda: self._connection_readable(connection))
 
         return accept
