@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
 from tests.faults import publish
 from tests.faults.campaign import Campaign
-from tests.faults.groups import groups
+from tests.faults.groups import divided, groups
 from tests.faults.haste import restart_at_once
 from tests.faults.image import with_faultpoints
 from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
@@ -57,30 +57,44 @@ def main() -> int:
 def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
     """Scenes take turns, one run each: a short campaign has something of each."""
     outcomes: Counter[bool] = Counter()
-    waiting = deque(options.scene or SCENES)
-    runs: dict[str, deque[list[Order]]] = {}
-    seen = set() if options.point else campaign.record.settled()
+    passed = _passed(campaign, options.scene or SCENES, end)
+    outcomes[False] += sum(points is None for points in passed.values())
+    settled = set() if options.point else campaign.record.settled()
+
+    def wanted(it: Order) -> bool:
+        chosen = options.point in it.point.text and options.when in (None, it.when)
+        return chosen and (it.point.text, it.when) not in settled
+
+    orders = divided({scene: points for scene, points in passed.items() if points}, wanted)
+    runs = {scene: deque(groups(mine, alone=bool(options.point))) for scene, mine in orders.items()}
+    for scene, mine in orders.items():
+        print(f"{scene}: {len(mine)} orders in {len(runs[scene])} runs", flush=True)
+    waiting = deque(scene for scene in runs if runs[scene])
     while waiting and time.monotonic() < end:
         scene = waiting.popleft()
-        if scene not in runs:
-            try:
-                orders = _left(campaign.points(scene), options, seen)
-            except (AssertionError, CommandError) as error:
-                print(f"{scene}: fails though nobody is ended: {error}", flush=True)
-                outcomes[False] += 1
-                continue
-            seen |= {(it.point.text, it.when) for it in orders}
-            runs[scene] = deque(groups(orders, alone=bool(options.point)))
-            print(f"{scene}: {len(orders)} orders in {len(runs[scene])} runs", flush=True)
+        results, left = campaign.run(scene, runs[scene].popleft())
+        runs[scene].extendleft(reversed(left))
         if runs[scene]:
-            results, left = campaign.run(scene, runs[scene].popleft())
-            runs[scene].extendleft(reversed(left))
             waiting.append(scene)
-            _print(scene, results, left)
-            outcomes.update(it.outcome in LAWFUL for it in results)
+        _print(scene, results, left)
+        outcomes.update(it.outcome in LAWFUL for it in results)
     open_runs = sum(len(it) for it in runs.values())
     print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {open_runs} runs left; see {options.record}")
     return int(bool(outcomes[False]))
+
+
+def _passed(campaign: Campaign, scenes: Iterable[str], end: float) -> dict[str, list[Point] | None]:
+    """The points of each scene; None: it fails though nobody is ended."""
+    found: dict[str, list[Point] | None] = {}
+    for scene in scenes:
+        if time.monotonic() > end:
+            break
+        try:
+            found[scene] = campaign.points(scene)
+        except (AssertionError, CommandError) as error:
+            print(f"{scene}: fails though nobody is ended: {error}", flush=True)
+            found[scene] = None
+    return found
 
 
 def _print(scene: str, results: list[Result], left: list[list[Order]]) -> None:
@@ -88,16 +102,6 @@ def _print(scene: str, results: list[Result], left: list[list[Order]]) -> None:
         print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
     if left:
         print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
-
-
-def _left(points: list[Point], options: argparse.Namespace, seen: set[tuple[str, str]]) -> list[Order]:
-    """A point that several scenes pass belongs to the first."""
-    return [
-        Order(point, when)
-        for point in points
-        for when in point.moments()
-        if options.point in point.text and options.when in (None, when) and (point.text, when) not in seen
-    ]
 
 
 @contextmanager

@@ -4,15 +4,35 @@ One at a time would take days. A run with several ends is the harder one; if any
 are run, and so on down to single orders.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from tests.faults.points import Order
+from tests.faults.points import Order, Point
 
 AT_ONCE = {"agent": 12, "mps-supervisor": 8, "mps-broker": 4, "webhook": 4, "operator": 4}
 """Orders of one part in a run; of the others one each. A scene takes longer than a restart, so many ends in a run are
 quick, and they are the harder test: a part that was just ended meets what the one before it has left."""
 HARMFUL = "mps-supervisor"
 """Its end may end clients, which would hide what the end of another part does: its orders are by themselves."""
+
+
+def divided(passed: Mapping[str, Sequence[Point]], wanted: Callable[[Order], bool]) -> dict[str, list[Order]]:
+    """Each wanted order in one of the scenes that pass its point, so that all have about as many of each part.
+
+    `passed`: the points of each scene. First come the orders of HARMFUL, which few campaigns would reach otherwise.
+    """
+    scenes: dict[Point, list[str]] = {}
+    for scene, points in passed.items():
+        for point in points:
+            scenes.setdefault(point, []).append(scene)
+    found: dict[str, list[Order]] = {scene: [] for scene in passed}
+    many: Counter[tuple[str, str]] = Counter()
+    for point in sorted(scenes, key=lambda it: (it.role != HARMFUL, len(scenes[it]))):
+        for order in filter(wanted, (Order(point, when) for when in point.moments())):
+            scene = min(scenes[point], key=lambda it: many[it, point.role])
+            many[scene, point.role] += 1
+            found[scene].append(order)
+    return found
 
 
 def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]:

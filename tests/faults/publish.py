@@ -65,7 +65,7 @@ def page(campaign: dict[str, Any]) -> str:
         f"Runs: {len(runs)}, {hours:.1f} hours together."
     )
     lines += ["", *_table(("scene", "undisturbed", "points", *COUNTS), _scenes(campaign))]
-    lines += ["", "A point of several scenes is ended at in the first of them.", ""]
+    lines += ["", "The ends at a point of several scenes are divided among them.", ""]
     lines += _table(("part", "what it does", "points", "possible ends", *COUNTS), _kinds(points, ends))
     different = [it for it in ends if it["outcome"] not in LAWFUL]
     if different:

@@ -1,9 +1,11 @@
 """Every order is in a group, and no group hides what another of its orders does."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.groups import AT_ONCE, HARMFUL, again, groups
+from tests.faults.groups import AT_ONCE, HARMFUL, again, divided, groups
 from tests.faults.points import Order, Point
 
 ROLES = ("agent", "operator", "webhook", "mps-broker", "mps-supervisor")
@@ -13,6 +15,27 @@ ORDERS = st.builds(
     st.integers(0, 9),
     st.sampled_from(("before", "after")),
 )
+
+
+@given(st.dictionaries(st.text("abc"), st.sets(ORDERS.map(lambda it: it.point)), max_size=4), st.sets(ORDERS))
+def test_scenes_that_pass_a_point_share_the_wanted_ends_at_it(
+    passed: dict[str, set[Point]], settled: set[Order]
+) -> None:
+    made = divided({scene: list(points) for scene, points in passed.items()}, lambda it: it not in settled)
+    possible = {Order(point, when) for points in passed.values() for point in points for when in point.moments()}
+    assert sorted(it for orders in made.values() for it in orders) == sorted(possible - settled)
+    for scene, orders in made.items():
+        assert {it.point for it in orders} <= passed[scene]
+        harmful = [it.point.role == HARMFUL for it in orders]
+        assert harmful == sorted(harmful, reverse=True)
+
+
+def test_scenes_that_pass_the_same_points_have_as_many_ends_of_each_part() -> None:
+    points = [Point(f"{role}: replace {number}") for role in ROLES for number in range(6)]
+    made = divided(dict.fromkeys("abc", points), lambda it: True)
+    assert [Counter(it.point.role for it in orders) for orders in made.values()] == [
+        Counter(dict.fromkeys(ROLES, 4))
+    ] * 3
 
 
 @given(st.lists(ORDERS, unique=True))

@@ -18,7 +18,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gpushare.agent.faults.reports import lost_clients
+from gpushare.agent.faults.reports import has_counted, lost_clients
 from gpushare.agent.process.processes import identity, is_alive
 from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
@@ -89,11 +89,11 @@ def downtime_events(
     """
     when = f"It happened while no agent ran, between {_time(before.at)} and {_time(now)}"
     regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node}
-    fault = _has_counted(before.faults, state.faults)
+    fault = has_counted(before.faults, state.faults)
     if fault:
         note = f"GPU {uuid}: {state.last_fault}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.GPU_FAULT, "Supervise", note, uuid, happened=True)
-    if _has_counted(before.restarts, state.restarts) or _has_counted(before.servers_lost, state.servers_lost):
+    if has_counted(before.restarts, state.restarts) or has_counted(before.servers_lost, state.servers_lost):
         lost = lost_clients(state.last_failure, state.lost_contexts - before.lost_contexts)
         note = f"GPU {uuid}: {lost}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
@@ -106,11 +106,6 @@ def downtime_events(
         )
         severity: EventType = "Warning" if fault else "Normal"
         yield Event(regarding, severity, EventReason.UNGUARDED_DEPARTURE, "Depart", note, uuid, happened=True)
-
-
-def _has_counted(before: int, now: int) -> bool:
-    """Whether something happened since. A supervisor counts from 0, so a lower count is a new supervisor's own."""
-    return now > before or 0 < now < before
 
 
 def _is_deleted(pod: Pod | None) -> bool:

@@ -48,10 +48,12 @@ class GpuHealth:
     """One GPU of a share now.
 
     `clients`: pods that have clients or hold a part of it, as namespace/name. `absent`: when each of them was last
-    known to hold none yet, as far as that is known. `arrived`: who attached, the latest first.
+    known to hold none yet, as far as that is known. `arrived`: who attached, the latest first. `counted`: state.json
+    was read; else the counts and their words say nothing.
     """
 
     uuid: Uuid
+    counted: bool = True
     restarts: int = 0
     servers_lost: int = 0
     faults: int = 0
@@ -95,7 +97,7 @@ def gpu_health(
         ),
     )
     if state is None:
-        return health
+        return replace(health, counted=False)
     return replace(
         health,
         restarts=state.restarts,
@@ -147,16 +149,20 @@ class FaultReports:
                 found += self._reasons(health, replace(health, reason=DaemonReason.READY))
                 continue
             _remember(known, health, now)
-            found += self._changes(known, health, now)
-            known.health = health
+            if health.counted and not known.health.counted:  # these are past counts, as at the first sight of a GPU
+                known.health = replace(health, reason=known.health.reason)
+                known.reported_lost = health.lost_contexts
+            counted = _counted(health, known.health)
+            found += self._changes(known, counted, now)
+            known.health = counted
         return found
 
     def _changes(self, known: _Known, health: GpuHealth, now: float) -> Iterator[Event]:
         before = known.health
-        if health.faults > before.faults:
+        if has_counted(before.faults, health.faults):
             yield self._event(EventReason.GPU_FAULT, health.uuid, _fault_note(health, known, now))
             known.xids.clear()
-        if health.restarts > before.restarts or health.servers_lost > before.servers_lost:
+        if has_counted(before.restarts, health.restarts) or has_counted(before.servers_lost, health.servers_lost):
             lost = lost_clients(health.last_failure, health.lost_contexts - known.reported_lost)
             known.reported_lost = health.lost_contexts
             note = f"GPU {health.uuid}: {lost}.{_recent(known, now)}"
@@ -185,6 +191,20 @@ _EVENT_REASONS: Mapping[DaemonReason, EventReason] = {
 }
 
 
+def _counted(health: GpuHealth, before: GpuHealth) -> GpuHealth:
+    """While state.json cannot be read, its last counts hold: as 0 they would hide a fault, or tell one again."""
+    if health.counted:
+        return health
+    return replace(
+        before,
+        reason=health.reason,
+        message=health.message,
+        clients=health.clients,
+        absent=health.absent,
+        arrived=health.arrived,
+    )
+
+
 def _remember(known: _Known, health: GpuHealth, now: float) -> None:
     """While no client is left, the last ones stay suspects, however long ago they ended."""
     for name in health.clients:
@@ -193,6 +213,11 @@ def _remember(known: _Known, health: GpuHealth, now: float) -> None:
         known.clients[name] = _Client(now, before.absent if before else health.absent.get(name, -math.inf))
     if health.clients:
         known.clients = {name: it for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS}
+
+
+def has_counted(before: int, now: int) -> bool:
+    """Whether something happened since. A supervisor counts from 0, so a lower count is a new supervisor's own."""
+    return now > before or 0 < now < before
 
 
 def lost_clients(failure: str, contexts: int) -> str:

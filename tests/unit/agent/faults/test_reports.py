@@ -196,6 +196,47 @@ def test_a_supervisor_that_counts_from_0_again_is_no_change(reports: FaultReport
     assert len(reports.update([replace(CALM, restarts=1, last_failure="it ended")], 3.0)) == 1
 
 
+GPU_FAULT, DAEMON_RESTARTED = EventReason.GPU_FAULT, EventReason.DAEMON_RESTARTED
+UNREAD = gpu_health(
+    Readiness(DaemonReason.SUPERVISOR_SILENT, "its state is torn"), None, None, ["team/a", "team/b"], {}, GPU
+)
+ENDED = replace(FAULTED, restarts=2, servers_lost=1, lost_contexts=3, last_failure="it ended")
+
+
+@pytest.mark.parametrize(
+    ("seen", "reasons"),
+    [
+        pytest.param([CALM, ENDED, UNREAD, ENDED], [[], [GPU_FAULT, DAEMON_RESTARTED], [], []], id="told before"),
+        pytest.param([CALM, UNREAD, ENDED, ENDED], [[], [], [GPU_FAULT, DAEMON_RESTARTED], []], id="meanwhile"),
+        pytest.param([UNREAD, UNREAD, ENDED, ENDED], [[], [], [], []], id="before this agent"),
+        pytest.param([UNREAD, CALM, UNREAD, ENDED], [[], [], [], [GPU_FAULT, DAEMON_RESTARTED]], id="after all"),
+        pytest.param(
+            [ENDED, UNREAD, replace(ENDED, faults=2)], [[], [], [GPU_FAULT]], id="another one while it is unreadable"
+        ),
+        pytest.param([replace(ENDED, faults=3), UNREAD, ENDED], [[], [], [GPU_FAULT]], id="of a new supervisor"),
+    ],
+)
+def test_a_state_that_cannot_be_read_for_a_while_hides_no_fault_and_tells_none_twice(
+    seen: list[GpuHealth], reasons: list[list[EventReason]]
+) -> None:
+    reports = FaultReports("here")
+    told = [reports.update([health], float(at)) for at, health in enumerate(seen)]
+    assert [[event.reason for event in events] for events in told] == reasons
+
+
+def test_contexts_that_were_lost_before_the_first_state_are_not_told_with_a_later_end() -> None:
+    reports = FaultReports("here")
+    reports.update([UNREAD], 0.0)
+    reports.update([replace(CALM, restarts=2, lost_contexts=3)], 1.0)
+    [event] = reports.update([replace(CALM, restarts=3, lost_contexts=4)], 2.0)
+    assert "its clients, 1 CUDA context, got error 806" in event.note
+
+
+def test_a_lost_gpu_is_told_though_its_state_cannot_be_read(reports: FaultReports) -> None:
+    [event] = reports.update([replace(UNREAD, reason=DaemonReason.GPU_LOST, message="lost")], 1.0)
+    assert event.reason is EventReason.GPU_LOST
+
+
 def test_a_gpu_that_was_released_is_forgotten(reports: FaultReports) -> None:
     reports.update([], 1.0)
     assert reports.update([FAULTED], 2.0) == []
