@@ -154,7 +154,8 @@ class ControlCommands(DaemonControl):
         devices = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
         listed = _pids("get_server_list", "\n".join(lines[:devices]))
         contexts = sum(1 for line in lines[devices:] if _CONTEXT.match(line))
-        return {pid: known[pid] if pid in known else self.server_status(pid) for pid in listed}, contexts
+        words = {pid: known[pid] if pid in known else self.run(f"get_server_status {pid}") for pid in listed}
+        return {pid: _word(f"get_server_status {pid}", word) for pid, word in words.items()}, contexts
 
     def sound_servers(self) -> list[int]:
         """PIDs of servers that can terminate a client: to ask one in FAULT hangs the daemon (measured)."""
@@ -369,7 +370,7 @@ def _pids(command: str, answer: str) -> list[int]:
 
 
 def _word(command: str, answer: str) -> str:
-    if not answer or len(answer.split()) != 1:
+    if len(answer.split()) != 1 or len(answer) > MAX_ANSWER_CHARACTERS:
         raise RefusedError(command, answer)
     return answer
 

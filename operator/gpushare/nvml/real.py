@@ -158,7 +158,7 @@ class PynvmlNvml:
 
     def _numa_node(self, handle: Any) -> int | None:
         """From sysfs: NVML's own call is for other platforms. -1 means that there is only one node."""
-        bus_id = str(self._ask(self._lib.nvmlDeviceGetPciInfo, handle).busId).lower()
+        bus_id = str(self._ask(lambda: self._lib.nvmlDeviceGetPciInfo(handle).busId)).lower()
         domain, _, rest = bus_id.partition(":")
         try:
             node = int((self._pci_devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text())

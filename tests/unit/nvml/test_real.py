@@ -141,6 +141,12 @@ def no_text(*_: object) -> str:
     return b"NVIDIA \xff".decode()
 
 
+class PciInfoWithoutText:
+    """The binding decodes a field when it is looked at."""
+
+    busId = property(no_text)
+
+
 @pytest.mark.parametrize(
     ("changes", "call", "sentence"),
     [
@@ -149,6 +155,7 @@ def no_text(*_: object) -> str:
         ({"nvmlDeviceGetUUID": no_text}, lambda nvml: nvml.gpus(), "no text"),
         ({"nvmlSystemGetDriverVersion": no_text}, lambda nvml: nvml.driver_version(), "no text"),
         ({"nvmlDeviceGetMigMode": no_text}, lambda nvml: nvml.gpus(), "no text"),
+        ({"nvmlDeviceGetPciInfo": lambda _: PciInfoWithoutText()}, lambda nvml: nvml.gpus(), "no text"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(

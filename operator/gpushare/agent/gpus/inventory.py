@@ -2,7 +2,8 @@
 
 Guarantees: a GPU that is lost or hangs holds up no other. A process whose command line cannot be read, or hangs whoever
 reads it, loses no GPU: it has no name here. A UUID that NVML lists twice is read by neither: which device node is its
-own is not known, so what was known stays and grows old. `seen_at` is taken before NVML is asked, so a view shows all
+own is not known, so what was known stays and grows old; so it is with one that NVML describes as no GPU can be.
+`seen_at` is taken before NVML is asked, so a view shows all
 that happened before. A GPU that was seen once stays listed, as lost, until this process ends: its share has to report
 it.
 """
@@ -11,14 +12,16 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import read_words
 from gpushare.api.compute_mode import ComputeMode
-from gpushare.api.gpunode import Uuid
+from gpushare.api.gpunode import Gpu, Uuid
 from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
 
@@ -98,19 +101,18 @@ class Inventory:
             self.error = str(error)
             listed = [view.info for view in self.views.values()]
         else:
-            self._note_twice(listed)
+            self._note(_unusable(listed).values())
         seen = {info.uuid for info in listed}
-        twice = _twice(listed)
-        readings = [self._read(info) for info in listed if info.uuid not in twice]
-        views = {uuid: self.views[uuid] for uuid in twice & self.views.keys()}
+        unusable = _unusable(listed)
+        readings = [self._read(info) for info in listed if info.uuid not in unusable]
+        views = {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
         views |= {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
         gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
         self.views = gone | views
 
-    def _note_twice(self, listed: Iterable[GpuInfo]) -> None:
-        twice = _twice(listed)
-        self.error = f"NVML lists more than one GPU as {', '.join(sorted(twice))}" if twice else ""
-        if twice:
+    def _note(self, problems: Iterable[str]) -> None:
+        self.error = "; ".join(problems)
+        if self.error:
             self._problems.log("%s", self.error)
         else:
             self._problems.clear()
@@ -172,8 +174,33 @@ class Inventory:
         return self._callers.setdefault(uuid, BlockingCaller(f"NVML {uuid}", self._call_seconds))
 
 
-def _twice(listed: Iterable[GpuInfo]) -> set[Uuid]:
-    return {uuid for uuid, count in Counter(info.uuid for info in listed).items() if count > 1}
+def _unusable(listed: Collection[GpuInfo]) -> dict[Uuid, str]:
+    """Those that nobody can be given, each with a sentence. Bounds are the API's: a GpuNode holds what is usable."""
+    found = {info.uuid: why for info in listed if (why := _implausible(info))}
+    many = Counter(info.uuid for info in listed)
+    return found | {uuid: f"NVML lists more than one GPU as {uuid}" for uuid, count in many.items() if count > 1}
+
+
+def _implausible(info: GpuInfo) -> str:
+    """What of NVML's description no GPU has; empty: it can be true."""
+    try:
+        Gpu(
+            uuid=info.uuid,
+            index=info.index,
+            minor=info.minor,
+            product=info.product[:64],
+            memory_mib=info.memory_mib,
+            sms=info.sms,
+            compute_capability=info.compute_capability,
+            numa_node=info.numa_node,
+            compute_mode=ComputeMode.DEFAULT,
+        )
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        return f"NVML describes GPU {info.uuid[:48]} as none can be: {wrong['loc'][0]} is {str(wrong['input'])[:48]}"
+    if info.memory_mib < 1:
+        return f"NVML describes GPU {info.uuid} as none can be: it has no memory"
+    return ""
 
 
 def _never_seen(info: GpuInfo) -> GpuView:

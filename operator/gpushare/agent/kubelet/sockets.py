@@ -5,6 +5,7 @@ and renames it to the socket's, which also replaces what an earlier process left
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -55,7 +56,8 @@ class Listener:
     async def close(self, grace: float | None) -> None:
         """`grace`: seconds for the calls under way; None: they are broken off."""
         if self.in_place:
-            self._socket.unlink(missing_ok=True)
+            with suppress(OSError):  # such as a read-only file system: a name that stays refuses whoever connects
+                self._socket.unlink(missing_ok=True)
         self._bound = None
         if self._server is not None:
             await self._server.stop(grace)

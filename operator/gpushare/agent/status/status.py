@@ -105,8 +105,8 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
     return GpuNodeStatus(
         observed_generation=facts.generation,
         simulated=facts.simulated,
-        driver_version=facts.driver.version if facts.driver else "",
-        cuda_version=facts.driver.cuda_version if facts.driver else "",
+        driver_version=facts.driver.version[:32] if facts.driver else "",
+        cuda_version=facts.driver.cuda_version[:16] if facts.driver else "",
         client_ceiling=facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
         agent_version=facts.agent_version,
         compute_mode_policy=facts.modes,

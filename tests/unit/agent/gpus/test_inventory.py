@@ -90,6 +90,43 @@ async def test_a_uuid_that_was_never_seen_but_twice_is_no_gpu_that_anybody_could
     assert inventory.views == {}
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"memory_mib": 0}, "GPU GPU-0 as none can be: it has no memory"),
+        ({"memory_mib": -615}, "GPU GPU-0 as none can be: memory_mib is -615"),
+        ({"minor": -1}, "GPU GPU-0 as none can be: minor is -1"),
+        ({"sms": -2}, "GPU GPU-0 as none can be: sms is -2"),
+        ({"compute_capability": "1431655765.9"}, "GPU GPU-0 as none can be: compute_capability is 1431655765.9"),
+    ],
+)
+async def test_of_a_gpu_that_nvml_describes_as_none_can_be_what_was_known_stays_and_the_others_are_read(
+    nvml: Any, change: dict[str, object], sentence: str
+) -> None:
+    """No GpuNode would hold it: one such GPU would keep the whole node from being reported."""
+    now = 50.0
+    inventory = Inventory(nvml, lambda: now)
+    await inventory.poll()
+    sound = nvml.infos
+    nvml.infos, now = [replace(sound[0], **change), sound[1]], 60.0
+    await inventory.poll()
+    assert inventory.error == f"NVML describes {sentence}"
+    assert inventory.views["GPU-0"].info == sound[0]
+    assert {uuid: view.seen_at for uuid, view in inventory.views.items()} == {"GPU-0": 50.0, "GPU-1": 60.0}
+    nvml.infos = sound
+    await inventory.poll()
+    assert (inventory.error, inventory.views["GPU-0"].seen_at) == ("", 60.0)
+
+
+@pytest.mark.parametrize("uuid", ["", "../../etc", "GPU-0\n", "GPU-" + "0" * 45])
+async def test_a_uuid_that_is_none_is_no_gpu_that_anybody_could_be_given(nvml: Any, uuid: str) -> None:
+    nvml.infos = [replace(nvml.infos[0], uuid=uuid), nvml.infos[1]]
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    assert list(inventory.views) == ["GPU-1"]
+    assert "none can be: uuid is" in inventory.error
+
+
 async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(nvml: Any) -> None:
     nvml.hanging = {"GPU-0"}
     inventory = Inventory(nvml, clock, call_seconds=0.1)

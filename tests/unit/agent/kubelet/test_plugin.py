@@ -277,6 +277,19 @@ async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_
     assert (served.pending(), hooks.given) == (frozenset(), [])
 
 
+async def test_a_plugin_stops_though_its_socket_cannot_be_removed(kubelet: FakeKubelet, served: DevicePlugin) -> None:
+    with small_disk(kubelet.plugins):
+        await kubelet.start()
+        served.offer([SLOT])
+        await served.start()
+        await kubelet.until(lambda: kubelet.lists)
+        with read_only(kubelet.plugins):
+            await served.stop()
+            await kubelet.until(lambda: not kubelet.watching)
+        assert (kubelet.plugins / names.plugin_socket(RESOURCE)).exists()
+        await kubelet.stop()
+
+
 async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
     """Of one container for each id."""
     wanted = [messages.ContainerAllocateRequest(devices_ids=[device_id]) for device_id in ids]
