@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localcluster.kubectl import CommandError
 from tests.cluster.cycles.oracle import Oracle
 from tests.cluster.cycles.steps import Step
-from tests.cluster.cycles.world import Kind, World
+from tests.cluster.cycles.world import Client, Kind, World
 from tests.cluster.harness import Harness, wait_until
 from tests.faults.acts import Actor, left, mend
 from tests.faults.groups import again
@@ -20,6 +20,9 @@ from tests.faults.scenes import SCENES
 
 GONE_SECONDS = 90
 RETRY_SECONDS = 30.0
+FATE_SECONDS = 30
+KERNEL_SECONDS = 3.0
+"""A victim whose context was lost has told so by then: its kernels take 200 ms."""
 WEBHOOK = "failed calling webhook"
 
 
@@ -33,6 +36,8 @@ class Life:
         self.phases: Counter[str] = Counter()
         """Where the seconds went."""
         self._supervisors_died = 0
+        self._doomed: dict[str, Client] = {}
+        """Clients of GPUs whose MPS supervisor has ended since the step began in which they started."""
 
     @property
     def gpu_lost(self) -> bool:
@@ -58,12 +63,12 @@ class Life:
                     with self._phase(step.verb):
                         self._do(performer, step)
                     self._hear(world)
-                    oracle.check()
+                    self._judge(world, oracle.check)
                 with self._phase("settle"):
-                    oracle.settle(after_operator="operator" in self._roles)
+                    self._judge(world, lambda: self._settle(performer, oracle))
                 with self._phase("fresh clients"):
                     self._fresh_clients(performer)
-                oracle.check()
+                self._judge(world, oracle.check)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -104,15 +109,51 @@ class Life:
                 self.retried.append(step.verb)
                 time.sleep(1)
 
-    def _hear(self, world: World) -> None:
-        """The world is told who died: what that may end is written there."""
+    def _judge(self, world: World, judged: Callable[[], object]) -> None:
+        """Again if an MPS supervisor ended meanwhile: whom that harmed was not known yet."""
+        while True:
+            try:
+                judged()
+                return
+            except AssertionError:
+                if not self._hear(world):
+                    raise
+
+    def _settle(self, performer: Actor, oracle: Oracle) -> None:
+        self._spare_the_living(performer)
+        oracle.settle(after_operator="operator" in self._roles)
+
+    def _hear(self, world: World) -> bool:
+        """The world is told who died: what that may end is written there. Whether an MPS supervisor did since."""
         died = self._recorder.died()
         if "agent" in died:
             world.agent_away = True
-        if died["mps-supervisor"] > self._supervisors_died:
-            self._supervisors_died = died["mps-supervisor"]
-            for share in [it for it in world.shares.values() if it.has_gpu]:
-                world.gpu_failed(share.name)
+        if died["mps-supervisor"] == self._supervisors_died:
+            return False
+        self._supervisors_died = died["mps-supervisor"]
+        for share in [it for it in world.shares.values() if it.has_gpu]:
+            self._doomed |= {client.name: client for client in world.of(share.name)}
+            world.gpu_failed(share.name)
+        return True
+
+    def _spare_the_living(self, performer: Actor) -> None:
+        """Who began after the supervisor had ended, in the same step, has lost nothing: it goes on, or has to end."""
+        world, tenant = performer.world, performer.tenant
+        for name in sorted(world.doomed & self._doomed.keys()):
+            client, checks, seen = self._doomed[name], tenant.checks(name), time.monotonic()
+
+            def fate(name: str = name, client: Client = client, checks: int = checks, seen: float = seen) -> str:
+                if name not in [pod["metadata"]["name"] for pod in tenant.running()]:
+                    return "ends"
+                if client.kind is Kind.VICTIM:  # it checks nothing, but tells of its error
+                    late = time.monotonic() > seen + KERNEL_SECONDS
+                    return "ends" if tenant.events_of(name, "gpu-error") else "lives" if late else ""
+                return "lives" if tenant.checks(name) > checks else ""
+
+            how = wait_until(f"{name} goes on or ends", fate, FATE_SECONDS, lambda name=name: tenant.explain(name))
+            if how == "lives":
+                world.doomed.discard(name)
+                world.clients[name] = client
 
     def _fresh_clients(self, performer: Actor) -> None:
         """Whoever comes next finds a GPU that computes."""
