@@ -11,6 +11,7 @@ from tests.gpu.stack.suites import (
     escapes,
     faults,
     pair,
+    programs,
     throughput,
     unprivileged,
     view,
@@ -29,6 +30,7 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "unprivileged": (unprivileged.measure, 200, 1),
     "control": (control.measure, 300, 1),
     "borrowing": (borrowing.measure, 200, 1),
+    "programs": (programs.measure, 420, 1),
     "pair": (pair.measure, 400, 2),
     "whole": (whole.measure, 300, 2),
 }

@@ -1,0 +1,110 @@
+"""Real programs as pods of a share, by `kubectl gpushare trial`: one copy in a slot, then several beside each other.
+
+The programs are those of workload/examples/frameworks, with the machine's own PyTorch and JAX. Their figures without
+Kubernetes, in time slices and under a bare MPS daemon, are tests/gpu/compare.py's.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from localcluster.kubectl import Object
+from localcluster.paths import REPOSITORY
+from tests.cluster.harness import Harness, Tenant
+from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
+
+SHARE, COPIES = "programs", 4
+MEMORY_PART = 0.22
+"""Of the GPU, for each copy."""
+FOLDER = REPOSITORY / "workload/examples/frameworks/programs"
+PROGRAMS = {
+    "resnet-infer": ("resnet.py",),
+    "yolos": ("yolos.py",),
+    "bert": ("bert.py",),
+    "resnet-train": ("resnet.py", "--train", "--batch", "32"),
+    "decode-medium": ("decode.py", "--size", "medium"),
+    "jax-train": ("jax_train.py",),
+    "kmeans": ("kmeans.py",),
+    "gpt-medium": ("gpt.py", "--size", "medium"),
+}
+"""The most telling first: a run that is cut off keeps what it has."""
+STAND_IN = (
+    "import json, time\n"
+    "from gpushare.simulation.client import SimulatedContext\n"
+    "context = SimulatedContext.create()\n"
+    "while True:\n"
+    "    print(json.dumps({'rate': context.sms, 'latency_ms': [2.0]}), flush=True)\n"
+    "    time.sleep(0.2)\n"
+)
+TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
+FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
+TRIAL_SECONDS = 150
+BUDGET_SECONDS = 300
+"""No trial is begun later."""
+
+
+def measure(harness: Harness, findings: Findings) -> None:
+    end = time.monotonic() + BUDGET_SECONDS
+    memory = f"{int(MEMORY_PART * findings.truth['memory_mib'])}Mi"
+    findings.figures |= {"copies": COPIES, "memory": memory, "programs": {}}
+    programs: dict[str, tuple[str, ...]] = {"stand-in": ()} if findings.simulated else PROGRAMS
+    threads = {"default": 100, "max": 100}
+    with (
+        harness.share(SHARE, per_node=1, per_gpu=COPIES, memory={"default": memory}, threads=threads) as share,
+        harness.namespace("programs", enforce="privileged") as tenant,
+    ):
+        share.wait_capacity(COPIES)
+        for name, program in programs.items():
+            if time.monotonic() > end:
+                break
+            with findings.phase(name):
+                findings.figures["programs"][name] = answer = _trial(harness, tenant, program)
+                findings.expect("each program runs alone and beside its copies", _all_measured(answer))
+        findings.expect("no pod of a trial is left", not tenant.pods())
+
+
+def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[str, Any]:
+    """What the command says as JSON. RuntimeError: it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps(_job(tenant, program)))
+        command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
+        command += ["--share", SHARE, "--copies", str(COPIES), *FIGURES, *TIMES, "-o", "json"]
+        environment = {**os.environ, **harness.stack.environment}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _job(tenant: Tenant, program: tuple[str, ...]) -> Object:
+    """A Job for a whole GPU, as a user may have it. Without a program: a stand-in on a simulated GPU."""
+    pod = tenant.pod("program", "none", "depart")
+    container = pod["spec"]["containers"][0]
+    container |= {"args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    if program:
+        container["command"] = [sys.executable, str(FOLDER / program[0]), *program[1:]]
+        container["env"] = [{"name": name, "value": value} for name, value in parts.of_the_machine().items()]
+        parts.with_the_machines_libraries(pod)
+        pod["spec"]["volumes"].append({"name": "programs", "hostPath": {"path": str(FOLDER), "type": "Directory"}})
+        container["volumeMounts"].append({"name": "programs", "mountPath": str(FOLDER), "readOnly": True})
+    else:
+        container["command"] = [sys.executable, "-c", STAND_IN]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "program"},
+        "spec": {"template": {"spec": pod["spec"]}},
+    }
+
+
+def _all_measured(answer: dict[str, Any]) -> bool:
+    endings = {tuple(row["copies"]): row["ending"] for row in answer["rows"]}
+    return endings.get((1,)) == endings.get((COPIES,)) == "measured"
