@@ -136,9 +136,9 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 	@$(BIN)/python -m pytest tests/cluster/clients/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: long-life
-long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to docs/long-life.md; KEEP=1 leaves the cluster up
+long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to docs/long-life.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep-cluster)
+	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
 .PHONY: scale
 scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too

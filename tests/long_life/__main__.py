@@ -46,6 +46,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.long_life", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="of this stretch (default: 60)")
     parser.add_argument("--seed", type=int, default=None, help="of the cycles (default: a new one)")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds after each step: hours of life on a machine with other work"
+    )
     parser.add_argument("--cluster", default=CLUSTER, help=f"its name (default: {CLUSTER})")
     parser.add_argument("--keep-cluster", action="store_true", help="leave it up; the next stretch goes on with it")
     options = parser.parse_args()
@@ -57,7 +60,7 @@ def main() -> int:
     try:
         harness = Harness(embedded(options.cluster))
         install(harness.stack)
-        broke_off = _live_on(harness, options.minutes * 60, seed, over)
+        broke_off = _live_on(harness, options.minutes * 60, seed, over, options.pause)
     finally:
         if not options.keep_cluster:
             cluster.down(options.cluster)
@@ -65,8 +68,11 @@ def main() -> int:
     return int(bool(broke_off))
 
 
-def _live_on(harness: Harness, seconds: float, seed: int, over: threading.Event) -> str:
-    """Lives for that long, and adds it to the record, also where it broke off; returns why, or nothing."""
+def _live_on(harness: Harness, seconds: float, seed: int, over: threading.Event, pause: float) -> str:
+    """Lives for that long, and adds it to the record, also where it broke off; returns why, or nothing.
+
+    `pause`: seconds after each step.
+    """
     samples, trace, steps = DIRECTORY / f"seed-{seed}.jsonl", Trace(seed), Counter[str]()
     samples.write_text("")
     print(f"seed {seed}; samples in {samples}, what was done in {trace.path}", flush=True)
@@ -75,10 +81,15 @@ def _live_on(harness: Harness, seconds: float, seed: int, over: threading.Event)
         steps[fields.get("verb", "")] += 1
         trace(**fields)
 
+    def goes_on(cycle: int) -> bool:
+        if cycle > 1:
+            over.wait(pause)
+        return time.monotonic() < began + seconds and not over.is_set()
+
     began = time.monotonic()
     broke_off = ""
     try:
-        _live(harness, samples, lambda _: time.monotonic() < began + seconds and not over.is_set(), seed, traced)
+        _live(harness, samples, goes_on, seed, traced)
     except (AssertionError, CommandError) as error:
         broke_off = str(error)[:2000]
         trace(failed=broke_off)

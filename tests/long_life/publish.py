@@ -32,6 +32,7 @@ A life is lived in stretches that continue each other:
 ```sh
 make long-life MINUTES=60            # adds a stretch to the record, and makes this page and its picture anew
 make long-life MINUTES=60 KEEP=1     # leaves the cluster up: the next stretch goes on with the same processes
+make long-life MINUTES=60 PAUSE=10   # waits 10 s after each step: for a machine that has other work
 ```
 
 Each series gets a slope, with a level for each process of its own and the numbers of clients and of shares as further
