@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tests.faults.points import Order, Point
 
-AT_ONCE = {"agent": 12, "mps-supervisor": 8, "mps-broker": 4, "webhook": 4, "operator": 4}
+AT_ONCE = {"agent": 20, "mps-supervisor": 16, "mps-broker": 4, "webhook": 4, "operator": 6}
 """Orders of one part in a run; of the others one each. A scene takes longer than a restart, so many ends in a run are
 quick, and they are the harder test: a part that was just ended meets what the one before it has left."""
 HARMFUL = "mps-supervisor"

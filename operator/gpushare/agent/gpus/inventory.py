@@ -100,10 +100,11 @@ class Inventory:
             self._problems.log("NVML does not answer: %s", error)
             self.error = str(error)
             listed = [view.info for view in self.views.values()]
+            unusable: dict[Uuid, str] = {}
         else:
-            self._note(_unusable(listed).values())
+            unusable = _unusable(listed)
+            self._note(unusable.values())
         seen = {info.uuid for info in listed}
-        unusable = _unusable(listed)
         readings = [self._read(info) for info in listed if info.uuid not in unusable]
         views = {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
         views |= {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
@@ -174,6 +175,22 @@ class Inventory:
         return self._callers.setdefault(uuid, BlockingCaller(f"NVML {uuid}", self._call_seconds))
 
 
+def described(info: GpuInfo, mode: ComputeMode) -> Gpu:
+    """As a GpuNode has it. ValidationError: no GPU can be so."""
+    return Gpu(
+        uuid=info.uuid,
+        index=info.index,
+        minor=info.minor,
+        product=info.product[:64],
+        memory_mib=info.memory_mib,
+        sms=info.sms,
+        compute_capability=info.compute_capability,
+        numa_node=info.numa_node,
+        compute_mode=mode,
+        mig_enabled=info.mig_enabled,
+    )
+
+
 def _unusable(listed: Collection[GpuInfo]) -> dict[Uuid, str]:
     """Those that nobody can be given, each with a sentence. Bounds are the API's: a GpuNode holds what is usable."""
     found = {info.uuid: why for info in listed if (why := _implausible(info))}
@@ -184,17 +201,7 @@ def _unusable(listed: Collection[GpuInfo]) -> dict[Uuid, str]:
 def _implausible(info: GpuInfo) -> str:
     """What of NVML's description no GPU has; empty: it can be true."""
     try:
-        Gpu(
-            uuid=info.uuid,
-            index=info.index,
-            minor=info.minor,
-            product=info.product[:64],
-            memory_mib=info.memory_mib,
-            sms=info.sms,
-            compute_capability=info.compute_capability,
-            numa_node=info.numa_node,
-            compute_mode=ComputeMode.DEFAULT,
-        )
+        described(info, ComputeMode.DEFAULT)
     except ValidationError as error:
         wrong = error.errors()[0]
         return f"NVML describes GPU {info.uuid[:48]} as none can be: {wrong['loc'][0]} is {str(wrong['input'])[:48]}"

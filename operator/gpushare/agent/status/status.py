@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
+from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView, described
 from gpushare.agent.kubelet.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
@@ -202,21 +202,12 @@ def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gp
         and process.pid not in clients
         and not _is_our_server(process.pid, view, facts, servers)
     ]
-    return Gpu(
-        uuid=info.uuid,
-        index=info.index,
-        minor=info.minor,
-        product=info.product[:64],
-        memory_mib=info.memory_mib,
-        sms=info.sms,
-        compute_capability=info.compute_capability,
-        numa_node=info.numa_node,
-        compute_mode=view.mode,
-        original_compute_mode=facts.original_modes.get(info.uuid),
-        mig_enabled=info.mig_enabled,
-        lost=view.lost,
-        foreign_processes=foreign[:MAX_FOREIGN],
-    )
+    known = {
+        "original_compute_mode": facts.original_modes.get(info.uuid),
+        "lost": view.lost,
+        "foreign_processes": foreign[:MAX_FOREIGN],
+    }
+    return described(info, view.mode).model_copy(update=known)
 
 
 def _given_whole(item: GpuFacts) -> bool:
