@@ -8,6 +8,7 @@ the copy and the truncation are lost.
 import logging
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,7 +55,8 @@ class DaemonLog:
                 partial.replace(path.with_suffix(".log.1"))
             except OSError as error:  # no room for a second one: the bound counts for more than old lines
                 LOG.warning("%s is not kept: %s", path, error)
-                partial.unlink(missing_ok=True)
+                with suppress(OSError):
+                    partial.unlink(missing_ok=True)
             with path.open("r+b") as log:
                 log.truncate(0)
             self._mark = 0
@@ -66,9 +68,10 @@ class DaemonLog:
         return (troubles or lines or [""])[-1]
 
     def size(self) -> int:
+        """0 where it is not there or cannot be read."""
         try:
             return self._path.stat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     def _tail(self) -> list[str]:
@@ -77,5 +80,5 @@ class DaemonLog:
             with self._path.open("rb") as log:
                 log.seek(max(0, min(self._mark, size), size - _TAIL_BYTES))
                 return log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-        except FileNotFoundError:
+        except OSError:  # such as EIO: the daemon is looked after without its words
             return []

@@ -114,7 +114,7 @@ class GpuSupervisor:
 
     def step(self) -> Decision:
         """One observation, and the action that follows from it."""
-        self._log.rotate()
+        self._bound_log()
         observed = self._gatherer.observe(self._limits(), self._state, self._remark)
         decision = decide(observed)
         if decision.reason in FAULT_REASONS:
@@ -124,6 +124,13 @@ class GpuSupervisor:
         self._report(observed, decision)
         self._act(decision.action, observed)
         return decision
+
+    def _bound_log(self) -> None:
+        try:
+            self._log.rotate()
+            self._problems.clear("log")
+        except OSError as error:  # such as a read-only file system: the daemon is looked after all the same
+            self._problems.log("GPU %s: its daemon's log outgrows its bound: %s", self._gpu.uuid, error, key="log")
 
     def _offer_turns(self, observed: DaemonObservation, decision: Decision) -> None:
         """Only while the daemon is READY: to command a server in FAULT hangs the daemon (measured)."""

@@ -1,5 +1,6 @@
 """The supervisor against the simulated driver and MPS executables: real processes, sockets and signals, no GPU."""
 
+import errno
 import os
 import signal
 import socket
@@ -419,6 +420,24 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
                 look()
     assert process.pid == before.control_pid
     first.leave()
+
+
+def test_a_server_that_ends_is_replaced_though_the_log_can_be_neither_bounded_nor_read(
+    node: Node, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    before = node.ready(gpu)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(DaemonLog, "rotate", failing)
+    log = gpu.log / "control.log"
+    log.unlink()
+    log.mkdir()
+    _kill(before.server_pid)
+    node.until(gpu, lambda state: state.ready and state.server_pid != before.server_pid)
 
 
 def test_a_server_that_ends_on_a_full_disk_is_replaced_all_the_same(
