@@ -12,11 +12,13 @@ import copy
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonpatch
 
 from gpushare.kube.client import EVENTS, KubeError, Object, Resource
+
+T = TypeVar("T")
 
 Key = tuple[Resource, str, str]
 """(resource, namespace, name); the namespace of cluster-scoped objects is empty."""
@@ -170,13 +172,13 @@ class FakeKube:
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items[:limit]}
 
     async def pages(
-        self, resource: Resource, namespace: str | None = None, **selectors: str
-    ) -> AsyncIterator[tuple[list[Object], str]]:
-        """Two objects each."""
+        self, resource: Resource, keep: Callable[[Object], T | None], namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[T], str]]:
+        """Of two objects each."""
         answer = await self.list_all(resource, namespace, **selectors)
         items, version = answer["items"], answer["metadata"]["resourceVersion"]
         for first in range(0, max(len(items), 1), 2):
-            yield items[first : first + 2], version
+            yield [kept for obj in items[first : first + 2] if (kept := keep(obj)) is not None], version
 
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, selectors: dict[str, str]

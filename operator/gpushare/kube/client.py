@@ -9,12 +9,14 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from gpushare.kube.access import Access, find_access
+from gpushare.kube.list_page import read_page
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
     CORE_EVENTS,
@@ -88,13 +90,14 @@ KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A connection whose other side is gone without a word breaks after 30 s, much as those of client-go do."""
 PAGE_ITEMS = 500
 PAGE_BYTES = 1024 * 1024
-"""Of a page that holds more, fewer items are asked for: parsed, JSON takes up to some 20 times its size, which the
-process keeps. Pages of 4 MiB cost an operator with 1,000 nodes 11 MiB more than these."""
+"""Of a page that holds more, fewer items are asked for."""
 MAX_OBJECT_BYTES = 32 * 1024 * 1024
 """Of one object as JSON. A request to the API server may have 3 MiB, and etcd stores 1.5 MiB by default; as JSON, with
 the defaults filled in, that was measured to be up to four times as much."""
 READ_BYTES = 64 * 1024
 """What is read ahead of one answer. Lines are put together here, so no line has to fit into it."""
+
+Kept = TypeVar("Kept")
 
 _PATCH_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 
@@ -179,10 +182,11 @@ class Kube:
         return await self._json("GET", resource.path(namespace), query=selectors)
 
     async def pages(
-        self, resource: Resource, namespace: str | None = None, **selectors: str
-    ) -> AsyncIterator[tuple[list[Object], str]]:
-        """The list in pieces: (objects, the version of the whole list). Of a large list no more than PAGE_BYTES, or one
-        object, are in memory at a time. KubeError.gone: it took too long, list again. TooLargeError: an object is.
+        self, resource: Resource, keep: Callable[[Object], Kept | None], namespace: str | None = None, **selectors: str
+    ) -> AsyncIterator[tuple[list[Kept], str]]:
+        """The list in pieces: (what `keep` makes of the objects, without None; the version of the whole list). Of a
+        large list no more than PAGE_BYTES of text are in memory at a time, and of its objects one as a whole.
+        KubeError.gone: it took too long, list again. TooLargeError: an object is.
 
         A small list is asked for without a limit: API servers before 1.34 answer one with a limit from etcd, where they
         read every object of the kind for it, whatever the selectors say.
@@ -198,15 +202,22 @@ class Kube:
                     raise TooLargeError(f"an object of {resource.plural} has more than {most} bytes")
                 limit = max(1, limit // 8) if limit else PAGE_ITEMS
                 continue
-            page = _object(body, "metadata")
-            items, size = page.get("items") or [], len(body)
+            count, size = 0, len(body)
+            kept: list[Kept] = []
+
+            def take(obj: Object) -> None:
+                nonlocal count
+                count += 1
+                if (one := keep(obj)) is not None:
+                    kept.append(one)  # noqa: B023 - called in this turn alone
+
+            page = _page(body, take)
             del body
             token = page["metadata"].get("continue") or ""
-            limit = max(1, min(PAGE_ITEMS, len(items) * PAGE_BYTES * 3 // (4 * size)))  # three quarters: items differ
-            yield items, str(page["metadata"]["resourceVersion"])
+            limit = max(1, min(PAGE_ITEMS, count * PAGE_BYTES * 3 // (4 * size)))  # three quarters: items differ
+            yield kept, str(page["metadata"]["resourceVersion"])
             if not token:
                 return
-            del page, items
 
     async def create(
         self, resource: Resource, body: Object, namespace: str | None = None, *, dry_run: bool = False
@@ -405,8 +416,23 @@ def _object(body: bytes, *fields: str) -> Object:
         answer = json.loads(body)
         if isinstance(answer, dict) and all(field in answer for field in fields):
             return answer
+    raise _foreign(body)
+
+
+def _page(body: bytes, take: Callable[[Object], None]) -> Object:
+    """`read_page`, of what has metadata; KubeError as of `_object`."""
+    try:
+        page = read_page(body.decode(), take)
+    except ValueError as error:
+        raise _foreign(body) from error
+    if "metadata" not in page:
+        raise _foreign(body)
+    return page
+
+
+def _foreign(body: bytes) -> KubeError:
     text = body[:200].decode(errors="replace")
-    raise KubeError(HTTPStatus.BAD_GATEWAY, "", f"the answer is none of an API server: {text!r}")
+    return KubeError(HTTPStatus.BAD_GATEWAY, "", f"the answer is none of an API server: {text!r}")
 
 
 def _retry_after(status: int, header: str) -> float:

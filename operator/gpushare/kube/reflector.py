@@ -2,7 +2,7 @@
 
 Guarantees of a ListWatch: the store is complete once `synced` is set. A lost connection or an expired version leads to
 a new list, with back-off; in between the store keeps what was known last. Of objects that the store does not keep whole
-only a page of a list, or one event, is in memory at a time.
+only a page of a list as text, and one of its objects, or one event, is in memory at a time.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gpushare.kube.resources import KubeError, Object, Resource
-from gpushare.kube.store import Key, Store
+from gpushare.kube.store import Entry, Key, Store
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube
@@ -98,9 +98,11 @@ class ListWatch(_Following):
 
     async def list_once(self) -> str:
         """Lists into the store; returns the version to watch from. Raises API_ERRORS, and ValueError."""
-        entries, version = [], ""
-        async for objects, listed_at in self._kube.pages(self._resource, self._namespace, **self._selectors):
-            entries += [entry for obj in objects if (entry := self._store.entry(obj)) is not None]
+        entries: list[Entry[Any]] = []
+        version = ""
+        pages = self._kube.pages(self._resource, self._store.entry, self._namespace, **self._selectors)
+        async for page, listed_at in pages:
+            entries += page
             version = listed_at
         self._store.replace_by(entries, version)
         self.synced.set()

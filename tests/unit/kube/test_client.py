@@ -102,8 +102,8 @@ async def serving(
 
 
 async def listed(kube: Kube) -> tuple[list[str], set[str]]:
-    pages = [page async for page in kube.pages(PODS, "team")]
-    return [obj["metadata"]["name"] for objects, _ in pages for obj in objects], {version for _, version in pages}
+    pages = [page async for page in kube.pages(PODS, lambda pod: pod["metadata"]["name"], "team")]
+    return [name for names, _ in pages for name in names], {version for _, version in pages}
 
 
 async def test_a_small_list_is_asked_for_as_a_whole() -> None:
