@@ -77,10 +77,11 @@ class IncidentReporter:
         state = self._state
         if not state.pods.synced.is_set():
             return
-        pods = pods_by_cgroup_uid(state.pods.objects.values())
         self._refusals.keep(state.on_disk)
         self._variables.keep(state.on_disk)
-        for broker in self._brokers.changed(item.directory for item in state.on_disk.values()):
+        changed = self._brokers.changed(item.directory for item in state.on_disk.values())
+        pods = pods_by_cgroup_uid(state.pods.objects.values()) if changed else {}
+        for broker in changed:
             state.arrived(broker)
             if arrivals := self._variables.new(broker):
                 self._arrived.append((broker.uuid, arrivals))

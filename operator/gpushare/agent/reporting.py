@@ -33,6 +33,8 @@ SAVED = 10.0
 MANAGER = "gpushare-agent"
 RETRY_SECONDS = 5.0
 CACHE_LAG_SECONDS = 5.0
+RELEASE = version("gpushare")
+"""Read once: it is a search through the installed packages."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class StatusReporter:
         state, now = self._state, datetime.now(UTC)
         return NodeFacts(
             generation=state.generation,
-            agent_version=version("gpushare"),
+            agent_version=RELEASE,
             simulated=state.inventory.simulated,
             modes=state.settings.compute_mode_policy,
             driver=state.inventory.driver,

@@ -11,7 +11,7 @@ from typing import Any
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import write_text
+from gpushare.mps.files import FileVersion, file_version, write_text
 
 CDI_VERSION = "0.6.0"
 """Old enough for containerd 1.7 and CRI-O 1.28; hostPath of device nodes needs 0.5.0."""
@@ -68,6 +68,8 @@ class Gate:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._found: dict[Uuid, tuple[FileVersion, dict[str, Any]]] = {}
+        """The file that was read last of each GPU, and what is in it."""
 
     def uuids(self) -> set[Uuid]:
         """GPUs whose gate is open, with those that an earlier agent opened. OSError: the directory cannot be read."""
@@ -83,8 +85,12 @@ class Gate:
 
     def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:
         path = self._path(uuid)
+        version = file_version(path)
+        if version is not None and self._found.get(uuid) == (version, desired):
+            return
         text = json.dumps(desired, indent=1)
-        if path.is_file() and path.read_bytes() == text.encode():
+        if version is not None and path.is_file() and path.read_bytes() == text.encode():
+            self._found[uuid] = version, desired
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         write_text(path, text, mode=0o644)

@@ -107,7 +107,8 @@ class Inventory:
         seen = {info.uuid for info in listed}
         readings = [self._read(info) for info in listed if info.uuid not in unusable]
         views = {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
-        views |= {view.info.uuid: view for view in await asyncio.gather(*readings) if view is not None}
+        read = [view for view in await asyncio.gather(*readings) if view is not None]
+        views |= {view.info.uuid: view for view in await self._with_commands(read)}
         gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
         self.views = gone | views
 
@@ -142,10 +143,21 @@ class Inventory:
             self._problems.log("GPU %s: %s", info.uuid, error, key=info.uuid)
             return previous
         self._problems.clear(info.uuid)
-        return replace(view, commands=await self._commands(process.pid for process in view.processes.compute))
+        return view
 
-    async def _commands(self, pids: Iterable[int]) -> dict[int, str]:
-        wanted = list(pids)
+    async def _with_commands(self, views: Collection[GpuView]) -> list[GpuView]:
+        """Of those that were read now. In one call for all GPUs, since each call is a thread."""
+        new = [view for view in views if not view.lost and view is not self.views.get(view.info.uuid)]
+        pids = {view.info.uuid: {process.pid for process in view.processes.compute} for view in new}
+        found = await self._commands({pid for of_gpu in pids.values() for pid in of_gpu})
+        return [
+            replace(view, commands={pid: found[pid] for pid in pids[view.info.uuid] & found.keys()})
+            if view.info.uuid in pids
+            else view
+            for view in views
+        ]
+
+    async def _commands(self, wanted: Collection[int]) -> dict[int, str]:
         try:
             found = await self._proc_caller.call(lambda: {pid: self._command(pid) for pid in wanted}) if wanted else {}
         except HungError as error:
