@@ -83,11 +83,12 @@ class Actor(Performer):
 
     def _exceed(self, step: Step) -> None:
         """A client that lost its memory limit. Under Terminate it stays after the end of its contexts: a second
-        `terminate_client` for it would hang the daemon, and nobody could start any more.
+        `terminate_client` for it would hang the daemon, and nobody could start any more. Elsewhere it ends: a client
+        that stays after the end of its MPS daemon keeps the next server from the GPU.
         """
         (name,), strict = step.clients, self._is_strict(step.share)
         program = Path(offender.__file__).read_text()
-        command = ["python3", "-c", program, str(ABOVE_MIB), "1", "linger"]
+        command = ["python3", "-c", program, str(ABOVE_MIB), "1", "linger" if strict else "exit"]
         environment = [{"name": "PROGRAM", "value": program}]
         self.tenant.start(self.tenant.pod(name, step.share, command=command, env=environment, grace=1))
         self.tenant.wait_event(name, "started")

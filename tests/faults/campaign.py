@@ -62,13 +62,13 @@ class Life:
                 for step in SCENES[scene]:
                     with self._phase(step.verb):
                         self._do(performer, step)
-                    self._hear(world)
-                    self._judge(world, oracle.check)
+                    self.hear(world)
+                    self.judge(world, oracle.check)
                 with self._phase("settle"):
-                    self._judge(world, lambda: self._settle(performer, oracle))
+                    self.judge(world, lambda: self._settle(performer, oracle))
                 with self._phase("fresh clients"):
                     self._fresh_clients(performer)
-                self._judge(world, oracle.check)
+                self.judge(world, oracle.check)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -109,21 +109,21 @@ class Life:
                 self.retried.append(step.verb)
                 time.sleep(1)
 
-    def _judge(self, world: World, judged: Callable[[], object]) -> None:
+    def judge(self, world: World, judged: Callable[[], object]) -> None:
         """Again if an MPS supervisor ended meanwhile: whom that harmed was not known yet."""
         while True:
             try:
                 judged()
                 return
             except AssertionError:
-                if not self._hear(world):
+                if not self.hear(world):
                     raise
 
     def _settle(self, performer: Actor, oracle: Oracle) -> None:
-        self._spare_the_living(performer)
+        self.spare_the_living(performer)
         oracle.settle(after_operator="operator" in self._roles)
 
-    def _hear(self, world: World) -> bool:
+    def hear(self, world: World) -> bool:
         """The world is told who died: what that may end is written there. Whether an MPS supervisor did since."""
         died = self._recorder.died()
         if "agent" in died:
@@ -136,7 +136,7 @@ class Life:
             world.gpu_failed(share.name)
         return True
 
-    def _spare_the_living(self, performer: Actor) -> None:
+    def spare_the_living(self, performer: Actor) -> None:
         """Who began after the supervisor had ended, in the same step, has lost nothing: it goes on, or has to end."""
         world, tenant = performer.world, performer.tenant
         for name in sorted(world.doomed & self._doomed.keys()):

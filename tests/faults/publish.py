@@ -47,6 +47,9 @@ from what is published here, and tries again what was different; `make faults AF
   deleted a share. Another pod goes on now.
 - A kubelet keeps the resource of a share with slots for five minutes after the share is gone, and starts no container
   of a share by claims that has the same name meanwhile ([what is told](troubleshooting.md)). No end is needed for that.
+- A client that goes on without its contexts after its MPS daemon has ended (it catches the error and stays) keeps the
+  next server from the GPU until it ends, on simulated GPUs. Nothing said so; the share's condition now names its PID.
+  Clients above their grant end by themselves in these scenes, but where they were terminated.
 """
 
 

@@ -120,6 +120,9 @@ def _has_server(observed: DaemonObservation) -> Decision | None:
     if observed.state.server_attempts < 2:
         return Decision(DaemonReason.STARTING, "an MPS server starts", action, pause)
     message = f"no MPS server starts{_quoted(observed.log_line or observed.state.trouble)}"
+    if observed.gpu_use.pids:  # they lost their contexts with their server, and hold an exclusive GPU until they end
+        left = _listed(tuple(sorted(observed.gpu_use.pids)))
+        message = f"clients of an MPS server that has ended are still on the GPU, end them: PID {left}; {message}"
     return Decision(DaemonReason.SERVER_NOT_ACTIVE, message, action, pause)
 
 

@@ -178,6 +178,11 @@ def test_leaving(observed: DaemonObservation, action: Action | None) -> None:
 def test_messages_carry_what_a_person_needs() -> None:
     busy = "Failed to start : CUDA-capable device(s) is/are busy or unavailable"
     assert busy in decide(healthy({"server_attempts": 2}, server=None, log_line=busy)).message
+    left = decide(healthy({"server_attempts": 2}, server=None, gpu_use=GpuUse(frozenset({812, 630}), 2), log_line=busy))
+    assert left.message == (
+        "clients of an MPS server that has ended are still on the GPU, end them: PID 630, 812; "
+        f"no MPS server starts: {busy}"
+    )
     assert "PID 630 (python3)" in decide(healthy(server=None, gpu_use=NOT_BY_MPS)).message
     failed = healthy({"daemon_start_at": NOW + 8}, daemon_pid=None, daemon_exit="ended with status 100")
     assert decide(failed).message == "the control daemon ended with status 100; it is started again in 8 s"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import read_model
@@ -236,6 +237,22 @@ def test_a_process_without_mps_that_holds_the_gpu_is_named(node: Node, superviso
     assert f"PID {holder.pid}" in state.message
     holder.communicate("")
     node.ready(gpu)
+
+
+def test_a_client_that_outlives_its_daemon_and_keeps_the_gpu_is_named(node: Node, supervisor: Supervisor) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    before = node.ready(gpu)
+    lingering, _ = node.client(gpu)
+    node.nvml.set_compute_mode(gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
+    try:
+        _kill(before.control_pid)
+        state = node.until(gpu, lambda state: "that has ended are still on the GPU" in state.message)
+        assert (state.reason, f"PID {lingering.pid}" in state.message) == (DaemonReason.SERVER_NOT_ACTIVE, True)
+        lingering.kill()
+        node.ready(gpu)
+    finally:
+        node.nvml.set_compute_mode(gpu.uuid, ComputeMode.DEFAULT)
 
 
 def test_gpus_of_other_shares_are_left_alone(node: Node, supervisor: Supervisor) -> None:
