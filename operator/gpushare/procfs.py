@@ -82,7 +82,7 @@ def read_environment(pid: int, wanted: Collection[str], proc: Path = PROC) -> di
 def read_text(file: Path) -> str:
     """A file of /proc, of any bytes; text mode would end lines at carriage returns too. OSError: it is gone.
 
-    A third of the time of `Path.read_bytes`: each attach waits for some of these.
+    Half the time of `Path.read_bytes`: each attach waits for some of these.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
