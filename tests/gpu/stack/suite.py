@@ -13,6 +13,7 @@ from typing import Any
 from tests.cluster.harness import Harness
 from tests.gpu.environment import environment_block
 from tests.gpu.stack import bring
+from tests.gpu.stack.steps import TookTooLongError
 
 
 @dataclass
@@ -35,9 +36,13 @@ class Findings:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Records an error of this phase, so that the next phase is measured anyway."""
+        """Records an error of this phase, so that the next phase is measured anyway. The end of the suite's time is
+        raised again: no phase may go on after it.
+        """
         try:
             yield
+        except TookTooLongError:
+            raise
         except Exception as error:  # noqa: BLE001 - what was measured until then is worth keeping
             self.failed.append(f"{name}: {type(error).__name__}: {error}")
             traceback.print_exc()
@@ -52,8 +57,11 @@ def run(name: str, suite: Suite, out: Path) -> bool:
     harness = Harness(stack)
     findings = Findings(record.simulated, record.truth, _earlier(out / f"stack-{name}.json", record))
     began = time.monotonic()
-    with findings.phase(name):
-        suite(harness, findings)
+    try:
+        with findings.phase(name):
+            suite(harness, findings)
+    except TookTooLongError as error:
+        findings.failed.append(str(error))
     as_expected = not findings.failed and bool(findings.expected) and all(findings.expected.values())
     result = {
         "suite": name,

@@ -8,6 +8,7 @@ import argparse
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from gpushare.trial.verdict import Answer, verdict_of
 
 START_SECONDS = 600.0
 """An image may have to be pulled."""
+FREED_SECONDS, LOOK_SECONDS = 20.0, 1.0
+"""A share counts a slot as held for up to 15 s after its pod is gone: that of the trial before this one, say."""
 SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms")
 """Of the table's columns: those that a cluster's logs have figures for."""
 
@@ -43,6 +46,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_output(parser, names=False, watch=False)
 
 
+def check_share(cluster: Cluster, name: str, copies: int) -> None:
+    """Waits for slots that were held a moment ago. WrongInputError: copies would not be beside each other, or not alone
+    even then.
+    """
+    end = time.monotonic() + FREED_SECONDS
+    told = False
+    while True:
+        shares = {share["metadata"]["name"]: share for share in installed(cluster.items(GPU_SHARES))}
+        require("gpushare", name, shares)
+        found = obstacles(shares[name], copies)
+        if not found:
+            return
+        held = (shares[name].get("status") or {}).get("slots", {}).get("used", 0)
+        if not (held and len(found) == 1) or time.monotonic() >= end:
+            raise WrongInputError("; ".join(found))
+        if not told:
+            print(
+                f"{held} slots are counted as held: waiting for up to {FREED_SECONDS:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+            told = True
+        time.sleep(LOOK_SECONDS)
+
+
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError for a file, a share or an option that cannot be used."""
     try:
@@ -53,10 +81,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         plan = TrialPlan.of([TrialMode.SLOTS], args.copies or DEFAULT_COPIES, 1, args.repeats, args.seed)
     except ValueError as error:
         raise WrongInputError(str(error)) from None
-    shares = {share["metadata"]["name"]: share for share in installed(cluster.items(GPU_SHARES))}
-    require("gpushare", args.share, shares)
-    if found := obstacles(shares[args.share], plan.copies[0]):
-        raise WrongInputError("; ".join(found))
+    check_share(cluster, args.share, plan.copies[0])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
     request = TrialRequest(template, container, args.share, namespace, secrets.token_hex(3), printed, times)

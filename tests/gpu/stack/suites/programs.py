@@ -15,7 +15,7 @@ from typing import Any
 
 from localcluster.kubectl import Object
 from localcluster.paths import REPOSITORY
-from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Tenant
 from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
 
@@ -44,7 +44,7 @@ STAND_IN = (
 )
 TIMES = ("--seconds", "4", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
-TRIAL_SECONDS, FREE_SECONDS = 150, 40
+TRIAL_SECONDS = 150
 BUDGET_SECONDS = 300
 """No trial is begun later."""
 
@@ -64,8 +64,6 @@ def measure(harness: Harness, findings: Findings) -> None:
             if time.monotonic() > end:
                 break
             with findings.phase(name):
-                # The share's status counts the slots of the trial before for up to 15 s.
-                wait_until("no slot is in use", lambda: not share.get()["status"]["slots"].get("used"), FREE_SECONDS)
                 findings.figures["programs"][name] = answer = _trial(harness, tenant, program)
                 findings.expect("each program runs alone and beside its copies", _all_measured(answer))
         findings.expect("no pod of a trial is left", not tenant.pods())
