@@ -11,7 +11,7 @@ from localcluster.kubectl import CommandError
 from tests.cluster.harness import Harness
 from tests.gpu.environment import environment_block
 from tests.gpu.stack.steps import time_limit
-from tests.peers.cases import CASES
+from tests.peers.cases import CASES, Case
 from tests.peers.cases.starting import gpu_memory
 from tests.peers.results import Results
 from tests.peers.ways.way import NAMESPACES, Way
@@ -76,8 +76,15 @@ def first_part(installs: Sequence[float], left: float) -> float:
 class Session:
     """`ways`: those that there are, by name. `log`: for what each way's own pods wrote last."""
 
-    def __init__(self, harness: Harness, ways: Mapping[str, Candidate], deadline: Deadline, log: Path) -> None:
-        self._harness, self._ways, self._deadline, self._log = harness, ways, deadline, log
+    def __init__(
+        self,
+        harness: Harness,
+        ways: Mapping[str, Candidate],
+        deadline: Deadline,
+        log: Path,
+        cases: Mapping[str, Case] = CASES,
+    ) -> None:
+        self._harness, self._ways, self._deadline, self._log, self._cases = harness, ways, deadline, log, cases
 
     def measure(self, tasks: Sequence[Task]) -> bool:
         """Returns whether each of the cases has figures now. What a way does not use of its time, the next ones get."""
@@ -133,7 +140,7 @@ class Session:
         left_out = []
         done = 0
         for case in task.cases:
-            if min(part.left, self._deadline.left) < CASES[case].seconds:
+            if min(part.left, self._deadline.left) < self._cases[case].seconds:
                 left_out.append(case)
                 continue
             went_well = self._case(way, case, task.results, part)
@@ -148,7 +155,7 @@ class Session:
         began = time.monotonic()
         try:
             with time_limit(case, min(CASE_SECONDS, part.left + OVER_SECONDS, self._deadline.left), CLEAN_UP_SECONDS):
-                figures = CASES[case].measure(self._harness, way)
+                figures = self._cases[case].measure(self._harness, way)
         except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
             _failed(results, case, error)
             self._say(way.name, time.monotonic() - began, f"{case}: FAILED")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.cluster.cycles.world import Client, Kind, World
-from tests.faults import campaign
 from tests.faults.campaign import Life
 
 
@@ -74,8 +73,7 @@ def test_what_a_supervisor_did_while_it_was_judged_is_judged_again_and_anything_
     assert len(judged) == 3, "after each of two ends, and once more"
 
 
-def test_who_began_after_the_end_goes_on_and_who_lost_its_context_has_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "KERNEL_SECONDS", 0.0)
+def test_who_began_after_the_end_goes_on_and_who_lost_its_context_has_to_end() -> None:
     clients = [
         Client("worker-1", "red", Kind.WORKER),
         Client("worker-2", "red", Kind.WORKER),

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from localcluster.errors import LocalClusterError
 from tests.gpu.stack.bring import Record
-from tests.peers import session
 from tests.peers.cases import CASES, Case
 from tests.peers.results import Results
-from tests.peers.session import LEAST_SECONDS, Candidate, Deadline, Session, Task, first_part
+from tests.peers.session import INSTALLED, LEAST_SECONDS, Candidate, Deadline, Session, Task, first_part
 from tests.peers.ways.way import Promise
 
 RECORD = Record(False, "sources", "operator:1", "clients:1", {"product": "NVIDIA H200", "driver": "580"})
+SECONDS = {"privileges": 1, "long": 1000, "starts": 1, "users": 1}
 SAY_MOST = ["starts", "users", "limits", "departures-1000ms", "illegal-access", "throughput"]
 
 
@@ -73,28 +73,27 @@ class NoCluster:
         return ""
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The names of the cases that were begun. `long` needs more time than there is, `starts` goes wrong."""
-    begun: list[str] = []
+class Stubs:
+    """Cases of which `long` needs more time than there is, and `starts` goes wrong. `begun`: their names."""
 
-    def case(name: str, seconds: float) -> Case:
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.cases = {name: self._case(name, seconds) for name, seconds in SECONDS.items()}
+
+    def _case(self, name: str, seconds: float) -> Case:
         def measure(*_: object) -> dict[str, Any]:
-            begun.append(name)
+            self.begun.append(name)
             if name == "starts":
                 raise AssertionError("no pod starts")
             return {}
 
         return Case(measure, seconds)
 
-    stubs = {"privileges": 1, "long": 1000, "starts": 1, "users": 1}
-    monkeypatch.setattr(session, "CASES", {name: case(name, seconds) for name, seconds in stubs.items()})
-    monkeypatch.setattr(session, "environment_block", dict)
-    (tmp_path / session.INSTALLED).write_text("fake")
-    return begun
 
-
-def measured(tmp_path: Path, *tasks: tuple[str, list[str]]) -> tuple[bool, dict[str, Results]]:
+def measured(tmp_path: Path, *tasks: tuple[str, list[str]]) -> tuple[bool, dict[str, Results], list[str]]:
+    """Whether all has figures, the results by way, and the cases that were begun."""
+    (tmp_path / INSTALLED).write_text("fake")
+    stubs = Stubs()
     harness: Any = SimpleNamespace(kubectl=NoCluster(), layout=SimpleNamespace(state=tmp_path))
 
     def unpacked() -> Any:
@@ -105,26 +104,26 @@ def measured(tmp_path: Path, *tasks: tuple[str, list[str]]) -> tuple[bool, dict[
     folders = {name: tmp_path / name for name in ("out", "known", "kept")}
     results = {way: Results(way, RECORD, **folders) for way, _ in tasks}
     todo = [Task(way, cases, results[way]) for way, cases in tasks]
-    session_ = Session(harness, ways, Deadline(100), tmp_path / "log")
-    return session_.measure(todo), results
+    session = Session(harness, ways, Deadline(100), tmp_path / "log", stubs.cases)
+    return session.measure(todo), results, stubs.begun
 
 
-def test_a_way_that_was_not_packed_is_told_and_the_next_one_is_measured(tmp_path: Path, ran: list[str]) -> None:
-    complete, results = measured(tmp_path, ("other", ["users"]), ("fake", ["users"]))
+def test_a_way_that_was_not_packed_is_told_and_the_next_one_is_measured(tmp_path: Path) -> None:
+    complete, results, ran = measured(tmp_path, ("other", ["users"]), ("fake", ["users"]))
     assert not complete
     assert ran == ["users"]
     assert results["fake"].is_done("users")
     assert "is not there" in (tmp_path / "out" / "peers-other.json").read_text()
 
 
-def test_a_case_without_time_is_left_out_and_a_shorter_one_is_not(tmp_path: Path, ran: list[str]) -> None:
-    complete, _ = measured(tmp_path, ("fake", ["long", "users"]))
+def test_a_case_without_time_is_left_out_and_a_shorter_one_is_not(tmp_path: Path) -> None:
+    complete, _, ran = measured(tmp_path, ("fake", ["long", "users"]))
     assert not complete
     assert ran == ["users"]
 
 
-def test_where_no_pod_starts_nothing_more_is_tried(tmp_path: Path, ran: list[str]) -> None:
-    complete, results = measured(tmp_path, ("fake", ["privileges", "starts", "users"]))
+def test_where_no_pod_starts_nothing_more_is_tried(tmp_path: Path) -> None:
+    complete, results, ran = measured(tmp_path, ("fake", ["privileges", "starts", "users"]))
     assert not complete
     assert ran == ["privileges", "starts"]
     assert results["fake"].is_done("privileges")

@@ -46,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_output(parser, names=False, watch=False)
 
 
-def check_share(cluster: Cluster, name: str, copies: int) -> None:
-    """Waits for slots that were held a moment ago. WrongInputError: copies would not be beside each other, or not alone
-    even then.
+def check_share(cluster: Cluster, name: str, copies: int, seconds: float = FREED_SECONDS) -> None:
+    """Waits, for so long, for slots that were held a moment ago. WrongInputError: copies would not be beside each
+    other, or not alone even then.
     """
-    end = time.monotonic() + FREED_SECONDS
+    end = time.monotonic() + seconds
     told = False
     while True:
         shares = {share["metadata"]["name"]: share for share in installed(cluster.items(GPU_SHARES))}
@@ -68,7 +68,7 @@ def check_share(cluster: Cluster, name: str, copies: int) -> None:
                 flush=True,
             )
             told = True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(min(LOOK_SECONDS, seconds / 10))
 
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:

@@ -1,6 +1,5 @@
 """The supervisor against the simulated driver and MPS executables: real processes, sockets and signals, no GPU."""
 
-import errno
 import os
 import signal
 import socket
@@ -440,16 +439,14 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
 
 
 def test_a_server_that_ends_is_replaced_though_the_log_can_be_neither_bounded_nor_read(
-    node: Node, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    node: Node, supervisor: Supervisor
 ) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     before = node.ready(gpu)
-
-    def failing(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(DaemonLog, "rotate", failing)
+    (gpu.log / "another.log").symlink_to("nowhere")
+    with pytest.raises(OSError, match="another"):
+        DaemonLog(gpu.log).rotate()
     log = gpu.log / "control.log"
     log.unlink()
     log.mkdir()
