@@ -124,7 +124,7 @@ class Life:
         oracle.settle(after_operator="operator" in self._roles)
 
     def hear(self, world: World) -> bool:
-        """The world is told who died: what that may end is written there. Whether an MPS supervisor did since."""
+        """Writes into the world what the ends of our parts may end. Returns whether an MPS supervisor ended since."""
         died = self._recorder.died()
         if "agent" in died:
             world.agent_away = True

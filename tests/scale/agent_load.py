@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
@@ -40,7 +40,8 @@ from gpushare.simulation.nvml import SimulatedNvml
 from tests.scale import results
 from tests.scale.agent_memory import NAMESPACE, NODE, pod
 from tests.scale.control_plane import ControlPlane, stop
-from tests.scale.operator_watch import CRDS, ROOT, Usage, before_tree, connected
+from tests.scale.operator_watch import CRDS, ROOT, Usage, connected
+from tests.scale.trees import trees
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.agent.observed_pods import container_id
 
@@ -171,9 +172,7 @@ class Node:
 
     @asynccontextmanager
     async def running(self, kube: Kube) -> AsyncIterator[None]:
-        """Driver, supervisor, broker and kubelet, and the clients' processes, which have not attached yet: whoever is
-        started from now on sees their pods.
-        """
+        """Starts driver, supervisor, broker, kubelet and the clients' processes, which attach later (`attach_all`)."""
         simulated = {"GPUSHARE_SIMULATION_DIR": str(self.driver)}
         driver = ("simulated-driver", f"--directory={self.driver}", f"--node={NODE}", f"--gpus={self.gpus}")
         supervisor = ("mps-supervisor", f"--share={SHARE}", f"--root={self.root}", "--simulation")
@@ -326,12 +325,11 @@ def _smaps(pid: int) -> dict[str, float]:
     }
 
 
-async def run(args: argparse.Namespace, scratch: Path) -> Object:
-    trees = {"before": before_tree(args.before, scratch / "before")} if args.before else {}
+async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: Path) -> Object:
     pythons = {"before": args.before_python or args.python, "after": args.python}
-    found: dict[str, list[Object]] = {subject: [] for subject in (*trees, "after")}
+    found: dict[str, list[Object]] = {subject: [] for subject in compared}
     for turn in range(args.repeats):
-        for subject, tree in {**trees, "after": ROOT}.items():
+        for subject, tree in compared.items():
             own = scratch / f"{subject}-{turn}"
             own.mkdir()
             node = Node(own, args.gpus, args.clients, args.pods)
@@ -382,11 +380,8 @@ def main() -> None:
         raise SystemExit(subprocess.run(own, env=os.environ | {OWN_MOUNTS: "1"}, check=False).returncode)
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o755)  # the broker is another user
-        try:
-            found = asyncio.run(run(args, Path(scratch)))
-        finally:
-            if args.before:
-                subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+        with trees(args.before, Path(scratch)) as compared:
+            found = asyncio.run(run(args, compared, Path(scratch)))
     results.write(found, args.out)
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -29,7 +29,8 @@ import yaml
 from gpushare.kube.client import NAMESPACES, NODES, PODS, Kube, Object
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
-from tests.scale.operator_watch import CRDS, ROOT, Usage, before_tree, connected
+from tests.scale.operator_watch import CRDS, ROOT, Usage, connected
+from tests.scale.trees import trees
 
 NODE = "n"
 NAMESPACE = "team"
@@ -148,16 +149,15 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, large: int, sc
     }
 
 
-async def run(args: argparse.Namespace, scratch: Path) -> Object:
+async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: Path) -> Object:
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await connected(original)
         sizes = await fill(original, kube, args.pods, args.large)
         await kube.close()
-    trees = {"before": before_tree(args.before, scratch / "before")} if args.before else {}
     pythons = {"after": args.python, "before": args.before_python or args.python}
     found = {}
-    for subject, tree in {**trees, "after": ROOT}.items():
+    for subject, tree in compared.items():
         copy, own = original.copy(scratch / f"cluster-{subject}"), scratch / f"files-{subject}"
         own.mkdir()
         with copy.running():
@@ -192,12 +192,8 @@ def main() -> None:
     results.add_pythons(parser)
     results.add_out(parser)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            found = asyncio.run(run(args, Path(scratch)))
-        finally:
-            if args.before:
-                subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+    with tempfile.TemporaryDirectory() as scratch, trees(args.before, Path(scratch)) as compared:
+        found = asyncio.run(run(args, compared, Path(scratch)))
     results.write(found, args.out)
 
 

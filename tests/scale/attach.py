@@ -35,7 +35,8 @@ from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
 from gpushare.simulation.client import SimulatedContext
 from tests.scale import results
-from tests.scale.operator_watch import ROOT, before_tree
+from tests.scale.operator_watch import ROOT
+from tests.scale.trees import trees
 
 POD = "11111111-1111-1111-1111-111111111111"
 CEILING = DaemonLimits(threads=100, memory_mib=16384, priority=0)
@@ -178,16 +179,12 @@ def summary(runs: list[tuple[Taken, dict[str, int]]]) -> dict[str, dict[str, flo
 
 def compare(commit: str, pairs: int, rounds: int) -> dict[str, object]:
     """The product of `commit` and that of now in turns, so that the machine's other work meets both."""
-    with tempfile.TemporaryDirectory() as scratch:
-        trees = {"before": before_tree(commit, Path(scratch) / "before"), "after": ROOT}
-        try:
-            runs: dict[str, list[tuple[Taken, dict[str, int]]]] = {which: [] for which in trees}
-            for _ in range(rounds):
-                for which, tree in trees.items():
-                    runs[which].append(measured_in(tree, pairs // rounds))
-            return {which: summary(found) for which, found in runs.items()}
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+    with tempfile.TemporaryDirectory() as scratch, trees(commit, Path(scratch)) as compared:
+        runs: dict[str, list[tuple[Taken, dict[str, int]]]] = {which: [] for which in compared}
+        for _ in range(rounds):
+            for which, tree in compared.items():
+                runs[which].append(measured_in(tree, pairs // rounds))
+        return {which: summary(found) for which, found in runs.items()}
 
 
 def main() -> None:

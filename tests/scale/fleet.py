@@ -39,6 +39,7 @@ from gpushare.kube.reflector import Reflector
 from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.trees import trees
 
 POOL_PART = 0.9
 SHARES = 100
@@ -326,9 +327,7 @@ def _said(task: "asyncio.Task[None]") -> None:
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
-    trees, pythons = {"after": base.ROOT}, {"after": args.python, "before": args.before_python or args.python}
-    if args.before:
-        trees["before"] = base.before_tree(args.before, scratch / "before")
+    pythons = {"after": args.python, "before": args.before_python or args.python}
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await base.connected(original)
@@ -343,16 +342,13 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
             **results.machine(),
         },
     }
-    try:
-        for name, tree in trees.items():
+    with trees(args.before, scratch) as compared:
+        for name, tree in compared.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
                 found[name] = await measured(plane, pythons[name], tree, args.nodes, args.logs / f"{name}.log")
             print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
                 results.write(found, args.out)
-    finally:
-        if args.before:
-            subprocess.run(["git", "worktree", "remove", "--force", str(trees["before"])], cwd=base.ROOT, check=False)  # noqa: ASYNC221
     return found
 
 

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -53,6 +53,7 @@ from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_sp
 from gpushare.kube.lease import LEASES
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.trees import trees
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 NAMESPACE = "gpushare-system"
@@ -439,11 +440,6 @@ async def _watch_by_kopf(nodes: int, *, copies: bool) -> None:
 # Everything together
 
 
-def before_tree(commit: str, directory: Path) -> Path:
-    subprocess.run(["git", "worktree", "add", "--detach", str(directory), commit], cwd=ROOT, check=True)
-    return directory
-
-
 def summary(runs: list[Object]) -> Object:
     figures = [key for key in runs[0] if key != "changes"]
     return {
@@ -456,17 +452,14 @@ def operator_command() -> list[str]:
     return ["-m", "gpushare.cli.main", "operator", "--probe-port", "18080", "--simulation"]
 
 
-async def run(args: argparse.Namespace, scratch: Path) -> None:
+async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: Path) -> None:
     """The result is written after each repeat, so that a run that is broken off leaves those before."""
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
         kube = await connected(original)
         sizes = await fill(kube, args.nodes)
         await kube.close()
-    subjects: dict[str, tuple[list[str], Path]] = {}
-    if args.before:
-        subjects["before"] = operator_command(), before_tree(args.before, scratch / "before")
-    subjects["after"] = operator_command(), ROOT
+    subjects = {which: (operator_command(), tree) for which, tree in compared.items()}
     for kind in WATCHERS if args.watchers else ():
         subjects[kind] = ["-m", "tests.scale.operator_watch", "--watch", kind, "--nodes", str(args.nodes)], ROOT
     found: dict[str, list[Object]] = {subject: [] for subject in subjects}
@@ -527,12 +520,8 @@ def main() -> None:
     if args.watch:
         asyncio.run(watch(args.watch, args.nodes))
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            asyncio.run(run(args, Path(scratch)))
-        finally:
-            if args.before:
-                subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+    with tempfile.TemporaryDirectory() as scratch, trees(args.before, Path(scratch)) as compared:
+        asyncio.run(run(args, compared, Path(scratch)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.scale import results
-from tests.scale.operator_watch import ROOT, before_tree
+from tests.scale.trees import trees
 
 PARTS = {
     "operator": ["gpushare.cli.operator", "gpushare.controller.handlers", "gpushare.controller.settings"],
@@ -59,18 +59,14 @@ def main() -> None:
     parser.add_argument("--before", default="", help="a commit to compare with")
     results.add_out(parser)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        subjects = {"now": (args.python, ROOT)}
+    with tempfile.TemporaryDirectory() as scratch, trees(args.before, Path(scratch)) as compared:
+        subjects = {"now": (args.python, compared["after"])}
         if args.before:
-            subjects["before"] = (args.before_python or args.python, before_tree(args.before, Path(scratch) / "before"))
-        try:
-            found = {
-                part: {subject: measured(python, tree, modules) for subject, (python, tree) in subjects.items()}
-                for part, modules in PARTS.items()
-            }
-        finally:
-            if args.before:
-                subprocess.run(["git", "worktree", "remove", "--force", f"{scratch}/before"], cwd=ROOT, check=False)
+            subjects["before"] = (args.before_python or args.python, compared["before"])
+        found = {
+            part: {subject: measured(python, tree, modules) for subject, (python, tree) in subjects.items()}
+            for part, modules in PARTS.items()
+        }
     environment = {"before": args.before, "cpu": results.processor(), **results.machine()}
     results.write(
         {"what": "python -m tests.scale.parts, see its documentation", "environment": environment, "parts": found},

@@ -422,7 +422,7 @@ def _object(body: bytes, *fields: str) -> Object:
 def _page(body: bytes, take: Callable[[Object], None]) -> Object:
     """`read_page`, of what has metadata; KubeError as of `_object`."""
     try:
-        page = read_page(body.decode(), take)
+        page = read_page(body, take)
     except ValueError as error:
         raise _foreign(body) from error
     if "metadata" not in page:

@@ -26,6 +26,7 @@ from gpushare.kube.client import Object
 from tests.scale import results
 from tests.scale.decisions.cases import CASES
 from tests.scale.decisions.objects import GPUS
+from tests.scale.trees import trees
 
 ROOT = Path(__file__).resolve().parents[3]
 SIZES = (100, 300, 1000, 2000, 5000)
@@ -81,16 +82,11 @@ def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
 
 def _of_commit(commit: str, wanted: Iterable[str], sizes: Iterable[int]) -> Object:
     """The same measurement by this file, with the operator of `commit`."""
-    with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch) / "before"
-        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True)
-        try:
-            command = [sys.executable, "-m", "tests.scale.decisions", "--sizes", *map(str, sizes), "--cases", *wanted]
-            environ = {**os.environ, "PYTHONPATH": f"{tree}/operator:{ROOT}"}
-            answer = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, cwd=ROOT)
-            return dict(json.loads(answer.stdout)["cases"])
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory() as scratch, trees(commit, Path(scratch)) as compared:
+        command = [sys.executable, "-m", "tests.scale.decisions", "--sizes", *map(str, sizes), "--cases", *wanted]
+        environ = {**os.environ, "PYTHONPATH": f"{compared['before']}/operator:{ROOT}"}
+        answer = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, cwd=ROOT)
+        return dict(json.loads(answer.stdout)["cases"])
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane, programs
 from tests.scale.plugin import content
+from tests.scale.trees import trees
 
 COMMAND_SECONDS = 120
 SHARE = "share.yaml"
@@ -112,19 +113,12 @@ def main() -> None:
 
 def built(args: argparse.Namespace, scratch: Path) -> dict[str, Path]:
     """The single files, by what they are of."""
-    plugins = {}
     folder = args.programs or scratch
     kept = {which: folder / f"plugin-{which}" for which in (("before", "after") if args.before else ("after",))}
     if all(path.exists() for path in kept.values()):
         return kept
-    if args.before:
-        tree = base.before_tree(args.before, scratch / "before")
-        try:
-            plugins["before"] = build(tree, kept["before"])
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=base.ROOT, check=False)
-    plugins["after"] = build(base.ROOT, kept["after"])
-    return plugins
+    with trees(args.before, scratch) as compared:
+        return {which: build(tree, kept[which]) for which, tree in compared.items()}
 
 
 def measure(args: argparse.Namespace, scratch: Path) -> None:

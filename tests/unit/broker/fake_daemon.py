@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from gpushare.mps.control import ControlCommands
+
 GREETING, CREDENTIALS, CLIENT_SOCKET = b"OUTBHELL\0", b"OUTBCRED\0", b"OUTBCUFD\0"
 ATTACH, COMMAND = b"\x02\0\0\0", b"\x04\0\0\0"
 END_OF_ANSWER = b"\x01" + bytes(7)
@@ -108,6 +110,20 @@ class FakeDaemon:
                 with suppress(OSError):
                     ours.send(HELLO)
                 self._server_free.set()
+
+
+class Commands(ControlCommands):
+    """The server's limits, and every change of them."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+        self.sent: list[str] = []
+
+    def run(self, *commands: str, seconds: float | None = None) -> str:
+        if commands == (f"get_server_status {SERVER}",):
+            return "ACTIVE"
+        self.sent += commands
+        return "\n".join(f"{command.split()[2]}.0" if "thread" in command else "" for command in commands)
 
 
 def connect(path: Path, seconds: float = 5.0) -> socket.socket:

@@ -16,7 +16,6 @@ from msgspec import structs
 from gpushare.broker.attach import ATTACH_SECONDS
 from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, RETRY_SECONDS, SCAN_SECONDS, Broker, serve
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlCommands
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
@@ -37,6 +36,7 @@ from tests.unit.broker.fake_daemon import (
     GREETING,
     HELLO,
     SERVER,
+    Commands,
     FakeDaemon,
     attach,
     client_socket,
@@ -50,20 +50,6 @@ CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
 POD, OTHER_POD = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 ME = Owner(POD, "a" * 64)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)
-
-
-class Commands(ControlCommands):
-    """The server's limits, and every change of them."""
-
-    def __init__(self) -> None:
-        super().__init__(1.0)
-        self.sent: list[str] = []
-
-    def run(self, *commands: str, seconds: float | None = None) -> str:
-        if commands == (f"get_server_status {SERVER}",):
-            return "ACTIVE"
-        self.sent += commands
-        return "\n".join(f"{command.split()[2]}.0" if "thread" in command else "" for command in commands)
 
 
 def grants(*pods: GrantedPod, closed: str = "") -> GpuGrants:

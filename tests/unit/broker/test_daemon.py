@@ -4,7 +4,6 @@ hangs the server.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +11,6 @@ from gpushare.broker.daemon import BrokeredDaemon
 from gpushare.broker.packets import SOON_SECONDS
 from gpushare.mps.layout import GpuDir
 from tests.unit.broker.fake_daemon import HELLO, SERVER, FakeDaemon, open_descriptors
-
-
-@pytest.fixture
-def gpu(tmp_path: Path) -> GpuDir:
-    gpu = GpuDir(tmp_path / "GPU-0")
-    gpu.client.mkdir(parents=True)
-    return gpu
 
 
 @pytest.fixture

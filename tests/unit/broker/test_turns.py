@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from gpushare.broker.turns import KEEP_SECONDS, NoTurnError, Turns
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits
-from tests.unit.broker.test_broker import Commands
+from tests.unit.broker.fake_daemon import SERVER, Commands
 
-SERVER = 4711
 CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)
 MORE = ClientGrant(threads=20, memory_mib=2048, processes=2)
@@ -39,13 +37,6 @@ class Supervisor:
             return False
         self.lock.release()
         return True
-
-
-@pytest.fixture
-def gpu(tmp_path: Path) -> GpuDir:
-    gpu = GpuDir(tmp_path / "GPU-0")
-    gpu.client.mkdir(parents=True)
-    return gpu
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ LISTS = st.tuples(OBJECTS, st.lists(OBJECTS, max_size=4), OBJECTS).map(
 
 def read(text: str) -> tuple[Any, list[Any]]:
     items: list[Any] = []
-    return read_page(text, items.append), items
+    return read_page(text.encode(), items.append), items
 
 
 @given(LISTS, st.sampled_from((None, 1, "\t")), st.booleans())

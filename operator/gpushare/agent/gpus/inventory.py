@@ -2,10 +2,9 @@
 
 Guarantees: a GPU that is lost or hangs holds up no other. A process whose command line cannot be read, or hangs whoever
 reads it, loses no GPU: it has no name here. A UUID that NVML lists twice is read by neither: which device node is its
-own is not known, so what was known stays and grows old; so it is with one that NVML describes as no GPU can be.
-`seen_at` is taken before NVML is asked, so a view shows all
-that happened before. A GPU that was seen once stays listed, as lost, until this process ends: its share has to report
-it.
+own is not known, so what was known stays and grows old. So it is with a GPU that NVML describes as none can be.
+`seen_at` is taken before NVML is asked, so a view shows all that happened before. A GPU that was seen once stays
+listed, as lost, until this process ends: its share has to report it.
 """
 
 import asyncio

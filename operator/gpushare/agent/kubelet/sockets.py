@@ -56,7 +56,8 @@ class Listener:
     async def close(self, grace: float | None) -> None:
         """`grace`: seconds for the calls under way; None: they are broken off."""
         if self.in_place:
-            with suppress(OSError):  # such as a read-only file system: a name that stays refuses whoever connects
+            # It stays on a read-only file system, say; a socket without its server refuses whoever connects.
+            with suppress(OSError):
                 self._socket.unlink(missing_ok=True)
         self._bound = None
         if self._server is not None:

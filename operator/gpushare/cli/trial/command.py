@@ -62,11 +62,8 @@ def check_share(cluster: Cluster, name: str, copies: int, seconds: float = FREED
         if not (held and len(found) == 1) or time.monotonic() >= end:
             raise WrongInputError("; ".join(found))
         if not told:
-            print(
-                f"{held} slots are counted as held: waiting for up to {FREED_SECONDS:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+            waits = f"waiting for up to {seconds:.0f} s"
+            print(f"{held} slots are counted as held: {waits}", file=sys.stderr, flush=True)
             told = True
         time.sleep(min(LOOK_SECONDS, seconds / 10))
 
