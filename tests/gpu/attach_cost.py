@@ -7,7 +7,7 @@ Programs start in turns: at the daemon itself; through the broker with the share
 which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
 turns, in milliseconds since the program's first CUDA call. Ends all that it started.
 
-A context takes 10 % more or less each time, so a hundred rounds (SECONDS=180) tell a ratio to 1 % or so.
+A context takes 10 % more or less each time, so four hundred rounds (SECONDS=500) tell a ratio to 1 %.
 """
 
 import json
@@ -27,9 +27,11 @@ from gpushare.mps.attach_protocol import CREDENTIALS, END_OF_ANSWER, Request, co
 from gpushare.mps.control_socket import ControlSocket
 
 SECONDS = 45.0
-MOST_ROUNDS = 200
+MOST_ROUNDS = 1000
 STEPS_OF = 3
 PROBE_SECONDS = 2.0
+KEPT_SECONDS, SERIES_SECONDS = 0.17, 0.35
+"""Until the broker keeps no turn and has written its steps; and until the server has its own limits back."""
 CLIENT = """
 import ctypes, json, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -131,7 +133,7 @@ def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict
             taken[way]["context"].append(line["context"] - line["init"])
             taken[way]["both"].append(line["context"] - line["began"])
             client.end()
-            time.sleep(0.3)
+            time.sleep(SERIES_SECONDS if way == "small grant" else KEPT_SECONDS)
             found = [one for one in (*read(log), *control.steps) if one[1] > before]
             found += [("cuInit", line["began"], line["init"]), ("cuCtxCreate", line["init"], line["context"])]
             steps[way].append(
