@@ -7,7 +7,9 @@ Programs start in turns: at the daemon itself; through the broker with the share
 which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
 turns, in milliseconds since the program's first CUDA call. Ends all that it started.
 
-A context takes 10 % more or less each time, so four hundred rounds (SECONDS=500) tell a ratio to 1 %.
+A context takes 10 % more or less each time, so that its time tells the ratio to a few percent at best. What the broker
+adds comes before the client has its sockets to the server. So that part is also timed by itself, by a client that says
+what CUDA says and no more (`handshakes`).
 """
 
 import json
@@ -23,13 +25,26 @@ from typing import Any
 from broker import CEILING_MIB, Program, Stand, spread, stand
 from environment import environment_block
 
-from gpushare.mps.attach_protocol import CREDENTIALS, END_OF_ANSWER, Request, command_messages, request_message
+from gpushare.mps.attach_protocol import (
+    CREDENTIALS,
+    END_OF_ANSWER,
+    FAREWELL,
+    Request,
+    command_messages,
+    request_message,
+)
 from gpushare.mps.control_socket import ControlSocket
 
 SECONDS = 45.0
 MOST_ROUNDS = 1000
 STEPS_OF = 3
 PROBE_SECONDS = 2.0
+HANDSHAKES = 60
+HANG_UP_SECONDS = 0.03
+"""The server waits for the rest of what a client says, or for its end; one that finds a word and the end at the same
+moment can hang (20 ms were enough)."""
+BETWEEN_SECONDS = 0.01
+"""Until the server has noticed."""
 KEPT_SECONDS, SERIES_SECONDS = 0.17, 0.35
 """Until the broker keeps no turn and has written its steps; and until the server has its own limits back."""
 CLIENT = """
@@ -43,6 +58,34 @@ error = error or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuCtxCreate_v
 print(json.dumps({"error": error, "began": began, "init": started, "context": time.monotonic()}), flush=True)
 for line in open(0, closefd=False):
     pass
+"""
+HANDSHAKE = f"""
+import json, socket, sys, time
+path = sys.argv[2]
+def connect():
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(path)
+    return sock
+def attach():
+    with connect() as sock:
+        sock.recv(64)
+        sock.send({CREDENTIALS!r})
+        sock.send({request_message(Request.ATTACH)!r})
+        _, [passed], _, _ = socket.recv_fds(sock, 64, 1)
+        at = time.monotonic()
+        sock.send({FAREWELL!r})
+    with socket.socket(fileno=passed) as server:
+        server.send({CREDENTIALS!r})
+        time.sleep({HANG_UP_SECONDS})
+        server.shutdown(socket.SHUT_RDWR)
+    time.sleep({BETWEEN_SECONDS})
+    return at
+began = time.monotonic()
+connect().close()
+first = attach()
+again = time.monotonic()
+second = attach()
+print(json.dumps({{"first": first - began, "second": second - again}}), flush=True)
 """
 SERVE = """
 import asyncio, functools, json, sys, time
@@ -86,10 +129,10 @@ for owner, name in ((broker, "read_request"), (broker, "attach"), (broker, "fare
     timed(owner, name)
 ask = turns.Turns._ask
 
-async def timed_ask(*args):
+async def timed_ask(*args, **kwargs):
     began = time.monotonic()
     try:
-        return await ask(*args)
+        return await ask(*args, **kwargs)
     finally:
         note("turn is given", began)
 
@@ -166,6 +209,40 @@ def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict
     }
 
 
+def handshakes(it: Stand, rounds: int) -> dict[str, Any]:
+    """Milliseconds from a process' first call until it has its socket to the server, and from its second."""
+    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
+    daemon, broker = str(it.mps.pipe / "control"), str(it.gpu.attach_control)
+    ways = {"direct": ("all", daemon), "whole grant": ("all", broker), "small grant": ("small", broker)}
+    taken: dict[str, dict[str, list[float]]] = {way: {"first": [], "second": []} for way in ways}
+    order = list(ways)
+    for _ in range(rounds):
+        order.append(order.pop(0))
+        for way in order:
+            pod, path = ways[way]
+            client = Program(HANDSHAKE, pod, it.direct, path)
+            line = client.line()
+            client.end()
+            for which, all_of in taken[way].items():
+                all_of.append(1000 * line[which])
+            time.sleep(SERIES_SECONDS)
+    added = {
+        way: {
+            which: [one - other for one, other in zip(all_of, taken["direct"][which], strict=True)]
+            for which, all_of in found.items()
+        }
+        for way, found in taken.items()
+        if way != "direct"
+    }
+    for found in added.values():
+        found["both"] = [sum(pair) for pair in zip(found["first"], found["second"], strict=True)]
+    return {"rounds": rounds, "milliseconds": _intervals(taken), "added_milliseconds": _intervals(added)}
+
+
+def _intervals(values: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    return {way: {which: with_interval(all_of) for which, all_of in found.items()} for way, found in values.items()}
+
+
 def with_interval(values: list[float]) -> dict[str, float]:
     """Their median, and where it lies with 95 %, by 2,000 samples of as many values (bootstrap)."""
     chance = random.Random(1)
@@ -223,6 +300,7 @@ def measure(out: Path, log: Path, seconds: float) -> None:
             "attaches": attaches(it, controls[0], log, seconds),
         }
         out.write_text(json.dumps(result, indent=1) + "\n")
+        result["handshakes"] = handshakes(it, HANDSHAKES)
         result["commands_over_one_connection"] = commands_over_one_connection(it)
         out.write_text(json.dumps(result, indent=1) + "\n")
 
