@@ -225,7 +225,7 @@ def handshakes(it: Stand, rounds: int) -> dict[str, Any]:
             client.end()
             for which, all_of in taken[way].items():
                 all_of.append(1000 * line[which])
-            time.sleep(SERIES_SECONDS)
+            time.sleep(SERIES_SECONDS if way == "small grant" else KEPT_SECONDS)
     added = {
         way: {
             which: [one - other for one, other in zip(all_of, taken["direct"][which], strict=True)]
