@@ -65,10 +65,10 @@ from gpushare.mps.clock import boot_clock
 os.setgroups([]); os.setgid({BROKER_UID}); os.setuid({BROKER_UID})
 asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock))
 """
+MOUNTED = 'read _ && mount -t tmpfs none /run && mkdir -p "$0" && mount --bind "$1" "$0" && shift && exec "$@"'
 CLIENT = """
-import sys, time
+import time
 from gpushare.simulation.client import SimulatedContext
-sys.stdin.readline()
 context = SimulatedContext.create()
 context.alloc(1 << 30)
 print("attached", flush=True)
@@ -218,8 +218,10 @@ class Node:
         self.kubelet.listed = listed
 
     def _client(self, pipe: Path) -> AbstractContextManager["subprocess.Popen[bytes]"]:
-        environment = {"GPUSHARE_SIMULATION_DIR": str(self.driver), "CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
-        return process(self.log, sys.executable, "-c", CLIENT, stdin=PIPE, stdout=PIPE, **environment)
+        """Waits for a line. Has the mount that a container with a slot has, in a mount namespace of its own."""
+        environment = {"GPUSHARE_SIMULATION_DIR": str(self.driver), "CUDA_MPS_PIPE_DIRECTORY": names.CLIENT_PIPE_DIR}
+        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, names.CLIENT_PIPE_DIR, str(pipe))
+        return process(self.log, *mounted, sys.executable, "-c", CLIENT, stdin=PIPE, stdout=PIPE, **environment)
 
     def _healthy(self) -> list[str]:
         """The slots that the agent has offered last."""

@@ -23,8 +23,10 @@ import yaml
 from localcluster.paths import cache_root
 
 START_SECONDS = 90.0
-_MALLOC = re.compile(r"\b(MALLOC_\w+)=(\d+)")
-"""What the image sets of glibc's heap."""
+_SETTINGS = re.compile(r"\b(MALLOC_\w+|SSL_CERT_FILE)=(\S+)")
+"""What the image sets of glibc's heap and of OpenSSL."""
+_OWN = ("KUBECONFIG", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables of this process that a pod has not, or others."""
 STOP_SECONDS = 30.0
 _WITH_ACCOUNT = """
 mount -t tmpfs none /run && mkdir -p /var/run/secrets/kubernetes.io &&
@@ -100,19 +102,19 @@ class ControlPlane:
 
     def as_in_a_pod(self, python: Path, tree: Path, command: list[str]) -> tuple[list[str], dict[str, str]]:
         """How `python` runs `command` of the code in `tree` as a pod's container does: with a service account, whose
-        files are in a mount namespace of its own, with compiled code, with the heap's settings of the image, and
-        without a kubeconfig. (command, environment); it needs root and the cluster, and its PID is that of the process
-        that is started.
+        files are in a mount namespace of its own, with compiled code, with the image's settings of heap and OpenSSL,
+        and without a kubeconfig. (command, environment); it needs root and the cluster, and its PID is that of the
+        process that is started.
         """
         subprocess.run([str(python), "-m", "compileall", "-q", str(tree / "operator")], check=True, timeout=120)
         account = self.directory / "serviceaccount"
         account.mkdir(exist_ok=True)
         (account / "token").write_text((self.directory / "tokens").read_text().split(",")[0])
         shutil.copy(self.directory / "certificates/apiserver.crt", account / "ca.crt")
-        environ = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PYTHONPATH")}
+        environ = {key: value for key, value in os.environ.items() if key not in _OWN}
         environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
         environ["PYTHONPATH"] = f"{tree}/operator:{tree}"
-        environ |= dict(_MALLOC.findall((tree / "Dockerfile").read_text()))
+        environ |= dict(_SETTINGS.findall((tree / "Dockerfile").read_text()))
         return ["unshare", "--mount", "sh", "-c", _WITH_ACCOUNT, str(account), str(python), *command], environ
 
     def _start(self, name: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
