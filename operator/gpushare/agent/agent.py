@@ -117,8 +117,8 @@ class Agent:
             Loop("scan", state.devices.scan, every.driver, timed=True),
             Loop("tick", self._tick.run, every.tick, state.tick_due, timed=True),
             Loop("report", self._status.report, every.report, state.report_due, timed=True),
-            Loop("follow_daemons", state.follow_daemons, every.files),
-            Loop("follow_attaches", self._incidents.follow_attaches, every.files),
+            Loop("follow_files", self._follow_files, every.files),
+            Loop("follow_arrivals", self._incidents.follow_arrivals, every.driver, self._incidents.arrivals_due),
             Loop("gone_claims", self._delivery.give_up_gone, every.kubelet),
             Loop("heartbeat", self._heartbeat.renew, every.report),
             Loop("report_incidents", self._incidents.report, every.report),
@@ -167,6 +167,11 @@ class Agent:
                 await asyncio.sleep(self._settings.intervals.kubelet)
         self.state.devices.by_cdi = cdi.used(mode, runtime)
         LOG.info("CDI %s: containers get edits %s", mode, "by CDI" if self.state.devices.by_cdi else "from Allocate")
+
+    async def _follow_files(self) -> None:
+        """What supervisors and attach brokers report, between two ticks."""
+        self.state.follow_daemons()
+        self._incidents.read_brokers()
 
     def _gpu_changed(self) -> None:
         self.state.gpus_due.set()

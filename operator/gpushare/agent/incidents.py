@@ -4,6 +4,7 @@ duplicate allocations, attaches that were refused or made with other limits than
 Guarantees: before this node's pods are known, the notes of an earlier agent are neither compared nor replaced.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -53,10 +54,12 @@ class IncidentReporter:
         self._duplicates = DuplicateAllocations()
         self._placements = Placements(datetime.fromtimestamp(wall(), UTC))
         self._handover = Handover(state.settings.root, proc)
-        self._brokers = BrokerFiles()
+        self._brokers = BrokerFiles(state.files)
         self._count_refused = count_refused
         self._refusals = RefusalReports(state.node, state.clock())
         self._variables = VariableReports(state.clock())
+        self.arrivals_due = asyncio.Event()
+        """Set when `follow_arrivals` has something to do."""
         self._arrived: deque[tuple[Uuid, Sequence[Arrival]]] = deque(maxlen=MAX_ARRIVED)
         self._proc = proc
         self._environments = BlockingCaller("environments of processes that attached", ENVIRONMENT_SECONDS)
@@ -67,13 +70,13 @@ class IncidentReporter:
         self._faults.add_xid(xid, self._state.clock())
         self._state.kubelet_due.set()
 
-    async def follow_attaches(self) -> None:
-        """Reads what the attach brokers have written: who attached and with what, and who was refused."""
-        self._read_brokers()
+    async def follow_arrivals(self) -> None:
+        """Looks with what those attached whom `read_brokers` found."""
         while self._arrived:
             await self._look_at_variables(*self._arrived.popleft())
 
-    def _read_brokers(self) -> None:
+    def read_brokers(self) -> None:
+        """Reads what the attach brokers have written: who attached, and who was refused."""
         state = self._state
         if not state.pods.synced.is_set():
             return
@@ -85,6 +88,7 @@ class IncidentReporter:
             state.arrived(broker)
             if arrivals := self._variables.new(broker):
                 self._arrived.append((broker.uuid, arrivals))
+                self.arrivals_due.set()
             for new in self._refusals.update(broker, state.on_disk[broker.uuid].wanted.share, pods):
                 if new.count:
                     self._count_refused(new.share, new.reason, new.count)
@@ -109,7 +113,7 @@ class IncidentReporter:
 
     async def report(self) -> None:
         """Suspects of a fault are those that the latest broker.json leaves."""
-        self._read_brokers()
+        self.read_brokers()
         state = self._state
         found = self._faults.update(state.gpu_health(), state.clock())
         if state.kubelet.view is not None:

@@ -51,6 +51,7 @@ from gpushare.kube.kept import kept_share
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.kube.reflector import Key, Reflector
 from gpushare.log_on_change import LogOnChange
+from gpushare.mps.files import ModelFiles
 from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
 
@@ -111,11 +112,15 @@ class AgentState:
         """None until the GPUs were observed once."""
         self.plugins = DevicePlugins(plugins)
         self.claims = PreparedClaims(settings.cdi_dir)
+        self.files = ModelFiles()
+        """What agent, supervisors and brokers have written in the GPUs' directories."""
         self.on_disk: dict[Uuid, DaemonFiles] = {}
         """The GPUs taken that are shared: those with an MPS daemon."""
         self.whole: dict[Uuid, WholeGpu] = {}
         """The GPUs taken that are given whole."""
 
+        self._gpu_node: tuple[Object, GpuNode] | None = None
+        """As it was read last, and what that says."""
         self._arrivals = ArrivalLog()
         self._problems = LogOnChange(LOG)
         self._early_due = False
@@ -127,7 +132,7 @@ class AgentState:
         """Whether the status was written once with all that is known at the start."""
         self.started_at = self.ticked_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
-        self._daemon_changes = DaemonChanges()
+        self._daemon_changes = DaemonChanges(self.files)
         self._verified_at: dict[ShareGpu, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
         self._closed_since: dict[Uuid, float] = {}
@@ -193,7 +198,7 @@ class AgentState:
         taken = {uuid: item.wanted.share for uuid, item in self.on_disk.items()}
         self.shortages.observe(readings, taken, waiting, self.shares, self.published_borrowers, now)
 
-    async def follow_daemons(self) -> None:
+    def follow_daemons(self) -> None:
         """Decides at once about what a supervisor or a broker reports between two ticks."""
         if self._daemon_changes.any(item.directory for item in self.on_disk.values()):
             self.tick_due.set()
@@ -254,11 +259,11 @@ class AgentState:
         if node is not None and node.spec.assignments is not None:
             self.generation = node.metadata.generation
             self.assignments = tuple(node.spec.assignments)
-        self.on_disk = daemon_files.read_all(self.settings.root)
+        self.on_disk = daemon_files.read_all(self.settings.root, self.files)
         self._read_whole()
 
     def _read_whole(self) -> WholeNames:
-        self.whole = whole_gpus.read_all(self.settings.root)
+        self.whole = whole_gpus.read_all(self.settings.root, self.files)
         return self.whole_names
 
     def _decision_input(self) -> DecisionInput:
@@ -349,12 +354,17 @@ class AgentState:
         found = self.raw_gpu_node()
         if found is None:
             return None
+        if self._gpu_node is None or self._gpu_node[0] is not found:
+            self._gpu_node = found, self._validated(found)
+        return self._gpu_node[1]
+
+    def _validated(self, gpu_node: Object) -> GpuNode:
         try:
-            node = GpuNode.model_validate(found)
+            node = GpuNode.model_validate(gpu_node)
             self._problems.clear()
         except ValidationError as error:
             self._problems.log("GpuNode %s is ignored where it cannot be read: %s", self.node, error)
-            node = _readable(found)
+            node = _readable(gpu_node)
         return node
 
     def published_findings(self) -> list[Finding]:

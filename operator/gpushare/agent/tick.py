@@ -69,7 +69,9 @@ class Tick:
 
     def _advance_gpus(self) -> None:
         state = self._state
-        foreign = foreign_holders(state.pods.objects.values(), {resource for resource, _ in state.whole_names})
+        own = {resource for resource, _ in state.whole_names}
+        takes = any(decision.plan.stage is GpuStage.TAKE for decision in state.decisions.values())
+        foreign = foreign_holders(state.pods.objects.values(), own) if takes else ()
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid) or state.whole.get(uuid), foreign)
             if state.claims.unread:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 from gpushare.mps.wire import InvalidError, Model, WireModel, decode, encode
 
@@ -85,6 +85,26 @@ def file_version(path: Path) -> FileVersion | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
+
+
+class ModelFiles:
+    """Reads each file again only after it was replaced: until then a reading is the same object as the one before."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[FileVersion, Read[Any]]] = {}
+
+    def read(self, path: Path, model: type[Model]) -> Read[Model]:
+        """As `read_model`."""
+        version = file_version(path)  # before the file is read: what replaces it meanwhile is read the next time
+        known = self._known.get(path)
+        if version is not None and known is not None and known[0] == version:
+            return known[1]
+        found = read_model(path, model)
+        if version is not None and found.value is not None:
+            self._known[path] = version, found
+        else:
+            self._known.pop(path, None)
+        return found
 
 
 def read_model(path: Path, model: type[Model]) -> Read[Model]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gpushare.mps.files import MAX_BYTES, UNFINISHED, read_model, write_model, write_text
+from gpushare.mps.files import MAX_BYTES, UNFINISHED, ModelFiles, Read, read_model, write_model, write_text
 from gpushare.mps.wire import DaemonLimits, DesiredDaemon, encode
 
 WANTED = DesiredDaemon(uuid="GPU-1", share="inference", limits=DaemonLimits(threads=50, memory_mib=16384))
@@ -122,3 +122,41 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     while not done.is_set():
         assert read_model(path, DesiredDaemon).value is not None
     writer.join()
+
+
+def test_a_file_is_read_again_only_after_it_was_replaced(tmp_path: Path) -> None:
+    files, path = ModelFiles(), tmp_path / "daemon.json"
+    write_model(path, WANTED)
+    first = files.read(path, DesiredDaemon)
+    assert files.read(path, DesiredDaemon) is first
+    newer = structs.replace(WANTED, share="training")
+    write_model(path, newer)
+    assert files.read(path, DesiredDaemon).value == newer
+
+
+def test_what_a_file_held_is_forgotten_once_it_is_gone_or_cannot_be_read(tmp_path: Path) -> None:
+    files, path = ModelFiles(), tmp_path / "daemon.json"
+    write_model(path, WANTED)
+    assert files.read(path, DesiredDaemon).value == WANTED
+    path.write_text("{")
+    assert "no JSON" in files.read(path, DesiredDaemon).reason
+    path.unlink()
+    assert files.read(path, DesiredDaemon).absent
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, path = ModelFiles(), tmp_path / "daemon.json"
+    write_model(path, WANTED)
+    newer = structs.replace(WANTED, share="training")
+
+    def read_and_replace(at: Path, model: type[DesiredDaemon]) -> Read[DesiredDaemon]:
+        found = read_model(at, model)
+        write_model(path, newer)
+        return found
+
+    with monkeypatch.context() as slow:
+        slow.setattr("gpushare.mps.files.read_model", read_and_replace)
+        assert files.read(path, DesiredDaemon).value == WANTED
+    assert files.read(path, DesiredDaemon).value == newer

@@ -49,13 +49,16 @@ async def run(
             LOG.error("%s failed, trying again: %s", loop.name, error)
         if record is not None and loop.timed:
             record(loop.name, clock() - began)
-        await _wait(loop.wake, loop.seconds)
-        await asyncio.sleep(DEBOUNCE_SECONDS)
+        if await _woken(loop.wake, loop.seconds):
+            await asyncio.sleep(DEBOUNCE_SECONDS)
 
 
-async def _wait(wake: asyncio.Event, seconds: float) -> None:
+async def _woken(wake: asyncio.Event, seconds: float) -> bool:
+    """False: the interval is over."""
     # Not asyncio.wait_for: Python 3.11's can swallow a cancellation that comes with the wake-up.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await wake.wait()
+    woken = wake.is_set()
     wake.clear()
+    return woken

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import FileVersion, file_version, read_model
+from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import Arrival, BrokerState
 from gpushare.procfs import TICKS_PER_SECOND
@@ -18,17 +18,15 @@ MAX_KEPT = 512
 
 
 class BrokerFiles:
-    def __init__(self) -> None:
-        self._versions: dict[Uuid, FileVersion] = {}
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self._read: dict[GpuDir, BrokerState | None] = {}
 
     def changed(self, directories: Iterable[GpuDir]) -> list[BrokerState]:
         """What was written since the last call; nothing of files that cannot be read."""
-        found = {directory: file_version(directory.broker_state) for directory in directories}
-        versions = {directory: version for directory, version in found.items() if version is not None}
-        newer = [directory for directory, version in versions.items() if self._versions.get(directory.uuid) != version]
-        self._versions = {directory.uuid: version for directory, version in versions.items()}
-        states = [read_model(directory.broker_state, BrokerState).value for directory in newer]
-        return [state for state in states if state is not None]
+        before = self._read
+        self._read = {gpu: self._files.read(gpu.broker_state, BrokerState).value for gpu in directories}
+        return [state for gpu, state in self._read.items() if state is not None and state is not before.get(gpu)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Handover:
     def take(self, uuid: Uuid) -> LastSeen | None:
         """The note of an earlier agent about the GPU, once. None if the GPU was released since, too."""
         inherited = self._inherited.pop(uuid, None)
-        return inherited if gpu_dir(self._root, uuid).seen.exists() else None
+        return inherited if inherited is not None and gpu_dir(self._root, uuid).seen.exists() else None
 
     def ended(self, uuid: Uuid, clients: tuple[SeenClient, ...]) -> list[SeenClient]:
         """Those that have ended although no agent asked the GPU's MPS daemon to terminate them."""

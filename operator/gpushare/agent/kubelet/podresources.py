@@ -1,7 +1,8 @@
 """The kubelet's PodResources API: which devices exist and which containers hold them.
 
-Each question has its own connection: the kubelet makes a new socket whenever it starts, and a kept connection would
-wait for gRPC's back-off first.
+A connection is kept as long as it brings answers, since gRPC's threads wake for each new one. After a failure the next
+question has a new one: the kubelet makes a new socket whenever it starts, and a kept connection that could not be made
+would wait for gRPC's back-off first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,7 @@ class PodResources:
         """`seconds` bounds each question."""
         self._socket = socket
         self._seconds = seconds
+        self._kept: grpc.aio.Channel | None = None
 
     async def held(self) -> list[HeldDevice]:
         """Devices of every resource held by containers of this node. PodResourcesError: no answer."""
@@ -58,12 +60,18 @@ class PodResources:
         return {(devices.resource_name, device_id) for devices in answer.devices for device_id in devices.device_ids}
 
     async def _ask(self, question: str, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
-        async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS) as channel:
-            try:
-                answer = await call(services.PodResourcesListerStub(channel), self._seconds)
-            except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
-                raise PodResourcesError(f"{question} at {self._socket} failed: {reason}") from error
-        if answer is None:  # what gRPC makes of bytes that are no such message
-            raise PodResourcesError(f"{question} at {self._socket} failed: the answer cannot be read")
+        channel, self._kept = self._kept, None
+        if channel is None:
+            channel = grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS)
+        try:
+            answer = await call(services.PodResourcesListerStub(channel), self._seconds)
+            if answer is None:  # what gRPC makes of bytes that are no such message
+                raise PodResourcesError(f"{question} at {self._socket} failed: the answer cannot be read")
+            self._kept = channel
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+            raise PodResourcesError(f"{question} at {self._socket} failed: {reason}") from error
+        finally:
+            if self._kept is not channel:
+                await channel.close()
         return answer

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import read_model, write_model, write_text
+from gpushare.mps.files import ModelFiles, write_model, write_text
 from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 
@@ -31,19 +31,19 @@ class DaemonFiles:
         return self.state.server_pid if self.state else None
 
 
-def read_all(root: Path) -> dict[Uuid, DaemonFiles]:
+def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
     """Every GPU that has a readable daemon.json; an unreadable one is logged and left out."""
     found = {}
     for directory in gpu_dirs(root):
-        wanted = read_model(directory.wanted, DesiredDaemon)
+        wanted = files.read(directory.wanted, DesiredDaemon)
         if wanted.value is None and not wanted.absent:
             LOG.warning("GPU directory ignored: %s", wanted.reason)
         if wanted.value is not None:
             found[directory.uuid] = DaemonFiles(
                 directory,
                 wanted.value,
-                read_model(directory.state, DaemonState).value,
-                read_model(directory.broker_state, BrokerState).value,
+                files.read(directory.state, DaemonState).value,
+                files.read(directory.broker_state, BrokerState).value,
                 directory.client_control.exists(),
                 original_mode(directory),
             )

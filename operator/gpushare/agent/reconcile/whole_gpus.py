@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import read_model, write_model
+from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
 from gpushare.mps.wire import WireModel
 
@@ -25,11 +25,11 @@ class WholeGpu(WireModel, frozen=True, kw_only=True):
     resource: Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-def read_all(root: Path) -> dict[Uuid, WholeGpu]:
+def read_all(root: Path, files: ModelFiles) -> dict[Uuid, WholeGpu]:
     """Every GPU that is given whole; a file that cannot be read is logged and left out."""
     found = {}
     for directory in gpu_dirs(root):
-        read = read_model(directory.whole, WholeGpu)
+        read = files.read(directory.whole, WholeGpu)
         if read.value is not None:
             found[directory.uuid] = read.value
         elif not read.absent:

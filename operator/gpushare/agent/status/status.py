@@ -180,10 +180,10 @@ def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[Fore
     found = {
         (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
         for pod in pods
-        if not has_ended(pod) and (is_bound(pod) or is_taken_up(pod))
         for container in containers(pod)
         for resource in requested_resources(container)
         if resource.startswith(names.NVIDIA_RESOURCES) and resource not in own
+        if not has_ended(pod) and (is_bound(pod) or is_taken_up(pod))
     }
     return [
         ForeignHolder(namespace=namespace, pod=name, resource=resource)

@@ -69,6 +69,13 @@ async def test_a_wake_up_during_a_turn_starts_another_one() -> None:
         await turns.reached(2)
 
 
+async def test_only_a_wake_up_waits_for_others_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic, "DEBOUNCE_SECONDS", NEVER)
+    work = Work()
+    async with running(Loop("work", work, 0.01)):
+        await work.reached(3)
+
+
 async def test_an_oserror_is_logged_and_the_next_turn_comes(caplog: pytest.LogCaptureFixture) -> None:
     work = Work()
     work.failure = OSError("disk full")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.agent.attach.arrivals import MAX_KEPT, NO_ATTACHES, ArrivalLog, BrokerFiles
-from gpushare.mps.files import write_model
+from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
 from gpushare.procfs import TICKS_PER_SECOND
@@ -125,7 +125,7 @@ def directories(root: Path) -> Iterable[GpuDir]:
 
 
 def test_a_file_is_read_once_for_each_writing(tmp_path: Path) -> None:
-    gpus, files = directories(tmp_path), BrokerFiles()
+    gpus, files = directories(tmp_path), BrokerFiles(ModelFiles())
     path = next(iter(gpus)).broker_state
     assert files.changed(gpus) == []
     write_model(path, broker())

@@ -44,11 +44,44 @@ async def test_allocatable_ids_are_told_with_their_resource(kubelet: FakeKubelet
 
 async def test_a_kubelet_is_asked_again_after_its_restart(kubelet: FakeKubelet) -> None:
     source = PodResources(kubelet.pod_resources)
+    assert await source.held() == []
     await kubelet.stop()
-    with pytest.raises(PodResourcesError, match=r"List at .*kubelet\.sock failed: UNAVAILABLE"):
-        await source.held()
+    for _ in range(3):  # gRPC's back-off would grow
+        with pytest.raises(PodResourcesError, match=r"List at .*kubelet\.sock failed: UNAVAILABLE"):
+            await source.held()
     await kubelet.start()
     assert await source.held() == []
+
+
+async def test_a_kubelet_that_restarts_between_two_questions_answers_both(kubelet: FakeKubelet) -> None:
+    source = PodResources(kubelet.pod_resources)
+    assert await source.held() == []
+    await kubelet.stop()
+    await kubelet.start()
+    assert await source.held() == []
+
+
+async def test_a_connection_is_kept_until_a_question_fails(
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    connect = grpc.aio.insecure_channel
+
+    def counted(target: str, **options: Any) -> grpc.aio.Channel:
+        made.append(target)
+        return connect(target, **options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
+    source = PodResources(kubelet.pod_resources, seconds=0.5)
+    await source.held()
+    await source.allocatable()
+    assert len(made) == 1
+    kubelet.answer_after = 5.0
+    with pytest.raises(PodResourcesError):
+        await source.held()
+    kubelet.answer_after = 0.0
+    await source.held()
+    assert len(made) == 2
 
 
 async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeKubelet) -> None:

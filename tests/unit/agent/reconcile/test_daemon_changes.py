@@ -8,7 +8,7 @@ from msgspec import structs
 
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.api.conditions import DaemonReason
-from gpushare.mps.files import write_model
+from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import BrokerState, DaemonLimits, DaemonState
 from tests.unit.agent.fake_node import FakeNode
@@ -28,7 +28,7 @@ def gpu(tmp_path: Path) -> GpuDir:
 
 @pytest.fixture
 def known(gpu: GpuDir) -> DaemonChanges:
-    changes = DaemonChanges()
+    changes = DaemonChanges(ModelFiles())
     assert changes.any([gpu]), "a GPU that was not there before"
     assert not changes.any([gpu])
     return changes

@@ -14,7 +14,7 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import read_all
 from gpushare.agent.reconcile.lifecycle import Lifecycle, StopEvidence, remove, waits_for
 from gpushare.api.conditions import DaemonReason
-from gpushare.mps.files import write_model
+from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
 from tests.unit.clock import Clock
@@ -87,7 +87,7 @@ async def test_an_mps_pod_has_its_time_to_come_and_no_more_though_the_time_of_da
     async def advanced(seconds: float) -> bool:
         """Whether the GPU has been given back."""
         clock.now += seconds
-        (item,) = read_all(tmp_path).values()
+        (item,) = read_all(tmp_path, ModelFiles()).values()
         lifecycle.advance(decision, item, ())  # type: ignore[arg-type]
         await asyncio.sleep(0)
         return not directory.path.exists()
