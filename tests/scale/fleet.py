@@ -33,9 +33,9 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, NODES, Kube, Object
-from gpushare.kube.lease import LEASES
-from gpushare.kube.reflector import Reflector
+from gpushare.kube.resources import LEASES
 from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane

@@ -49,8 +49,8 @@ from gpushare.kube.client import (
     connect,
     connect_to,
 )
-from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
-from gpushare.kube.lease import LEASES
+from gpushare.kube.coordination.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
+from gpushare.kube.resources import LEASES
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
 from tests.scale.trees import trees
@@ -390,7 +390,7 @@ def _kept(obj: Object) -> Object:
 
 
 async def _watch_by_reflector() -> None:
-    from gpushare.kube.reflector import Reflector
+    from gpushare.kube.cache.reflector import Reflector
 
     kube = await connect("gpushare-scale")
     reflectors = [Reflector(kube, resource, lambda: None, prune=_kept) for resource in (NODES, GPU_NODES)]

@@ -12,6 +12,8 @@ from gpushare.admission.claims import claim_spec
 from gpushare.admission.shares import unguarded
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.kube.cache.kept import kept_namespace
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     GPU_NODES,
@@ -22,8 +24,6 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
-from gpushare.kube.kept import kept_namespace
-from gpushare.kube.reflector import Reflector
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """A DNS subdomain. No object has another name, so none is asked for: a name becomes part of a path."""

@@ -22,7 +22,7 @@ from gpushare.agent.kubelet.duplicates import DuplicateAllocations
 from gpushare.agent.state import AgentState
 from gpushare.agent.usage.placement import Placements
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import read_model

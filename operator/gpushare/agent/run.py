@@ -19,7 +19,7 @@ from gpushare.agent.status.metrics import WITHOUT_DRIVER, NodeSnapshot
 from gpushare.api.gpunode import Uuid
 from gpushare.http import probes
 from gpushare.kube.client import Kube
-from gpushare.kube.event_recorder import EventRecorder
+from gpushare.kube.events.recorder import EventRecorder
 from gpushare.log_on_change import LogOnChange
 from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock

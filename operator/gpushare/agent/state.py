@@ -46,10 +46,10 @@ from gpushare.agent.usage.violations import Enforcer, UsageMonitor
 from gpushare.api.gpunode import Assignment, Borrower, Finding, GpuNode, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant, context_need_mib
+from gpushare.kube.cache.kept import kept_share
+from gpushare.kube.cache.reflector import Key, Reflector
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
-from gpushare.kube.kept import kept_share
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
-from gpushare.kube.reflector import Key, Reflector
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.wire import BrokerState, DaemonState

@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     """Returns 0 after SIGTERM, 1 where the Lease was lost (Kubernetes starts the pod again), 2 for wrong settings."""
     from gpushare.controller.handlers import run as run_operator
     from gpushare.controller.settings import SettingsError, from_environment
-    from gpushare.kube.lease import LeaseLostError
+    from gpushare.kube.coordination.elector import LeaseLostError
 
     try:
         settings = from_environment(os.environ, simulation=args.simulation)

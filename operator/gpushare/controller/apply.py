@@ -21,8 +21,8 @@ from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
 from gpushare.fleet.pending import Pending
 from gpushare.kube.client import API_ERRORS, Kube, Object
-from gpushare.kube.event_recorder import EventRecorder
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
+from gpushare.kube.events.recorder import EventRecorder
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16

@@ -3,8 +3,8 @@
 GpuShares come from kopf (`handlers`). Of Nodes, GpuNodes and MPS pods there may be thousands, so they are watched only
 while this replica leads (`operator`), and only what a plan reads is kept of each (docs/decisions/0001-kopf.md).
 
-Guarantees: those of kube.store. `changed` is called when something that matters to a plan changed, and only then: the
-heartbeats of Nodes and the counts of DaemonSets do not count.
+Guarantees: those of kube.cache.store. `changed` is called when something that matters to a plan changed, and only then:
+the heartbeats of Nodes and the counts of DaemonSets do not count.
 """
 
 import logging
@@ -29,9 +29,9 @@ from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
 from gpushare.fleet.gpu_record import moves_counts_alone
 from gpushare.fleet.model import Jumps
-from gpushare.kube.reflector import ListWatch
+from gpushare.kube.cache.reflector import ListWatch
+from gpushare.kube.cache.store import Key, Store
 from gpushare.kube.resources import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
-from gpushare.kube.store import Key, Store
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube

@@ -31,7 +31,7 @@ registry = kopf.OperatorRegistry()
 async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     for name in ("kopf.objects", "kopf.activities.probe", "aiohttp.access"):  # a line for each event and each probe
         logging.getLogger(name).setLevel(logging.WARNING)
-    settings.posting.enabled = False  # events are ours alone (kube.event_recorder), with names of their own
+    settings.posting.enabled = False  # events are ours alone (kube.events.recorder), with names of their own
     settings.posting.loggers = False
     settings.scanning.disabled = True  # the CRDs come with the chart
     settings.networking.request_timeout = 30

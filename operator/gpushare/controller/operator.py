@@ -19,8 +19,8 @@ from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import Kube
-from gpushare.kube.leadership import Leadership
-from gpushare.kube.lease import Elector, LeaseLostError
+from gpushare.kube.coordination.elector import Elector, LeaseLostError
+from gpushare.kube.coordination.leadership import Leadership
 
 LOG = logging.getLogger(__name__)
 

@@ -4,7 +4,8 @@ from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_PROBE, WEBHOOK_REFUSAL
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, Kube
-from gpushare.kube.lease import LEASES, Record
+from gpushare.kube.coordination.lease import LeaseSpec
+from gpushare.kube.resources import LEASES
 
 SHOWN = 8
 
@@ -28,7 +29,7 @@ async def _operator(kube: Kube, namespace: str) -> str:
         lease = await kube.find(LEASES, names.OPERATOR_LEASE, namespace)
     except API_ERRORS as error:
         return f"the operator's Lease cannot be read: {error}"
-    return "" if lease and Record.of(lease).holder else "no operator is active: nobody holds its Lease"
+    return "" if lease and LeaseSpec.of(lease).holder else "no operator is active: nobody holds its Lease"
 
 
 async def _agents(kube: Kube) -> str:

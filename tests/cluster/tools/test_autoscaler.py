@@ -21,7 +21,7 @@ import yaml
 from gpushare.agent.dra.slices import device, resource_slice
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import STARTUP_TAINTS
-from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
+from gpushare.kube.coordination.heartbeat import heartbeat_lease, heartbeat_spec
 from gpushare.nvml.types import GpuInfo
 from localcluster.kubectl import Object
 from localcluster.paths import cache_root

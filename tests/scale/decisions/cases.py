@@ -23,7 +23,7 @@ from gpushare.kube.client import (
     RESOURCE_SLICES,
     Object,
 )
-from gpushare.kube.heartbeat import Renewal
+from gpushare.kube.coordination.heartbeat import Renewal
 from tests.scale.decisions.objects import (
     CLAIMS_PER_NODE,
     GIB,

@@ -25,7 +25,7 @@ from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir

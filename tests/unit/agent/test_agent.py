@@ -14,7 +14,7 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
-from gpushare.kube.lease import LEASES
+from gpushare.kube.resources import LEASES
 from gpushare.mps.layout import GpuDir, gpu_dir
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 from tests.unit.few_files import no_descriptors

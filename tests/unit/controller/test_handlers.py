@@ -10,7 +10,8 @@ from gpushare.controller import handlers
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import NODES
-from gpushare.kube.lease import LEASES, LeaseLostError
+from gpushare.kube.coordination.elector import LeaseLostError
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 

@@ -7,7 +7,7 @@ import pytest
 from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.controller.smoke_test import problems
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, KubeError, Object
-from gpushare.kube.lease import LEASES
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 REFUSED = KubeError(403, "Forbidden", "admission webhook denied the request: spec.gpus.products[0] is blank")

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from gpushare.kube import client
 from gpushare.kube.access import Access
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, NODES, PODS, SILENT_SECONDS, Kube, KubeError, TooLargeError
-from gpushare.kube.reflector import Reflector
 
 
 def pod(number: int, size: int = 0) -> Any:

@@ -11,8 +11,8 @@ from datetime import datetime
 
 from cryptography import x509
 
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import SECRETS, Kube
-from gpushare.kube.reflector import Reflector
 
 LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import Pod, full_name
 from gpushare.mps.wire import AttachRefusal, BrokerState, RefusedAttach
 

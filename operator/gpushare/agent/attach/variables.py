@@ -14,7 +14,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.grant.environment import memory_variable
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import Pod, full_name
 from gpushare.mps.wire import Arrival, BrokerState, ClientGrant, GpuGrants
 from gpushare.procfs import owner_among, read_environment, read_owners

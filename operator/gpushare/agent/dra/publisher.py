@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from gpushare.agent.dra.slices import same
 from gpushare.api import names
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, NODES, RESOURCE_SLICES, Kube, Object
-from gpushare.kube.reflector import Reflector
 from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)

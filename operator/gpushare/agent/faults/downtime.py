@@ -26,7 +26,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.events import Event, EventType
+from gpushare.kube.events.event import Event, EventType
 from gpushare.kube.pods import Pod
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs

@@ -16,7 +16,7 @@ from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpunode import Uuid
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import Xid
 from gpushare.wording import count_of, first_names

@@ -10,7 +10,7 @@ from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, Slot
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import has_ended
 
 LASTING_SECONDS = 4.0

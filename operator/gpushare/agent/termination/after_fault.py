@@ -28,7 +28,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import grace_period_seconds
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock

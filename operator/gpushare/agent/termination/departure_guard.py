@@ -34,7 +34,7 @@ from gpushare.agent.termination.terminate import ClientTerminator, TerminationCa
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
 from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError

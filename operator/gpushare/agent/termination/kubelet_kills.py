@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpushare.api.timestamps import parse_timestamp
+from gpushare.kube.cache.reflector import Follower
 from gpushare.kube.client import CORE_EVENTS, Kube, Object
 from gpushare.kube.pods import containers, grace_period_seconds, is_taken_up, may_have_clients, phase
-from gpushare.kube.reflector import Follower
 
 LOG = logging.getLogger(__name__)
 

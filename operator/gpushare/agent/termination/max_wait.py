@@ -19,7 +19,7 @@ from gpushare.agent.termination.terminate import ClientTerminator, TerminationCa
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, EventType, reference
+from gpushare.kube.events.event import Event, EventType, reference
 from gpushare.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.procfs import PROC

@@ -26,7 +26,7 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, Reason, pod_reference
+from gpushare.kube.events.event import Event, Reason, pod_reference
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.control import ControlError, NoDaemonError
 from gpushare.procfs import PROC
@@ -42,7 +42,7 @@ Signalled = tuple[ListedProcess, str]
 
 
 class Recorder(Protocol):
-    """The part of gpushare.kube.event_recorder.EventRecorder that is used here."""
+    """The part of gpushare.kube.events.recorder.EventRecorder that is used here."""
 
     def record(self, event: Event) -> None: ...
 

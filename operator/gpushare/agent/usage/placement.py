@@ -19,7 +19,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, reference
+from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import containers
 from gpushare.wording import count_of
 

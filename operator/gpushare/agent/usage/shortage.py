@@ -27,7 +27,7 @@ from gpushare.api.gpunode import Borrower, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.memory import Enforcement
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.events import Event, EventType, pod_reference
+from gpushare.kube.events.event import Event, EventType, pod_reference
 from gpushare.log_on_change import LogOnChange
 from gpushare.procfs import PROC
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from gpushare.api import names
 from gpushare.controller.writes import RENDERED, stamp_of
+from gpushare.kube.cache.kept import kept_namespace
+from gpushare.kube.cache.reflector import Reflector
+from gpushare.kube.cache.store import Key
 from gpushare.kube.claims import allocation_results, requested_classes, requests_of
-from gpushare.kube.kept import kept_namespace
-from gpushare.kube.reflector import Reflector
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -22,7 +23,6 @@ from gpushare.kube.resources import (
     Object,
     Resource,
 )
-from gpushare.kube.store import Key
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube

@@ -14,8 +14,8 @@ from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.objects import device_classes, in_namespace, may_have_templates, share_templates
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Write, WriteStage, stamp_of
+from gpushare.kube.cache.store import Key
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-from gpushare.kube.store import Key
 
 AT_ONCE = 200
 """Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""

@@ -15,9 +15,9 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.fleet.model import EPOCH
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
+from gpushare.kube.cache.store import Key
 from gpushare.kube.claims import allocation_results, requests_of
 from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
-from gpushare.kube.store import Key
 
 Read = TypeVar("Read")
 

@@ -9,7 +9,7 @@ after an outage of the API server, or of ours, every agent has its time to renew
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from gpushare.kube.heartbeat import LEASE_SECONDS, Renewal
+from gpushare.kube.coordination.heartbeat import LEASE_SECONDS, Renewal
 
 POLL_SECONDS = 10.0
 LONGEST_STEP = 2 * POLL_SECONDS

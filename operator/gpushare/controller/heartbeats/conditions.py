@@ -12,7 +12,7 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.meta import Condition
 from gpushare.api.names import LABEL_DRIVER_RELEASED
 from gpushare.kube.client import Object
-from gpushare.kube.heartbeat import Renewal
+from gpushare.kube.coordination.heartbeat import Renewal
 
 MESSAGE_LENGTH = 2048
 """Bound of the API on a condition's message."""

@@ -21,12 +21,12 @@ from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.heartbeats.ages import POLL_SECONDS, HeartbeatAges
 from gpushare.controller.heartbeats.conditions import Silence, conditions, is_announced, is_contradicted, is_due
 from gpushare.controller.writes import MANAGER
+from gpushare.kube.cache.store import Store
 from gpushare.kube.client import API_ERRORS, GPU_NODES, Kube, KubeError, Object
-from gpushare.kube.event_recorder import EventRecorder
-from gpushare.kube.events import Event, reference
-from gpushare.kube.heartbeat import LEASE_SECONDS, SELECTOR, renewals
-from gpushare.kube.lease import LEASES
-from gpushare.kube.store import Store
+from gpushare.kube.coordination.heartbeat import LEASE_SECONDS, SELECTOR, renewals
+from gpushare.kube.events.event import Event, reference
+from gpushare.kube.events.recorder import EventRecorder
+from gpushare.kube.resources import LEASES
 from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.controller.writes import MANAGER
+from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, Object
-from gpushare.kube.reflector import Reflector
 
 LOG = logging.getLogger(__name__)
 RECHECK_SECONDS = 600.0

@@ -6,8 +6,8 @@ import pytest
 
 from gpushare.agent.attach.refusals import WHAT_TO_DO, NewRefusal, RefusalReports
 from gpushare.api.conditions import EventReason
-from gpushare.kube.event_correlator import EventCorrelator
-from gpushare.kube.events import NOTE_BYTES
+from gpushare.kube.events.correlator import EventCorrelator
+from gpushare.kube.events.event import NOTE_BYTES
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.wire import AttachRefusal, BrokerState, RefusedAttach
 from tests.unit.agent.observed_pods import container_id, pod, uid

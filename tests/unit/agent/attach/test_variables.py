@@ -14,7 +14,7 @@ from gpushare.agent.attach.variables import (
     variable_events,
 )
 from gpushare.api.names import ENV_MEMORY, ENV_THREADS
-from gpushare.kube.events import NOTE_BYTES
+from gpushare.kube.events.event import NOTE_BYTES
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.wire import Arrival, BrokerState, ClientGrant, GpuGrants, GrantedContainer, GrantedPod
 from tests.unit.agent.observed_pods import pod, uid

@@ -8,8 +8,8 @@ import pytest
 
 from gpushare.agent.status.heartbeat import RETRY_SECONDS, Heartbeat
 from gpushare.kube.client import GPU_NODES, KubeError, Object
-from gpushare.kube.heartbeat import RENEW_SECONDS, heartbeat_spec, renewals
-from gpushare.kube.lease import LEASES
+from gpushare.kube.coordination.heartbeat import RENEW_SECONDS, heartbeat_spec, renewals
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 NAMESPACE = "gpushare-system"

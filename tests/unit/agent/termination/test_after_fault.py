@@ -11,7 +11,7 @@ from msgspec import structs
 from gpushare.agent.termination.after_fault import TICKS, FaultedClientReaper, GpuFault, faults_of, next_signal
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from gpushare.mps.wire import DaemonState
 from tests.unit.agent.departing_pods import Node, pod, uid
 

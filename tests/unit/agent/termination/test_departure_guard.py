@@ -17,7 +17,7 @@ from gpushare.agent.termination.departure_guard import (
 from gpushare.agent.termination.departures import Departure
 from gpushare.agent.termination.kubelet_kills import KubeletKill
 from gpushare.agent.termination.terminate import ClientTerminator
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from tests.unit.agent.departing_pods import Node, pod, uid
 
 OTHER = "cd" * 32

@@ -15,7 +15,7 @@ import pytest
 from gpushare import simulation
 from gpushare.agent.termination.departure_guard import DepartureGuard
 from gpushare.agent.termination.terminate import ClientTerminator
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from gpushare.mps.control import ControlProgram
 from gpushare.simulation.nvml import SimulatedNvml
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid

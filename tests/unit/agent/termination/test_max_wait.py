@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.agent.termination.max_wait import ExpiredGpu, MaxWaitEnforcer
 from gpushare.agent.termination.terminate import ClientTerminator
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from tests.unit.agent.departing_pods import Node, pod, uid
 
 

@@ -16,7 +16,7 @@ from gpushare.agent.usage.usage import Reading, Usage
 from gpushare.agent.usage.violations import ViolationTracker
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, Reason
+from gpushare.kube.events.event import Event, Reason
 from gpushare.mps.control import ControlError, ControlTimeoutError, NoDaemonError
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.observed_pods import UUID, process, uid, usage

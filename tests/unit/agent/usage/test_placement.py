@@ -8,7 +8,7 @@ import pytest
 from gpushare.agent.usage.placement import DOWNTIME, Placements
 from gpushare.agent.usage.unused import RunningPart
 from gpushare.grant.model import Grant
-from gpushare.kube.events import Event
+from gpushare.kube.events.event import Event
 from tests.unit.agent.observed_pods import UUID, container, pod, share, uid
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from gpushare.api.gpunode import Borrower
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
-from gpushare.kube.events import Event, Reason
+from gpushare.kube.events.event import Event, Reason
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.observed_pods import UUID, container_id, process, uid, usage
 

@@ -8,8 +8,8 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.differences import claim_writes
 from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.controller.settings import OperatorSettings
+from gpushare.kube.cache.store import Key, key_of
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-from gpushare.kube.store import Key, key_of
 
 SMALL = {"name": "small", "threads": 10, "memory": "8Gi"}
 

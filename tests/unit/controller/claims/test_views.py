@@ -9,8 +9,8 @@ import pytest
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import ClaimReader, claim, devices
 from gpushare.fleet.pending import Capacity, Held
+from gpushare.kube.cache.store import Key
 from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object, Resource
-from gpushare.kube.store import Key
 
 SLICE: dict[str, Any] = {
     "metadata": {"name": "n1-gpushare.dev"},

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.controller.heartbeats.ages import LONGEST_STEP, POLL_SECONDS, HeartbeatAges
-from gpushare.kube.heartbeat import LEASE_SECONDS, RENEW_SECONDS, Renewal
+from gpushare.kube.coordination.heartbeat import LEASE_SECONDS, RENEW_SECONDS, Renewal
 
 NODE = "n1"
 

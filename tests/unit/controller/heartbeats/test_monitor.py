@@ -9,10 +9,10 @@ from gpushare.controller.fleet_cache import known_gpu_node
 from gpushare.controller.heartbeats.ages import POLL_SECONDS
 from gpushare.controller.heartbeats.conditions import Silence, conditions
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
+from gpushare.kube.cache.store import Store
 from gpushare.kube.client import EVENTS, GPU_NODES, KubeError, Object
-from gpushare.kube.heartbeat import heartbeat_lease, heartbeat_spec
-from gpushare.kube.lease import LEASES
-from gpushare.kube.store import Store
+from gpushare.kube.coordination.heartbeat import heartbeat_lease, heartbeat_spec
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 NAMESPACE = "gpushare-system"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.store import Store
+from gpushare.kube.cache.store import Store
 
 
 def obj(version: int, label: str = "", *, heartbeat: str = "", name: str = "n1") -> dict[str, Any]:

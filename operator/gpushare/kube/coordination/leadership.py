@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 
-from gpushare.kube.lease import Elector, LeaseLostError, Work, lead
+from gpushare.kube.coordination.elector import Elector, LeaseLostError, Work, lead
 
 LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0

@@ -19,10 +19,9 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from gpushare.kube import events
 from gpushare.kube.client import API_ERRORS, EVENTS, KubeError, Object, Resource
-from gpushare.kube.event_correlator import CorrelateResult, EventCorrelator
-from gpushare.kube.events import Event, Reason
+from gpushare.kube.events.correlator import CorrelateResult, EventCorrelator
+from gpushare.kube.events.event import Event, Reason, event_object, namespace_of, series_patch
 
 LOG = logging.getLogger(__name__)
 MAX_REQUESTS = 64
@@ -143,7 +142,7 @@ class EventRecorder:
 
     async def _create(self, attempt: "_Attempt") -> None:
         event, result = attempt.event, attempt.result
-        body = events.body(
+        body = event_object(
             event,
             name=self._name(event),
             controller=self._controller,
@@ -164,9 +163,9 @@ class EventRecorder:
             await self._kube.patch(
                 EVENTS,
                 self._name(event),
-                events.series(count, at),
+                series_patch(count, at),
                 manager=self._controller,
-                namespace=events.namespace_of(event.regarding),
+                namespace=namespace_of(event.regarding),
             )
         except KubeError as error:
             if error.not_found:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gpushare.kube.cache.store import Entry, Key, Store
 from gpushare.kube.resources import KubeError, Object, Resource
-from gpushare.kube.store import Entry, Key, Store
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube

@@ -9,7 +9,7 @@ server from storing it twice.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from gpushare.kube.events import Event, Reason, Topic, topic
+from gpushare.kube.events.event import Event, Reason, Topic, topic
 from gpushare.kube.resources import Object
 
 TOPICS = 4096

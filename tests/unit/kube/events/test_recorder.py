@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.conditions import EventReason
-from gpushare.kube import event_correlator
 from gpushare.kube.client import EVENTS, KubeError
-from gpushare.kube.event_correlator import EventCorrelator
-from gpushare.kube.event_recorder import MAX_REQUESTS, PAUSES, EventRecorder
-from gpushare.kube.events import Event
+from gpushare.kube.events.correlator import BURST, REFILL_SECONDS, EventCorrelator
+from gpushare.kube.events.event import Event
+from gpushare.kube.events.recorder import MAX_REQUESTS, PAUSES, EventRecorder
 from tests.unit.fake_kube import FakeKube
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "app", "namespace": "team", "uid": "u1"}
@@ -209,13 +208,13 @@ async def test_an_object_that_flaps_costs_no_more_than_a_burst_and_then_one_even
     recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: now)
     for number in range(100):
         await record(recorder, replace(ABOVE, key=str(number)))
-    assert len(kube.all(EVENTS)) == event_correlator.BURST
+    assert len(kube.all(EVENTS)) == BURST
     await record(recorder, replace(ABOVE, reason=EventReason.GPU_RELEASED))
-    assert len(kube.all(EVENTS)) == event_correlator.BURST + 1, "what is recorded often holds up nothing else"
-    now = 2 * event_correlator.REFILL_SECONDS
+    assert len(kube.all(EVENTS)) == BURST + 1, "what is recorded often holds up nothing else"
+    now = 2 * REFILL_SECONDS
     for number in range(100, 200):
         await record(recorder, replace(ABOVE, key=str(number)))
-    assert len(kube.all(EVENTS)) == event_correlator.BURST + 3
+    assert len(kube.all(EVENTS)) == BURST + 3
 
 
 async def test_what_is_remembered_is_bounded_and_what_is_forgotten_is_still_stored_once(
@@ -263,7 +262,7 @@ def test_whatever_is_recorded_in_whatever_order_only_changes_are_written_and_cou
             last[subject] = None
         event = replace(ABOVE, subject=subject, key=content, happened=happened)
         # So much later that the rate limit never decides.
-        result = correlator.correlate(event, step * event_correlator.REFILL_SECONDS)
+        result = correlator.correlate(event, step * REFILL_SECONDS)
         assert (result is not None) == (happened or last.get(subject) != content)
         if result is not None:
             written[subject, content] += 1

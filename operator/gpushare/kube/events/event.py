@@ -1,4 +1,4 @@
-"""Kubernetes Events (events.k8s.io/v1) as values. Pure. `event_recorder` writes them, each once per change."""
+"""Kubernetes Events (events.k8s.io/v1) as values. Pure. `recorder` writes them, each once per change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,7 +72,7 @@ def namespace_of(regarding: Object) -> str:
     return regarding.get("namespace") or "default"
 
 
-def body(event: Event, *, name: str, controller: str, instance: str, at: datetime) -> Object:
+def event_object(event: Event, *, name: str, controller: str, instance: str, at: datetime) -> Object:
     """The object to create. `controller`, `instance`: who reports it; `at`: when it was observed."""
     return {
         "apiVersion": "events.k8s.io/v1",
@@ -89,6 +89,6 @@ def body(event: Event, *, name: str, controller: str, instance: str, at: datetim
     }
 
 
-def series(count: int, at: datetime) -> Object:
+def series_patch(count: int, at: datetime) -> Object:
     """The patch that counts an event up: seen `count` times, the last time `at`."""
     return {"series": {"count": count, "lastObservedTime": format_timestamp(at, micro=True)}}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gpushare.kube.client import Object
-from gpushare.kube.lease import LEASES, Elector, LeaseLostError, Timing, lead
+from gpushare.kube.coordination.elector import Elector, LeaseLostError, Timing, lead
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 REFUSED = OSError("connection refused")

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gpushare.kube.cache.reflector import Follower
 from gpushare.kube.client import CORE_EVENTS, KubeError, Object
-from gpushare.kube.reflector import Follower
 from tests.unit.fake_kube import FakeKube
 
 

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Literal
 
-from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object, Resource
+from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
+from gpushare.kube.coordination.lease import LEASE_API_VERSION, LeaseSpec
+from gpushare.kube.resources import LEASES
 from gpushare.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-LEASE_API_VERSION = f"{LEASES.group}/{LEASES.version}"
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Outcome = Literal["held", "taken", "failed"]
@@ -49,38 +49,6 @@ class Timing:
     failed_seconds: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A Lease's spec. `holder` is empty when it was given back; times are the API's MicroTime."""
-
-    holder: str
-    lease_seconds: float
-    acquired: str
-    renewed: str
-    transitions: int
-
-    @classmethod
-    def of(cls, lease: Object) -> "Record":
-        spec = lease.get("spec") or {}
-        return cls(
-            holder=spec.get("holderIdentity") or "",
-            lease_seconds=float(spec.get("leaseDurationSeconds") or 0),
-            acquired=spec.get("acquireTime") or "",
-            renewed=spec.get("renewTime") or "",
-            transitions=int(spec.get("leaseTransitions") or 0),
-        )
-
-    @property
-    def spec(self) -> Object:
-        return {
-            "holderIdentity": self.holder,
-            "leaseDurationSeconds": max(1, round(self.lease_seconds)),
-            "acquireTime": self.acquired,
-            "renewTime": self.renewed,
-            "leaseTransitions": self.transitions,
-        }
-
-
 class Elector:
     """One replica's part in the election for one Lease. `identity` must differ between replicas."""
 
@@ -105,7 +73,7 @@ class Elector:
         self._sleep = sleep
         self._version = ""
         """The resourceVersion that our next update must meet; empty: read the Lease first."""
-        self._observed: Record | None = None
+        self._observed: LeaseSpec | None = None
         self._observed_at = 0.0
         """When `_observed` was first seen: its holder renewed it no later than that."""
         self._renewed_at: float | None = None
@@ -189,26 +157,26 @@ class Elector:
         return await self._update()
 
     async def _update(self) -> bool:
-        body = {"metadata": {"resourceVersion": self._version}, "spec": self._next_record().spec}
+        body = {"metadata": {"resourceVersion": self._version}, "spec": self._next_spec().wire()}
         self._observe(await self._patch(body))
         return True
 
     def _observe(self, lease: Object) -> None:
         self._version = lease["metadata"]["resourceVersion"]
-        record = Record.of(lease)
-        if record != self._observed:
-            self._observed, self._observed_at = record, self._monotonic()
+        spec = LeaseSpec.of(lease)
+        if spec != self._observed:
+            self._observed, self._observed_at = spec, self._monotonic()
 
     def _is_held_by_another(self) -> bool:
-        record = self._observed
-        if record is None or record.holder in ("", self._identity):
+        spec = self._observed
+        if spec is None or spec.holder in ("", self._identity):
             return False
-        return self._monotonic() < self._observed_at + record.lease_seconds
+        return self._monotonic() < self._observed_at + spec.lease_seconds
 
-    def _next_record(self) -> Record:
+    def _next_spec(self) -> LeaseSpec:
         now, last = _micro_time(), self._observed
         ours = last is not None and last.holder == self._identity
-        return Record(
+        return LeaseSpec(
             holder=self._identity,
             lease_seconds=self._timing.lease_seconds,
             acquired=last.acquired if last is not None and ours else now,
@@ -221,7 +189,7 @@ class Elector:
             "apiVersion": LEASE_API_VERSION,
             "kind": "Lease",
             "metadata": {"name": self._name},
-            "spec": self._next_record().spec,
+            "spec": self._next_spec().wire(),
         }
 
     async def _patch(self, body: Object) -> Object:

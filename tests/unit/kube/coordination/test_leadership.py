@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.leadership import Leadership
-from gpushare.kube.lease import LEASES, Elector, LeaseLostError, Timing
+from gpushare.kube.coordination.elector import Elector, LeaseLostError, Timing
+from gpushare.kube.coordination.leadership import Leadership
+from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube
 
 TIMING = Timing(lease_seconds=3.0, renew_seconds=1.5, retry_seconds=0.1, attempt_seconds=0.5)

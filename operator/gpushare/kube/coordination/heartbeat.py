@@ -10,9 +10,9 @@ from datetime import datetime
 
 from gpushare.api import names
 from gpushare.api.timestamps import format_timestamp
-from gpushare.kube.lease import LEASE_API_VERSION, Record
+from gpushare.kube.cache.store import version_of
+from gpushare.kube.coordination.lease import LEASE_API_VERSION, LeaseSpec
 from gpushare.kube.resources import Object
-from gpushare.kube.store import version_of
 
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 40.0
@@ -56,9 +56,9 @@ def renewals(leases: Iterable[Object]) -> dict[str, Renewal]:
     """By node. A Lease that was never renewed is left out."""
     found = {}
     for lease in leases:
-        record = Record.of(lease)
-        if record.renewed:
+        spec = LeaseSpec.of(lease)
+        if spec.renewed:
             found[lease["metadata"]["name"]] = Renewal(
-                version_of(lease), record.renewed[:LONGEST_TIME], record.holder[:LONGEST_NAME]
+                version_of(lease), spec.renewed[:LONGEST_TIME], spec.holder[:LONGEST_NAME]
             )
     return found
