@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _main(namespace: str) -> list[str]:
-    from gpushare.controller.smoke_test import problems
+    from gpushare.controller.chart_hooks.smoke_test import problems
     from gpushare.kube.client import connect
 
     kube = await connect(f"gpushare-smoke-test/{version('gpushare')}")

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _main(args: argparse.Namespace) -> str | None:
-    from gpushare.controller.uninstall import delete_shares
+    from gpushare.controller.chart_hooks.uninstall import delete_shares
     from gpushare.kube.client import connect
 
     kube = await connect(f"gpushare-uninstall/{version('gpushare')}")

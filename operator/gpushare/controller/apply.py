@@ -16,7 +16,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
 from gpushare.fleet.pending import Pending

@@ -14,9 +14,9 @@ from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
+from gpushare.controller.cache.fleet_cache import FleetCache, KnownShare, share_labels
 from gpushare.controller.claims.differences import claim_writes, shares_with_classes
 from gpushare.controller.daemonset import daemon_set
-from gpushare.controller.fleet_cache import FleetCache, KnownShare, share_labels
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage, stamp_of
 from gpushare.fleet import FleetPlan, RefusalVerdict, ShareReport, Snapshot

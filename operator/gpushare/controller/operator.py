@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gpushare.api import names
-from gpushare.controller import resync
+from gpushare.controller.cache import resync
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 
 from gpushare.api.timestamps import format_timestamp
 from gpushare.controller.apply import Applier
+from gpushare.controller.cache.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.clock_jumps import ClockJumps
 from gpushare.controller.differences import differences
-from gpushare.controller.fleet_cache import FleetCache, UnreadableError
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.settings import OperatorSettings
 from gpushare.fleet import FleetMemory, ShareReport, plan

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from gpushare.api import names
 from gpushare.api.names import device_name
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.fleet import MpsPod, Snapshot, Template
 from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
 from gpushare.kube.client import Object

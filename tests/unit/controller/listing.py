@@ -1,7 +1,7 @@
 """The cache filled by lists alone, as if every watch had just begun; and rounds with all their writes."""
 
+from gpushare.controller.cache.resync import read_once
 from gpushare.controller.reconcile import Reconciler
-from gpushare.controller.resync import read_once
 from tests.unit.fake_kube import FakeKube
 
 

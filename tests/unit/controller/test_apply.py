@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gpushare.controller.apply import AT_ONCE, Applier
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Write, WriteStage
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES

@@ -18,7 +18,8 @@ import importlib, pkgutil, sys
 import gpushare.cli.kubectl as room
 for found in pkgutil.walk_packages(room.__path__, "gpushare.cli.kubectl."):
     importlib.import_module(found.name)
-import gpushare.controller.fleet_cache, gpushare.controller.resync, gpushare.cli.trial.command, gpushare.cli.ui.command
+import gpushare.controller.cache.fleet_cache, gpushare.controller.cache.resync
+import gpushare.cli.trial.command, gpushare.cli.ui.command
 import prometheus_client.parser
 print("\\n".join(sys.modules))
 """

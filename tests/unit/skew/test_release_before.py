@@ -18,7 +18,7 @@ from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.api.crd import definitions
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.controller.fleet_cache import known_gpu_node, known_share
+from gpushare.controller.cache.fleet_cache import known_gpu_node, known_share
 from gpushare.mps.files import read_model
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon, GpuGrants, WireModel, encode
 

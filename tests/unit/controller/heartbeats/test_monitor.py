@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller.fleet_cache import known_gpu_node
+from gpushare.controller.cache.fleet_cache import known_gpu_node
 from gpushare.controller.heartbeats.ages import POLL_SECONDS
 from gpushare.controller.heartbeats.conditions import Silence, conditions
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor

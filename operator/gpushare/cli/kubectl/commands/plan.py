@@ -75,8 +75,8 @@ class _Fleet:
         self.shares = cluster.items(GPU_SHARES)
 
     def snapshot(self) -> "Snapshot":
-        from gpushare.controller.fleet_cache import FleetCache, UnreadableError
-        from gpushare.controller.resync import read_once
+        from gpushare.controller.cache.fleet_cache import FleetCache, UnreadableError
+        from gpushare.controller.cache.resync import read_once
 
         cache = FleetCache(lambda: None)
         cache.nodes.replace(self._nodes.result(), LISTED_AT)

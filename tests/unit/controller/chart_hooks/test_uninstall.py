@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.names import FINALIZER
-from gpushare.controller import uninstall
+from gpushare.controller.chart_hooks import uninstall
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, KubeError, Object
 from tests.unit.fake_kube import FakeKube
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.conditions import AGENT_REPORTING
-from gpushare.controller.smoke_test import problems
+from gpushare.controller.chart_hooks.smoke_test import problems
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, KubeError, Object
 from gpushare.kube.resources import LEASES
 from tests.unit.fake_kube import FakeKube

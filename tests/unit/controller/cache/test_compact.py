@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpushare.api.gpunode import GpuNode
-from gpushare.controller.compact import compact
+from gpushare.controller.cache.compact import compact
 
 
 def gpu_node(number: int) -> GpuNode:

@@ -21,9 +21,9 @@ from gpushare.api import names
 from gpushare.api.conditions import AGENT_REPORTING
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.controller.cache.compact import compact
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.views import ClaimReader
-from gpushare.controller.compact import compact
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.controller import resync
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.cache import resync
+from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.fleet.model import EPOCH
 from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES
 from tests.unit.fake_kube import FakeKube

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller.fleet_cache import FleetCache, UnreadableError
+from gpushare.controller.cache.fleet_cache import FleetCache, UnreadableError
 from gpushare.fleet.model import EPOCH
 from gpushare.kube.client import DAEMON_SETS, GPU_SHARES, NODES
 

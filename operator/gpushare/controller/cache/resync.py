@@ -10,7 +10,7 @@ import random
 import re
 from typing import Protocol
 
-from gpushare.controller.fleet_cache import FleetCache
+from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.kube.resources import (
     CLAIMS_SINCE,
     DEVICE_CLASSES,
