@@ -8,8 +8,7 @@ new number, too.
 
 import math
 
-from gpushare.api.gpushare import CONTEXT_RESERVE_MIB
-from gpushare.api.memory import MOST_OVERCOMMIT_PERCENT
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, MOST_OVERCOMMIT_PERCENT
 from gpushare.api.quantity import format_mib, parse_mib
 from gpushare.grant.model import context_need_mib
 from gpushare.recommend.advice import Advice, AdviceKind, client_patch

@@ -24,8 +24,7 @@ from gpushare.agent.usage.violations import describe
 from gpushare.api.conditions import EventReason
 from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import Borrower, ShareName, Uuid
-from gpushare.api.gpushare import GpuShare
-from gpushare.api.memory import Enforcement
+from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.events.event import Event, EventType, pod_reference
 from gpushare.log_on_change import LogOnChange

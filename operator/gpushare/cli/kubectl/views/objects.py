@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from gpushare.api.base import ApiModel
 from gpushare.api.conditions import ConditionType
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
-from gpushare.api.gpushare import GpuShare
-from gpushare.api.memory import Enforcement
+from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
 from gpushare.cli.kubectl.wrong import WrongInputError

@@ -1,0 +1,36 @@
+"""GpuShare: which GPUs are shared, into how many slots, and what each client is granted; or which are given whole.
+
+A module for each part: `spec` and its `clients`, `memory`, `sizes` and `whole_gpus`; `status`; `share`, the object.
+"""
+
+from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, HIGHEST_CLIENT_CEILING, Placement, Priority
+from gpushare.api.gpushare.memory import MOST_OVERCOMMIT_PERCENT, Enforcement
+from gpushare.api.gpushare.share import GpuShare
+from gpushare.api.gpushare.sizes import Size
+from gpushare.api.gpushare.spec import Delivery
+from gpushare.api.gpushare.status import (
+    ClaimCounts,
+    GpuCounts,
+    GpuShareStatus,
+    PendingClaim,
+    SlotCounts,
+    UnavailableGpus,
+)
+
+__all__ = [
+    "GpuShare",
+    "Delivery",
+    "Enforcement",
+    "Placement",
+    "Priority",
+    "Size",
+    "GpuShareStatus",
+    "ClaimCounts",
+    "GpuCounts",
+    "PendingClaim",
+    "SlotCounts",
+    "UnavailableGpus",
+    "CONTEXT_RESERVE_MIB",
+    "HIGHEST_CLIENT_CEILING",
+    "MOST_OVERCOMMIT_PERCENT",
+]

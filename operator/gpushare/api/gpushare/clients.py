@@ -1,0 +1,94 @@
+"""`spec.clients`: into how many slots each GPU is divided, and what a client is granted."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from gpushare.api.base import ApiModel, checked, rule
+from gpushare.api.gpushare.memory import MemoryGrant
+
+CONTEXT_RESERVE_MIB = 512
+"""MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
+HIGHEST_CLIENT_CEILING = 60
+"""MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
+
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class Priority(StrEnum):
+    NORMAL = "Normal"
+    BELOW_NORMAL = "BelowNormal"
+
+
+class Placement(StrEnum):
+    SPREAD = "Spread"
+    PACK = "Pack"
+
+
+class Threads(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                "self.default <= self.max",
+                "threads.default must not exceed threads.max",
+                says="'default %d exceeds max %d: raise threads.max or lower threads.default'"
+                ".format([self.default, self.max])",
+                field=".default",
+            )
+        )
+    )
+
+    default: Percent = Field(
+        default=100,
+        description="Percent of the GPU's SMs that each process of a client gets unless its pod asks otherwise.",
+    )
+    max: Percent = Field(
+        default=100,
+        description="Ceiling, in percent of the GPU's SMs, for the annotation gpushare.dev/threads. It is the "
+        "daemon's own limit: no client can exceed it.",
+    )
+    overcommit: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        default=1,
+        description="Delivery ResourceClaim only: how often each GPU's 100 percent may be claimed. 1: the claims of a "
+        "GPU add up to at most 100 percent; 2: to 200, so that busy clients slow each other down. With DevicePlugin "
+        "the number of slots is the only bound.",
+    )
+
+
+class Clients(ApiModel):
+    model_config = ConfigDict(
+        json_schema_extra=checked(
+            rule(
+                f"self.perGpu * self.processes <= {HIGHEST_CLIENT_CEILING}",
+                f"perGpu × processes must not exceed {HIGHEST_CLIENT_CEILING}",
+                says=f"'perGpu %d × processes %d is more than the {HIGHEST_CLIENT_CEILING} MPS contexts that any "
+                "driver takes on one GPU (48 before driver 590): lower one of them'"
+                ".format([self.perGpu, self.processes])",
+                field=".perGpu",
+            )
+        )
+    )
+
+    per_gpu: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        description="Slots on each GPU: how many containers share it at the same time."
+    )
+    processes: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
+        default=1,
+        description="MPS contexts (processes using CUDA) per client. The client's memory is divided by it. "
+        "perGpu × processes is bounded by the driver: 48, or 60 from driver 590.",
+    )
+    threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
+    memory: MemoryGrant = Field(description="GPU memory of each client.")
+    priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
+    placement: Placement | None = Field(
+        default=None,
+        description="Which of a node's GPUs a new client gets: Spread, the one with most free slots, so that few "
+        "share a GPU while others are free; Pack, the one with fewest, so that GPUs without any client stay free. "
+        "Default: Spread with delivery DevicePlugin. With ResourceClaim the scheduler takes the first GPU that fits, "
+        "which is Pack.",
+    )
+
+
+ONE_CONTAINER = Clients(per_gpu=1, memory=MemoryGrant(default="512Mi"))
+"""A whole GPU in sums over slots: one container has it. Nothing else of it means anything."""

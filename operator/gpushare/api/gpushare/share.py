@@ -1,0 +1,128 @@
+"""The GpuShare, with what its parts read of it: amounts in MiB and seconds, and the limits of its clients."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpushare.api import names
+from gpushare.api.base import ApiModel
+from gpushare.api.duration import parse_duration
+from gpushare.api.gpunode import Limits
+from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, ONE_CONTAINER, Clients, Priority
+from gpushare.api.gpushare.memory import Enforcement, MemoryLimits, ReportedTotal
+from gpushare.api.gpushare.spec import Delivery, GpuShareSpec
+from gpushare.api.gpushare.status import GpuShareStatus
+from gpushare.api.meta import ObjectMeta
+from gpushare.api.quantity import parse_mib
+
+
+class GpuShare(ApiModel):
+    """Shares the GPUs it selects between many pods through CUDA MPS, with limits on compute and memory."""
+
+    api_version: Literal["gpushare.dev/v1alpha1"] = "gpushare.dev/v1alpha1"
+    kind: Literal["GpuShare"] = "GpuShare"
+    metadata: ObjectMeta
+    spec: GpuShareSpec = Field(description="Which GPUs are shared, and what each client of them is granted.")
+    status: GpuShareStatus = Field(
+        default_factory=GpuShareStatus, description="The state of the share; written by the operator."
+    )
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def deleting(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def whole(self) -> bool:
+        """Its GPUs are given whole, without MPS."""
+        return self.spec.whole_gpus is not None
+
+    @property
+    def resource(self) -> str:
+        """The extended resource of its slots, or of its whole GPUs."""
+        whole = self.spec.whole_gpus
+        return (whole.resource_name if whole is not None else None) or names.slot_resource(self.name)
+
+    @property
+    def clients(self) -> Clients:
+        """Of whole GPUs: one container on each."""
+        return self.spec.clients or ONE_CONTAINER
+
+    @property
+    def by_claims(self) -> bool:
+        """Delivered by ResourceClaim."""
+        return self.spec.delivery is Delivery.RESOURCE_CLAIM
+
+    @property
+    def terminates(self) -> bool:
+        """Whether clients above their grant are ended."""
+        return self.spec.enforcement is Enforcement.TERMINATE
+
+    @property
+    def shows_grant(self) -> bool:
+        """Whether a client sees what is reserved for it as the GPU's memory."""
+        return self.clients.memory.reported_total is ReportedTotal.GRANT
+
+    @property
+    def memory_default_mib(self) -> int:
+        return parse_mib(self.clients.memory.default)
+
+    @property
+    def memory_max_mib(self) -> int:
+        memory = self.clients.memory
+        return parse_mib(memory.max or memory.default)
+
+    @property
+    def limits_memory(self) -> MemoryLimits | None:
+        """How far its clients may borrow; None: not at all."""
+        return self.clients.memory.limits
+
+    @property
+    def memory_limit_max_mib(self) -> int:
+        """The most that a client may use, borrowed memory included."""
+        limits = self.clients.memory.limits
+        return self.memory_max_mib if limits is None else max(self.memory_max_mib, parse_mib(limits.max))
+
+    @property
+    def fault_timeout_seconds(self) -> int:
+        return parse_duration(self.spec.fault_timeout)
+
+    @property
+    def max_wait_seconds(self) -> int | None:
+        return None if self.spec.max_wait is None else parse_duration(self.spec.max_wait)
+
+    @property
+    def contexts_per_gpu(self) -> int:
+        return self.clients.per_gpu * self.clients.processes
+
+    @property
+    def process_limits(self) -> Limits:
+        """The limits that each MPS daemon of the share enforces on each client process."""
+        clients = self.clients
+        return Limits(
+            threads=clients.threads.max,
+            memory_mib=max(1, self.memory_limit_max_mib // clients.processes),
+            priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
+        )
+
+    def claimable_mib(self, gpu_mib: int) -> int:
+        """MiB of a GPU that all its claims together may be granted; with over-commit the clients' number bounds them.
+
+        `gpu_mib`: the GPU's memory.
+        """
+        usable = max(0, gpu_mib - CONTEXT_RESERVE_MIB)
+        clients = self.clients
+        return max(usable, clients.per_gpu * self.memory_max_mib) if clients.memory.overcommit else usable
+
+    def claimable_burst_mib(self, gpu_mib: int) -> int:
+        """MiB that all claims of a GPU together may borrow: with what they reserve it is overcommitPercent of it."""
+        limits = self.limits_memory
+        return 0 if limits is None else (limits.overcommit_percent - 100) * self.claimable_mib(gpu_mib) // 100
+
+    @property
+    def full_gpu_limits_mib(self) -> int:
+        """MiB that the clients of a full GPU and MPS itself may use together; of a share delivered by slots."""
+        return self.clients.per_gpu * self.memory_limit_max_mib + CONTEXT_RESERVE_MIB
