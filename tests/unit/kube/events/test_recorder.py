@@ -166,7 +166,7 @@ async def test_an_event_that_no_server_takes_for_too_long_is_given_up(
 async def test_where_too_many_wait_a_normal_event_gives_way_to_a_warning_and_no_warning_to_any(
     kube: FakeKube,
 ) -> None:
-    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.3] * 20)
+    recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[1.5] * 20)
     kube.fail("create", PASSING[0])
     normal = [replace(ABOVE, type="Normal", regarding=POD | {"uid": f"n{number}"}) for number in range(2)]
     warnings = [replace(ABOVE, regarding=POD | {"uid": f"w{number}"}) for number in range(MAX_REQUESTS)]
