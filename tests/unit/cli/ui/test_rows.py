@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.kubectl.views.pods.pod import PodFacts
 from gpushare.cli.ui.content.figures import HISTORY_SECONDS, FigureHistory
 from gpushare.cli.ui.content.rows import newest_events, node_rows, pending_rows, pod_detail, share_rows
 from tests.unit.cli.kubectl.cluster_objects import SILENT, event, gpu_node, pod, share

@@ -77,7 +77,7 @@ def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), name)
     from gpushare.cli.kubectl.views.describe import describe_pod  # while kubectl asks
     from gpushare.cli.kubectl.views.moments import now
-    from gpushare.cli.kubectl.views.why import report
+    from gpushare.cli.kubectl.views.pods.why import report
 
     facts = asked.facts()
     return report(asked.unmade()) if facts is None else describe_pod(facts, now())

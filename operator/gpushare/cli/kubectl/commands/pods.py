@@ -8,8 +8,8 @@ from gpushare.cli.kubectl.wrong import unknown
 from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
 
 if TYPE_CHECKING:
-    from gpushare.cli.kubectl.views.pod import PodFacts
-    from gpushare.cli.kubectl.views.why import WhyAnswer
+    from gpushare.cli.kubectl.views.pods.pod import PodFacts
+    from gpushare.cli.kubectl.views.pods.why import WhyAnswer
 
 
 class AboutPod:
@@ -31,8 +31,8 @@ class AboutPod:
         from gpushare.api.gpunode import GpuNode
         from gpushare.api.gpushare import GpuShare
         from gpushare.cli.kubectl.views.objects import read
-        from gpushare.cli.kubectl.views.pod import PodFacts
-        from gpushare.cli.kubectl.views.why import is_made_by, worst_first
+        from gpushare.cli.kubectl.views.pods.pod import PodFacts
+        from gpushare.cli.kubectl.views.pods.why import is_made_by, worst_first
 
         pods = self._pods.result()
         found = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
@@ -51,7 +51,7 @@ class AboutPod:
 
     def unmade(self) -> "WhyAnswer":
         """Why there is no such pod. Raises WrongInputError where nothing says so."""
-        from gpushare.cli.kubectl.views.why import unmade
+        from gpushare.cli.kubectl.views.pods.why import unmade
 
         failures, workloads = optional(self._failures) or (), optional(self._workloads) or ()
         answer = unmade(self.name, self.namespace, failures, workloads)

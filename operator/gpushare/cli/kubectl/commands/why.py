@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), args.pod)
-    from gpushare.cli.kubectl.views.why import report, why  # while kubectl asks
+    from gpushare.cli.kubectl.views.pods.why import report, why  # while kubectl asks
 
     facts = asked.facts()
     return report(asked.unmade() if facts is None else why(facts))

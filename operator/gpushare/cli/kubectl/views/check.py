@@ -17,7 +17,7 @@ from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.objects import is_true
-from gpushare.cli.kubectl.views.trouble import trouble
+from gpushare.cli.kubectl.views.pods.trouble import trouble
 from gpushare.cli.kubectl.wrong import unknown
 from gpushare.fleet.model import NodeView
 from gpushare.fleet.startup import waits_for

@@ -12,10 +12,10 @@ from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, S
 from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
 from gpushare.cli.kubectl.views.moments import age
 from gpushare.cli.kubectl.views.objects import gpu_state, memory_limits
-from gpushare.cli.kubectl.views.pod import PodFacts, findings, gpus, grants
+from gpushare.cli.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
+from gpushare.cli.kubectl.views.pods.trouble import trouble
+from gpushare.cli.kubectl.views.pods.why import why
 from gpushare.cli.kubectl.views.status import BORROWERS, borrowers
-from gpushare.cli.kubectl.views.trouble import trouble
-from gpushare.cli.kubectl.views.why import why
 from gpushare.kube.pods import Pod, containers, full_name, has_ended, limits, phase
 from gpushare.kube.resources import Object
 

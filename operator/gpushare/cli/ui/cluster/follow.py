@@ -10,7 +10,7 @@ from typing import Any
 
 from gpushare.cli.kubectl.commands.top import AGENTS
 from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.kubectl.views.pods.pod import PodFacts
 from gpushare.cli.ui.cluster.api import ApiReader
 from gpushare.cli.ui.cluster.fleet_view import FleetView
 from gpushare.cli.ui.cluster.scrapes import AgentPod, Scraper

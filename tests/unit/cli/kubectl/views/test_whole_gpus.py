@@ -10,12 +10,12 @@ from gpushare.cli.kubectl.views import plan as plan_view
 from gpushare.cli.kubectl.views.check import check
 from gpushare.cli.kubectl.views.defragment import defragment
 from gpushare.cli.kubectl.views.describe import describe_node, describe_share
-from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.kubectl.views.pods.pod import PodFacts
+from gpushare.cli.kubectl.views.pods.why import why
 from gpushare.cli.kubectl.views.status import status
-from gpushare.cli.kubectl.views.why import why
 from gpushare.fleet import NodeView, Snapshot
 from tests.unit.cli.kubectl.cluster_objects import gpu_node, pod, shown
-from tests.unit.cli.kubectl.test_check import SOUND, node, problems
+from tests.unit.cli.kubectl.views.test_check import SOUND, node, problems
 
 NVIDIA = "nvidia.com/gpu"
 SINCE = "2026-01-01T00:00:00Z"

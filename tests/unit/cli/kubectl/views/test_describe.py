@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.views.describe import describe_node, describe_pod, describe_share
-from gpushare.cli.kubectl.views.pod import PodFacts
+from gpushare.cli.kubectl.views.pods.pod import PodFacts
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
 from tests.unit.cli.kubectl.cluster_objects import GPU, LIMITS, event, gpu_node, pod, share, shown

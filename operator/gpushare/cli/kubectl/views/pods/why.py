@@ -1,7 +1,7 @@
 """`kubectl gpushare why POD`: one answer to why a pod does not run, or on what it runs. Pure.
 
 A pod passes Kueue's queue, if it is in one, admission, the scheduler, the kubelet's admission, the gate of its GPU and
-its start, in this order. The first that holds it back is the answer, with the object on which the sentence stands.
+its start, in this order. The first that holds it back is the answer, with the object that shows it.
 """
 
 import re
@@ -13,10 +13,10 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.cli.kubectl.output.report import Report, Sentences
 from gpushare.cli.kubectl.views.events import last_seen, object_of
-from gpushare.cli.kubectl.views.kueue import QueueHold, eviction, hold, workload_named, workload_of
 from gpushare.cli.kubectl.views.objects import ready_condition
-from gpushare.cli.kubectl.views.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
-from gpushare.cli.kubectl.views.trouble import Trouble, trouble
+from gpushare.cli.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
+from gpushare.cli.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
+from gpushare.cli.kubectl.views.pods.trouble import Trouble, trouble
 from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, full_name, phase
 from gpushare.kube.resources import Object
