@@ -1,8 +1,8 @@
-"""Keeps waits as long as they are when the time of day is set. Times are handed in.
+"""Keeps a wait from ending early or late because somebody set the time of day. Times are handed in.
 
-A wait that ends clients (`maxWait`) began at a time that is kept in the API. When this machine's time of day is put
-forward by hours, or it wakes from a suspension, that wait has not become longer: its beginning moves with the clock,
-and the next plan writes it so. What is set while no operator runs, nobody sees.
+The beginning of a wait that ends clients (`maxWait`) is a time of day in the API. When this machine's clock is put
+forward by hours, or the machine wakes from a suspension, nothing has waited longer: the beginning moves with the clock,
+and the next plan writes it so. A clock that is set while no operator runs goes unnoticed.
 """
 
 import logging
@@ -14,7 +14,7 @@ from gpushare.fleet.model import Jumps
 
 LOG = logging.getLogger(__name__)
 JUMP = timedelta(seconds=60)
-"""A smaller difference between two rounds is one that is being put right, or a round that was long."""
+"""Smaller differences between two rounds come from a clock that is being corrected in small steps."""
 
 
 class ClockJumps:

@@ -1,4 +1,4 @@
-"""One write to the API as a value, before anything is sent, and the stamp by which we know again what we applied."""
+"""One write to the API as a value, before anything is sent, and the stamp by which we recognize what we applied."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ MANAGER = "gpushare-operator"
 """Field manager of our writes, and the reporting controller of our events."""
 
 RENDERED = f"{names.GROUP}/rendered"
-"""Annotation with the digest of what we applied: the API server adds defaults and rewrites quantities, and
-a new release may also remove fields."""
+"""Annotation with the digest of what we applied. Objects themselves cannot be compared: the API server adds defaults
+and rewrites quantities, and a new release may also remove fields."""
 
 
 def digest(body: Object) -> str:

@@ -337,7 +337,7 @@ class Kube:
         accept: str = "application/json",
         session: aiohttp.ClientSession | None = None,
     ) -> aiohttp.ClientResponse:
-        """Sent again when the server that is too busy for it says."""
+        """Sent again after the time that a busy server names, within RETRIES and REQUEST_SECONDS."""
         session = session or self._requests
         timeout = limits if isinstance(limits, aiohttp.ClientTimeout) else aiohttp.ClientTimeout(total=limits)
         data = None if body is None else json.dumps(body).encode()
@@ -395,8 +395,8 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 def has_proxy(url: str) -> bool:
     """Whether the environment names a proxy for it.
 
-    Only then aiohttp shall look there: it does so for each request anew, reads ~/.netrc with it, and takes two threads
-    and an eighth of the operator's CPU time for that.
+    aiohttp looks there only then: it does so anew for each request and reads ~/.netrc, too, which costs two threads and
+    an eighth of the operator's CPU time.
     """
     parts = urlsplit(url)
     return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")

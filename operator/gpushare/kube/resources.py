@@ -1,4 +1,4 @@
-"""Objects, kinds and refusals of the API server, without the way there: what imports this alone starts quickly."""
+"""Objects, kinds and errors of the Kubernetes API, without a client: a part that imports this alone starts quickly."""
 
 from dataclasses import dataclass
 from http import HTTPStatus

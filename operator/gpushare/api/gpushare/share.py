@@ -1,4 +1,4 @@
-"""The GpuShare, with what its parts read of it: amounts in MiB and seconds, and the limits of its clients."""
+"""The GpuShare as a whole, with what follows from its spec: amounts in MiB and seconds, and its clients' limits."""
 
 from typing import Literal
 

@@ -158,7 +158,7 @@ class FleetCache:
         """The generation that our last apply of a DaemonSet led to, by name."""
 
     def changed(self) -> None:
-        """The answer to a write of ours is as planned, so it needs no other plan."""
+        """Not for the answer to a write of ours: it is as planned."""
         if not self._writing:
             self._changed()
 
@@ -201,7 +201,7 @@ class FleetCache:
         return self._applied.get(name) == daemon_set.generation
 
     def set_cluster(self, nvidia_dra_nodes: frozenset[str], no_claims: str) -> None:
-        """What is polled (`resync`)."""
+        """What `resync` has read."""
         if (nvidia_dra_nodes, no_claims) != (self.nvidia_dra_nodes, self.no_claims):
             self.nvidia_dra_nodes, self.no_claims = nvidia_dra_nodes, no_claims
             self.changed()

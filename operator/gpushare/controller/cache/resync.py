@@ -1,7 +1,8 @@
 """What no watch reports, read every five minutes.
 
-GpuShares that were deleted while kopf's watch was broken: kopf lists again then, and reports what it finds, but not
-what is missing. And facts of the cluster: its version, and the nodes on which NVIDIA's own DRA driver offers GPUs.
+First, the GpuShares: after a broken watch kopf lists them again, and reports those that it finds, but not those that
+were deleted meanwhile. Second, facts of the cluster: its version, and the nodes on which NVIDIA's own DRA driver offers
+GPUs.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ class ClusterReader(Protocol):
 
 async def resync(kube: ClusterReader, cache: FleetCache) -> None:
     """Returns once everything has been read; waits for CRDs that are not there yet."""
-    from gpushare.kube.client import API_ERRORS  # with its packages, which `read_once` can do without
+    from gpushare.kube.client import API_ERRORS  # here, since it brings aiohttp, which `read_once` does without
 
     backoff = FIRST_BACKOFF
     while True:

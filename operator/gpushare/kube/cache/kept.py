@@ -1,4 +1,4 @@
-"""Objects as our parts keep them: without what nobody reads, and what changes without anybody's need to know. Pure."""
+"""What our parts keep of an object: no field that nobody reads, and none whose changes concern nobody. Pure."""
 
 from gpushare.kube.resources import Object
 
@@ -13,9 +13,10 @@ def kept_namespace(namespace: Object) -> Object:
 
 
 def kept_share(share: Object) -> Object:
-    """A GpuShare's spec, and of metadata and status what an agent reads; of one that serves as before it is the same.
+    """A GpuShare's spec, and what an agent reads of its metadata and status.
 
-    The operator counts a share's slots in its status, and no agent is to do a turn for each pod that comes or goes.
+    Without the counts of slots, which the operator writes into the status: they change with each pod that comes or
+    goes, and no agent needs a turn for that.
     """
     metadata, status = share["metadata"], share.get("status") or {}
     return {

@@ -1,8 +1,8 @@
 """Follow one kind until cancelled: into a store, or its changes alone.
 
 Guarantees of a ListWatch: the store is complete once `synced` is set. A lost connection or an expired version leads to
-a new list, with back-off; in between the store keeps what was known last. Of objects that the store does not keep whole
-only a page of a list as text, and one of its objects, or one event, is in memory at a time.
+a new list, with back-off; in between the store keeps what was known last. Where the store keeps a part of each object
+alone, no more is in memory at a time than one page of a list as text and one of its objects, or one event.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _Following:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        from gpushare.kube.client import API_ERRORS  # with its packages, which one list can do without
+        from gpushare.kube.client import API_ERRORS  # here, since it brings aiohttp, which a single list does without
 
         backoff = self._first_backoff
         while True:

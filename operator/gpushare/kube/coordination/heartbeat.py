@@ -1,7 +1,8 @@
 """The heartbeat of an agent: a Lease per node, as the kubelet has one. Pure.
 
-In gpushare's own namespace, named after the node and owned by its GpuNode, so that it goes with it. The agent renews
-it, the operator reads when it changed; its times are the agent's own and are only shown, never compared with a clock.
+It is in gpushare's own namespace, has the node's name, and is deleted with the node's GpuNode, which owns it. The agent
+renews it, the operator sees when it changed. Its times are by the agent's clock: they are shown, and never compared
+with another clock.
 """
 
 from collections.abc import Iterable

@@ -32,7 +32,7 @@ class Leadership:
         self._elector: Elector | None = None
 
     def check(self) -> None:
-        """Raises LeaseLostError unless the Lease is ours for now; of any thread."""
+        """Raises LeaseLostError unless the Lease is ours for now. May be called from any thread."""
         if self._elector is None:
             raise LeaseLostError("the Lease is not ours (yet)")
         self._elector.check()
@@ -52,7 +52,7 @@ class Leadership:
             raise
 
     async def elect(self, work: Work) -> None:
-        """In the thread of the election."""
+        """Runs in the thread of the election."""
         async with self._join() as elector:
             self._elector = elector
             await lead(elector, work)

@@ -64,7 +64,7 @@ class EventRecorder:
         self._waiting: dict[asyncio.TimerHandle, Event] = {}
         """Those to be tried again."""
         self._left_out = 0
-        """In a row, since too many were under way."""
+        """Events in a row that were not written, since too many were under way."""
 
     @property
     def requests_under_way(self) -> int:
@@ -191,7 +191,7 @@ class _Attempt:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same request may be taken later: no answer, or one of a server that has too much to do."""
+    """Whether the same request may succeed later: there was no answer, or the server is too busy or has failed."""
     if not isinstance(error, KubeError):
         return True
     return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
