@@ -20,8 +20,8 @@ TOGETHER = frozenset(
         "tests/cluster/conformance/test_claim_lifecycle.py",
         "tests/cluster/rights/test_admission.py",
         "tests/cluster/tools/test_chart.py",
-        "tests/cluster/shares/test_claim_clients.py",
-        "tests/cluster/shares/test_claims.py",
+        "tests/cluster/delivery/test_claim_clients.py",
+        "tests/cluster/delivery/test_claims.py",
         "tests/cluster/rights/test_policies.py",
     }
 )

@@ -11,8 +11,8 @@ import pytest
 
 from localcluster.cluster import processes
 from localcluster.kubectl import Object
-from tests.cluster.clients.test_agent_silence import is_well, reporting
-from tests.cluster.clients.test_faults import CULPRIT, LINGER, program, start
+from tests.cluster.failures.test_agent_silence import is_well, reporting
+from tests.cluster.failures.test_faults import CULPRIT, LINGER, program, start
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod, signal_in_node
 from tests.cluster.node_events import wait_node_event

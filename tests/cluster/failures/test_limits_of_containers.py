@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.clients.test_agent_silence import is_well
 from tests.cluster.clients.test_departure import ENDLESS_MS, ends
-from tests.cluster.clients.test_recovery import check_new_client
-from tests.cluster.clients.test_standstill import agent_pod, goes_on_as_ever
+from tests.cluster.failures.test_agent_silence import is_well
+from tests.cluster.failures.test_recovery import check_new_client
+from tests.cluster.failures.test_standstill import agent_pod, goes_on_as_ever
 from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod
 from tests.cluster.node_events import wait_node_event
