@@ -5,7 +5,7 @@ import re
 import pytest
 
 from localcluster.paths import REPOSITORY
-from tests.unit.docs.test_threats import defined_in
+from tests.unit.docs.pages.test_threats import defined_in
 
 PAGE = (REPOSITORY / "docs" / "conformance.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
