@@ -13,9 +13,12 @@ from prometheus_client import CollectorRegistry
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
+from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.resources import LEASES
+from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
+from gpushare.mps.wire import DaemonState
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, read_only, small_disk
@@ -210,6 +213,39 @@ async def test_a_release_that_died_midway_goes_on(node: FakeNode) -> None:
     node.start()
     await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
     assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+
+
+async def left_behind(node: FakeNode, stopped: bool | None) -> GpuDir:
+    """GPU-0 is given back, and its supervisor, which has `stopped`, wrote its state while the directory was removed;
+    None: it did not, and the agent died before the last step.
+    """
+    await node.until(lambda: node.status().get("gpus"))
+    await node.stop()
+    directory = gpu_dir(node.root, "GPU-0")
+    directory.path.mkdir()
+    if stopped is not None:
+        write_model(
+            directory.state,
+            DaemonState(uuid="GPU-0", share="a", heartbeat=1.0, reason=DaemonReason.STOPPING, stopped=stopped),
+        )
+    return directory
+
+
+@pytest.mark.parametrize("stopped", [True, None], ids=["the supervisor wrote once more", "the agent died"])
+async def test_what_is_left_of_a_gpu_that_was_given_back_is_removed(node: FakeNode, stopped: bool | None) -> None:
+    directory = await left_behind(node, stopped)
+    node.kube.assign()
+    node.start()
+    await node.until(lambda: not directory.path.exists())
+
+
+async def test_a_directory_in_which_a_supervisor_goes_on_stays(node: FakeNode) -> None:
+    directory = await left_behind(node, stopped=False)
+    node.kube.assign()
+    node.start()
+    await node.ticks(3)
+    assert node.state.assignments == ()
+    assert directory.state.exists()
 
 
 async def left_midway(node: FakeNode) -> GpuDir:

@@ -59,6 +59,18 @@ def untaken(root: Path) -> dict[Uuid, GpuDir]:
     }
 
 
+def remains(root: Path) -> list[GpuDir]:
+    """Directories of GPUs that were given back: their agent died before the last step, or their supervisor, which had
+    ended the daemon, wrote state.json once more while the directory was removed.
+    """
+    return [
+        directory
+        for directory in gpu_dirs(root)
+        if not (directory.wanted.exists() or directory.whole.exists() or directory.original_mode.exists())
+        and ((state := read_model(directory.state, DaemonState)).absent or (state.value and state.value.stopped))
+    ]
+
+
 def prepare(directory: GpuDir, label: Label = open_to_containers) -> None:
     """Makes the directories that are not the supervisor's own; that one makes pipe/ and log/, private to root.
 

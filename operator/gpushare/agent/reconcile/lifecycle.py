@@ -130,6 +130,18 @@ class Lifecycle:
         if view is not None:
             self._act(uuid, "restoring the compute mode of", partial(self._put_back, directory))
 
+    def clear_away(self, directory: GpuDir) -> None:
+        """Removes what is left of a GPU that was given back. What cannot be removed is tried again at the next tick."""
+        uuid = directory.uuid
+        if uuid in self._actions:
+            return
+        try:
+            remove(directory)
+            LOG.info("GPU %s: what was left of its directory is removed", uuid)
+            self._problems.clear(uuid)
+        except OSError as error:
+            self._problems.log("GPU %s: its directory stays: %s", uuid, error, key=uuid)
+
     async def _put_back(self, directory: GpuDir) -> None:
         await self._restore_mode(directory)
         remove(directory)
