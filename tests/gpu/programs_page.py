@@ -29,8 +29,8 @@ time slices, several as clients of one MPS daemon, and the same with an equal pa
 - *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran.
 - On the H100, ResNet-50 training, JAX, k-means and YOLOS-small ran on one GPU of a host with 32 cores while another
   program was measured on its second GPU. That may have slowed the host's part of a step, of a copy alone too.
-- On the H100, 2 and 8 copies were measured on such a host, too, on 16 cores of their own, while programs that only attach
-  were timed on the other GPU.
+- On the H100, 2 and 8 copies of five programs were measured on such a host, too, on 16 cores of their own, while
+  programs that only attach were timed on the other GPU.
 - On the H200, all but GPT 355 million, the pair, and 4 and 7 copies of YOLOS-small were measured on a host with two
   GPUs, two programs at the same time: each on a GPU of its own, with 16 cores of its own.
 - More than 4 from 4 copies, or more than 2 from 2, is no gain of sharing. Such programs wait for one core of the host,

@@ -291,8 +291,6 @@ class Broker:
             try:
                 if await read_request(sock):
                     await self._let_in(sock, peer, owners)
-                else:
-                    await self._expect(peer, owners)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
@@ -301,18 +299,6 @@ class Broker:
                 self._record.refused(peer.pid, AttachDenied(RefusedAttach.PROTOCOL, str(error), owner))
             except (OSError, TimeoutError) as error:
                 LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, str(error) or type(error).__name__)
-
-    async def _expect(self, peer: Peer, owners: Sequence[Owner]) -> None:
-        """CUDA only looks first, and the process attaches a tenth of a millisecond later: its turn is asked for
-        meanwhile, unless somebody attaches just now. What speaks against it is told to whoever attaches.
-        """
-        verdict = judge(self._grants(), owners)
-        if self._attaching.locked() or not isinstance(verdict, AttachAdmitted):
-            return
-        async with self._attaching:
-            with suppress(AttachDeniedError, NoTurnError):
-                if not self._times_attached(peer, verdict):
-                    await self._turns.expect(verdict.grant, verdict.owner.pod_uid, verdict.container)
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""

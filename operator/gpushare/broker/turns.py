@@ -48,7 +48,17 @@ class Turns:
     @asynccontextmanager
     async def hold(self, grant: ClientGrant, pod_uid: str, container: str) -> AsyncIterator[TurnAnswer]:
         """The server, with the grant's limits until the block ends, or the container's namespace of it. NoTurnError."""
-        turn = await self._take(_request(grant, pod_uid, container))
+        request = TurnRequest(
+            threads=grant.threads,
+            memory_mib=grant.memory_mib,
+            processes=grant.processes,
+            namespace=namespace_name(pod_uid, container),
+        )
+        turn, self._kept = self._kept, None
+        if turn is None or not turn.serves(request):
+            if turn is not None:
+                turn.sock.close()
+            turn = await self._ask(request)
         try:
             yield turn.answer
         except BaseException:
@@ -56,27 +66,13 @@ class Turns:
             raise
         self._keep(turn)
 
-    async def expect(self, grant: ClientGrant, pod_uid: str, container: str) -> None:
-        """Has the turn of an attach that is about to come, and keeps it. Called as `hold` is. NoTurnError."""
-        self._keep(await self._take(_request(grant, pod_uid, container), at_once=False))
-
     def end_kept(self) -> None:
         self._end(self._kept)
 
-    async def _take(self, request: TurnRequest, *, at_once: bool = True) -> _Turn:
-        """The one that is kept, or a new one."""
-        turn, self._kept = self._kept, None
-        if turn is not None:
-            if turn.serves(request):
-                return turn
-            turn.sock.close()
-        return await self._ask(request, at_once=at_once)
-
-    async def _ask(self, request: TurnRequest, *, at_once: bool) -> _Turn:
-        """`at_once`: the event loop waits with it for the answer, for which it has nothing more urgent to do."""
+    async def _ask(self, request: TurnRequest) -> _Turn:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            answer = await self._answer(sock, request, at_once=at_once)
+            answer = await self._answer(sock, request)
             if not answer.server_pid:
                 raise NoTurnError(answer.wait)
         except BaseException:
@@ -84,14 +80,13 @@ class Turns:
             raise
         return _Turn(request, sock, answer, time.monotonic() + KEEP_SECONDS)
 
-    async def _answer(self, sock: socket.socket, request: TurnRequest, *, at_once: bool) -> TurnAnswer:
+    async def _answer(self, sock: socket.socket, request: TurnRequest) -> TurnAnswer:
         sock.setblocking(False)
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 sock.connect(str(self._gpu.turns))
                 await send(sock, encode(request))
-                if at_once:
-                    comes_soon(sock)
+                comes_soon(sock)
                 packet = await receive(sock)
             packet.close()
             return decode(packet.data, TurnAnswer)
@@ -110,15 +105,6 @@ class Turns:
         if turn is not None and turn is self._kept:
             self._kept = None
             turn.sock.close()
-
-
-def _request(grant: ClientGrant, pod_uid: str, container: str) -> TurnRequest:
-    return TurnRequest(
-        threads=grant.threads,
-        memory_mib=grant.memory_mib,
-        processes=grant.processes,
-        namespace=namespace_name(pod_uid, container),
-    )
 
 
 def _first_line(error: Exception) -> str:

@@ -67,17 +67,6 @@ async def test_a_turn_serves_the_next_attach_of_the_same_container_with_the_same
     assert (f"set_active_thread_percentage {SERVER} 20" in supervisor.commands.sent) == (second[0] is MORE)
 
 
-async def test_a_turn_that_was_expected_is_that_of_the_attach(gpu: GpuDir, supervisor: Supervisor) -> None:
-    turns = Turns(gpu)
-    await turns.expect(GRANT, "pod", "app")
-    assert not supervisor.is_free(0)
-    await hold(turns)
-    assert supervisor.asked == 1
-    await turns.expect(GRANT, "pod", "another")
-    await hold(turns)
-    assert supervisor.asked == 3
-
-
 async def test_a_turn_that_is_kept_ends_by_itself_and_is_not_used_longer(gpu: GpuDir, supervisor: Supervisor) -> None:
     turns = Turns(gpu)
     await hold(turns)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.files import ModelFiles, write_model, write_text
+from gpushare.mps.files import ModelFiles, read_model, write_model, write_text
 from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 

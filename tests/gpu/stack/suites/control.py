@@ -19,7 +19,6 @@ from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, kill_if_there, processes_of_part
 from tests.gpu.stack.control_points import Command, ControlPoints, instrumented
 from tests.gpu.stack.suite import Findings
-from tests.gpu.stack.suites import parts
 
 SHARE, PER_GPU, NEIGHBOURS = "control", 8, 3
 VICTIMS = ("itself", "daemon", "server", "the other")
@@ -262,7 +261,7 @@ def _fill_disk(scene: Scene) -> dict[str, Any]:
         _resize_run(scene, used)
         _change_limits(scene)
         time.sleep(FULL_SECONDS)
-        alive = parts.alive(scene.tenant, scene.names)
+        running = [pod for pod in scene.tenant.running() if pod["metadata"]["name"] in scene.names]
         during = scene.share.condition("DaemonsReady")
     finally:
         _resize_run(scene, size)
@@ -270,7 +269,7 @@ def _fill_disk(scene: Scene) -> dict[str, Any]:
     after = _state(scene)
     return {
         "seconds": FULL_SECONDS,
-        "alive_while_full": len(alive),
+        "running_while_full": len(running),
         "restarts": scene.restarts() - restarts,
         "daemon_replaced": before.get("controlPid") != after.get("controlPid"),
         "server_replaced": before.get("serverPid") != after.get("serverPid"),
