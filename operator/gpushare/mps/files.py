@@ -9,6 +9,7 @@ made anew after a reboot anyway.
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,26 +88,6 @@ def file_version(path: Path) -> FileVersion | None:
     return status.st_ino, status.st_mtime_ns
 
 
-class ModelFiles:
-    """Reads each file again only after it was replaced: until then a reading is the same object as the one before."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[FileVersion, Read[Any]]] = {}
-
-    def read(self, path: Path, model: type[Model]) -> Read[Model]:
-        """As `read_model`."""
-        version = file_version(path)  # before the file is read: what replaces it meanwhile is read the next time
-        known = self._known.get(path)
-        if version is not None and known is not None and known[0] == version:
-            return known[1]
-        found = read_model(path, model)
-        if version is not None and found.value is not None:
-            self._known[path] = version, found
-        else:
-            self._known.pop(path, None)
-        return found
-
-
 def read_model(path: Path, model: type[Model]) -> Read[Model]:
     """The JSON in `path` as `model`. Never raises, whatever the file is or contains."""
     try:
@@ -123,3 +104,24 @@ def read_model(path: Path, model: type[Model]) -> Read[Model]:
         return Read(decode(content, model))
     except InvalidError as error:
         return Read(None, f"{path}: {error}")
+
+
+class ModelFiles:
+    """Reads each file again only after it was replaced: until then a reading is the same object as the one before."""
+
+    def __init__(self, read: Callable[[Path, type[Any]], Read[Any]] = read_model) -> None:
+        self._read = read
+        self._known: dict[Path, tuple[FileVersion, Read[Any]]] = {}
+
+    def read(self, path: Path, model: type[Model]) -> Read[Model]:
+        """As `read_model`."""
+        version = file_version(path)  # before the file is read: what replaces it meanwhile is read the next time
+        known = self._known.get(path)
+        if version is not None and known is not None and known[0] == version:
+            return known[1]
+        found: Read[Model] = self._read(path, model)
+        if version is not None and found.value is not None:
+            self._known[path] = version, found
+        else:
+            self._known.pop(path, None)
+        return found

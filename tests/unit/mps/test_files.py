@@ -144,10 +144,8 @@ def test_what_a_file_held_is_forgotten_once_it_is_gone_or_cannot_be_read(tmp_pat
     assert files.read(path, DesiredDaemon).absent
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, path = ModelFiles(), tmp_path / "daemon.json"
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.json"
     write_model(path, WANTED)
     newer = structs.replace(WANTED, share="training")
 
@@ -156,7 +154,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
         write_model(path, newer)
         return found
 
-    with monkeypatch.context() as slow:
-        slow.setattr("gpushare.mps.files.read_model", read_and_replace)
-        assert files.read(path, DesiredDaemon).value == WANTED
+    files = ModelFiles(read_and_replace)
+    assert files.read(path, DesiredDaemon).value == WANTED
     assert files.read(path, DesiredDaemon).value == newer

@@ -24,7 +24,7 @@ DEBOUNCE_SECONDS = 0.05
 class Loop:
     """`seconds`: at most so long between two turns of `work`. None: `work` is a loop itself and runs until cancelled.
 
-    `wake`: setting it starts the next turn. `timed`: the turns are measured.
+    `wake`: setting it starts the next turn, after `debounce` seconds for others. `timed`: the turns are measured.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Loop:
     seconds: float | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     timed: bool = False
+    debounce: float = DEBOUNCE_SECONDS
 
 
 async def run(
@@ -50,7 +51,7 @@ async def run(
         if record is not None and loop.timed:
             record(loop.name, clock() - began)
         if await _woken(loop.wake, loop.seconds):
-            await asyncio.sleep(DEBOUNCE_SECONDS)
+            await asyncio.sleep(loop.debounce)
 
 
 async def _woken(wake: asyncio.Event, seconds: float) -> bool:

@@ -29,13 +29,20 @@ class PodResourcesError(Exception):
     """The kubelet gave no answer that can be read. The text names the socket, the question and the reason."""
 
 
+def connect(socket: Path) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS)
+
+
 class PodResources:
     """The kubelet's PodResources service, such as /var/lib/kubelet/pod-resources/kubelet.sock."""
 
-    def __init__(self, socket: Path, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, socket: Path, seconds: float = SECONDS, connect: Callable[[Path], grpc.aio.Channel] = connect
+    ) -> None:
         """`seconds` bounds each question."""
         self._socket = socket
         self._seconds = seconds
+        self._connect = connect
         self._kept: grpc.aio.Channel | None = None
 
     async def held(self) -> list[HeldDevice]:
@@ -62,7 +69,7 @@ class PodResources:
     async def _ask(self, question: str, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
         channel, self._kept = self._kept, None
         if channel is None:
-            channel = grpc.aio.insecure_channel(f"unix://{self._socket}", options=CHANNEL_OPTIONS)
+            channel = self._connect(self._socket)
         try:
             answer = await call(services.PodResourcesListerStub(channel), self._seconds)
             if answer is None:  # what gRPC makes of bytes that are no such message

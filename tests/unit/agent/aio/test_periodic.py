@@ -69,10 +69,9 @@ async def test_a_wake_up_during_a_turn_starts_another_one() -> None:
         await turns.reached(2)
 
 
-async def test_only_a_wake_up_waits_for_others_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(periodic, "DEBOUNCE_SECONDS", NEVER)
+async def test_only_a_wake_up_waits_for_others_like_it() -> None:
     work = Work()
-    async with running(Loop("work", work, 0.01)):
+    async with running(Loop("work", work, 0.01, debounce=NEVER)):
         await work.reached(3)
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from gpushare.agent.kubelet.holdings import HeldDevice
-from gpushare.agent.kubelet.podresources import PodResources, PodResourcesError
+from gpushare.agent.kubelet.podresources import PodResources, PodResourcesError, connect
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from tests.unit.agent.fake_kubelet import FakeKubelet
 
@@ -61,18 +61,14 @@ async def test_a_kubelet_that_restarts_between_two_questions_answers_both(kubele
     assert await source.held() == []
 
 
-async def test_a_connection_is_kept_until_a_question_fails(
-    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    connect = grpc.aio.insecure_channel
+async def test_a_connection_is_kept_until_a_question_fails(kubelet: FakeKubelet) -> None:
+    made: list[Path] = []
 
-    def counted(target: str, **options: Any) -> grpc.aio.Channel:
-        made.append(target)
-        return connect(target, **options)
+    def counted(socket: Path) -> grpc.aio.Channel:
+        made.append(socket)
+        return connect(socket)
 
-    monkeypatch.setattr(grpc.aio, "insecure_channel", counted)
-    source = PodResources(kubelet.pod_resources, seconds=0.5)
+    source = PodResources(kubelet.pod_resources, seconds=0.5, connect=counted)
     await source.held()
     await source.allocatable()
     assert len(made) == 1
