@@ -26,10 +26,10 @@ from gpushare.kube.events.recorder import EventRecorder
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16
-"""Writes to nodes and for them in flight: enough for a large fleet, too few to trouble an API server."""
+"""Writes to nodes that are in flight together: enough for a large fleet, too few to trouble an API server."""
 REPORTS_AT_ONCE = 4
 REACHES_AT_ONCE = 2
-"""Of a lane of their own each, so that neither statuses nor thousands of templates wait for the other, or for nodes."""
+"""Statuses and templates have a lane of their own each: neither waits for thousands of the other, or for nodes."""
 REPORT_SECONDS = 1.0
 """How long a status waits for the writes that it is about; those to a large fleet take longer."""
 FIRST_BACKOFF = 1.0

@@ -108,8 +108,9 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
 
 
 def _supervisor(share: str, settings: OperatorSettings) -> Object:
-    """It starts the daemons of all its GPUs at the same time, so a CPU limit would delay them by their number. To be
-    killed last it needs none: the kubelet grants that to every pod of system-node-critical.
+    """It starts the daemons of all its GPUs at the same time, so under a CPU limit each would wait for the others.
+
+    The kernel kills it last without such a limit, too: the kubelet sees to that for pods of system-node-critical.
     """
     requests = {"cpu": settings.mps_cpu, "memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
     limits = {"memory": settings.mps_memory, names.MPS_RESOURCE: "1"}
@@ -126,7 +127,7 @@ def _supervisor(share: str, settings: OperatorSettings) -> Object:
 
 
 def _broker(share: str, settings: OperatorSettings) -> Object:
-    """All that client containers reach: a process without a user's, a capability's or a device's power."""
+    """All that client containers reach: a process with no capability, no device and the rights of no user."""
     command = ["gpushare", "mps-broker", "--share", share, "--root", names.RUN_DIR]
     container = _container(BROKER, command, BROKER_REQUESTS, BROKER_LIMITS, settings)
     container["securityContext"] |= {"runAsUser": BROKER_UID, "runAsGroup": BROKER_UID, "runAsNonRoot": True}

@@ -37,7 +37,10 @@ class WireModel(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DaemonLimits(WireModel, frozen=True, kw_only=True):
-    """The ceiling of each MPS client process of a GPU: a share's limits, as its MPS daemon gets them."""
+    """The ceiling of each MPS client process of a GPU: a share's limits, as its MPS daemon gets them.
+
+    `gpushare.api.gpunode.Limits` is the same for the Kubernetes API, whose schema is made from pydantic's models.
+    """
 
     threads: Percent  # of the SMs
     memory_mib: Positive

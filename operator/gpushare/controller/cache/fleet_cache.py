@@ -110,7 +110,7 @@ class KnownDaemonSet:
 
 
 class GpuNodeStore(Store[GpuNode]):
-    """Of a change that moves counts alone, `counts_changed` is called."""
+    """Calls `counts_changed` in place of `changed` where a change moves counts alone."""
 
     def __init__(self, changed: Callable[[], None], counts_changed: Callable[[], None]) -> None:
         super().__init__(known_gpu_node, changed)
@@ -297,7 +297,7 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
 
 
 def _known_condition(condition: Object) -> Object:
-    """The operator's own whole; of the agent's, whether they say anything: their texts change often."""
+    """The operator's own as it is; of the agent's the status alone, since their texts change often."""
     if condition["type"] == AGENT_REPORTING:
         return condition
     return {"type": condition["type"], "status": condition["status"], "reason": "", "lastTransitionTime": ""}

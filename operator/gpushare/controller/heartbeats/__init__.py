@@ -1,1 +1,1 @@
-"""Whether each node's agent runs: read from its Lease, told in its GpuNode's conditions."""
+"""Whether each node's agent runs: read from its Lease, written into its GpuNode's conditions."""

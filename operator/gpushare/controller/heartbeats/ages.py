@@ -59,7 +59,7 @@ class HeartbeatAges:
 
 
 def _is_news(last: Renewal | None, renewal: Renewal | None) -> bool:
-    """A Lease that is gone is none, nor is one that another API server shows as it was earlier."""
+    """A Lease that is gone is no news, nor is one that another API server shows as it was earlier."""
     if renewal is None:
         return False
     if last is None:

@@ -47,7 +47,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WhyAnswer:
-    """`source`: the object on which the sentence stands; `held`: False where nothing is wrong."""
+    """`source`: the object that shows it; `held`: False where nothing is wrong."""
 
     pod: str
     stage: Stage
