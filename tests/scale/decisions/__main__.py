@@ -7,7 +7,8 @@ cache. A slope of 1 is proportional, 2 is quadratic; it is fitted over all sizes
 than BUDGET seconds is not tried at a larger size. Seconds are CPU time of the process, the best of up to five runs, so
 that they depend little on what else the machine does; its load stands beside them.
 
-With `--before COMMIT` the same is asked of that commit, in a process of its own with a git worktree.
+With `--before COMMIT` the same is asked of that commit, in a process of its own with a git worktree. Its
+modules must have today's names.
 """
 
 import argparse

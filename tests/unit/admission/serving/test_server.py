@@ -12,7 +12,7 @@ import pytest
 from gpushare.admission.serving.server import WebhookSettings, serve
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.kube.client import GPU_SHARES, NAMESPACES, SECRETS
-from tests.unit.admission.test_app import POD, review
+from tests.unit.admission.serving.test_app import POD, review
 from tests.unit.fake_kube import FakeKube
 
 NAMESPACE, SERVICE = "gpushare-system", dns_names("gpushare-webhook", "gpushare-system")
