@@ -50,8 +50,8 @@ from what is published here, and tries again what was different; `make faults AF
 - A client that goes on without its contexts after its MPS daemon has ended (it catches the error and stays) keeps the
   next server from the GPU until it ends, on simulated GPUs. Nothing said so; the share's condition now names its PID.
   Clients above their grant end by themselves in these scenes, but where they were terminated.
-- A supervisor that had ended its MPS daemon could write its state once more while the agent removed the GPU's directory,
-  which then stayed for good. The agent removes such a rest now.
+- A supervisor that had ended its MPS daemon could write its state once more while the agent removed the GPU's
+  directory, which then stayed for good. The agent removes such a rest now.
 """
 
 
