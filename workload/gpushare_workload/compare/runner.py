@@ -14,7 +14,7 @@ from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, win
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.compare.usage import GpuSampler, wrong_mode
+from gpushare_workload.compare.usage import GpuSampler, lasting_wrong_mode
 from gpushare_workload.events import WrongError
 from gpushare_workload.gpus.monitor import GpuMonitor
 from gpushare_workload.processes.stopping import Stop
@@ -123,7 +123,7 @@ class CaseRunner:
         return (_window(case, group, figures),), (note,) if apart > APART else ()
 
     def _check_mode(self, case: TrialCase) -> None:
-        if problem := wrong_mode(case.mode, self.monitor.processes()):
+        if problem := lasting_wrong_mode(case.mode, self.monitor.processes):
             raise WrongError(problem)
 
 

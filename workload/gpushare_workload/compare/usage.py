@@ -1,12 +1,14 @@
 """What NVML shows of the GPU while copies run: utilisation, memory, and whether they share it in the mode measured."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpushare.trial.cases import TrialMode
 from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
 
 EVERY_SECONDS = 0.2
+AGAIN_SECONDS = 1.0
 
 
 @dataclass
@@ -57,3 +59,13 @@ def wrong_mode(mode: TrialMode, found: ListedProcesses) -> str:
         pids = ", ".join(map(str, found.mps_clients))
         return f"{mode.value}: PID {pids} is a client of an MPS daemon: does the program set CUDA_MPS_PIPE_DIRECTORY?"
     return ""
+
+
+def lasting_wrong_mode(mode: TrialMode, look: Callable[[], ListedProcesses], seconds: float = AGAIN_SECONDS) -> str:
+    """`wrong_mode` of the second of two looks, if the first finds anything: NVML can list a client of another GPU's MPS
+    daemon among this GPU's for a moment (seen on a host with two H100s).
+    """
+    if not wrong_mode(mode, look()):
+        return ""
+    time.sleep(seconds)
+    return wrong_mode(mode, look())

@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.trial.cases import TrialMode
-from gpushare_workload.compare.usage import wrong_mode
+from gpushare_workload.compare.usage import lasting_wrong_mode, wrong_mode
 from gpushare_workload.gpus.monitor import ListedProcesses
 
 
@@ -21,3 +21,22 @@ from gpushare_workload.gpus.monitor import ListedProcesses
 def test_a_copy_in_another_mode(mode: TrialMode, found: ListedProcesses, words: str) -> None:
     problem = wrong_mode(mode, found)
     assert (words in problem) if words else problem == ""
+
+
+ANOTHER_GPUS_CLIENT = ListedProcesses({1: 60}, {})
+OURS = ListedProcesses({}, {2: 60})
+
+
+@pytest.mark.parametrize(
+    ("looks", "is_wrong"),
+    [
+        ([OURS], False),
+        ([ANOTHER_GPUS_CLIENT, OURS], False),
+        ([ANOTHER_GPUS_CLIENT, ANOTHER_GPUS_CLIENT], True),
+    ],
+    ids=["nothing", "for a moment", "lasting"],
+)
+def test_what_is_seen_for_a_moment_ends_no_comparison(looks: list[ListedProcesses], is_wrong: bool) -> None:
+    left = iter(looks)
+    assert bool(lasting_wrong_mode(TrialMode.SLICES, lambda: next(left), seconds=0)) is is_wrong
+    assert list(left) == []
