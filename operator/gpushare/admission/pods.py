@@ -42,7 +42,7 @@ from gpushare.admission.review import (
     some,
 )
 from gpushare.admission.warnings import pod_warnings
-from gpushare.api.names import parse_device_class, share_of_resource
+from gpushare.api.names import ENV_GRANTED_FRACTION, parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
 from gpushare.kube.pods import grace_period_seconds, has_ended
@@ -102,18 +102,26 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
 def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
     """Decides on a pod as it will be stored: all that we add must be there."""
     answer = admit_pod(pod, data)
-    if isinstance(answer, Denied) or not answer.changes:
+    if isinstance(answer, Denied):
         return answer
+    missing = [change for change in answer.changes if not _may_be_missing(change)]
+    if not missing:
+        return Admitted(warnings=answer.warnings)
     problems = Problems()
     problems.add(
         Reason.CHANGED_AFTERWARDS,
         (
             f"{change.field}: is missing: the pod was changed after gpushare's mutating webhook, or never passed it;"
             " look for an admission webhook that takes it out, then create the pod again"
-            for change in answer.changes
+            for change in missing
         ),
     )
     return problems.denied()
+
+
+def _may_be_missing(change: Change) -> bool:
+    """The memory fraction: what added the rest, a moment ago or in another replica, did not know the share's GPUs yet."""
+    return change.field.endswith(f".env[{ENV_GRANTED_FRACTION}]")
 
 
 def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], silence: str) -> Admitted:

@@ -429,6 +429,12 @@ def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse
     assert check_pod(admitted(pod()), data(share(gpu_mib=183359))) == Admitted()
 
 
+@pytest.mark.parametrize(("first", "then"), [(0, 143155), (143155, 0)], ids=["known since", "known to the first alone"])
+def test_whether_the_shares_gpus_are_known_may_differ_between_the_two_webhooks(first: int, then: int) -> None:
+    patched = admitted(pod(), data(share(gpu_mib=first)))
+    assert check_pod(patched, data(share(gpu_mib=then))) == Admitted()
+
+
 def test_what_was_taken_away_is_added_again() -> None:
     tampered = admitted(pod(container(env=[{"name": "A", "value": "1"}])))
     del tampered["spec"]["containers"][0]["env"][3]
