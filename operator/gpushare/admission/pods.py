@@ -120,7 +120,7 @@ def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
 
 
 def _may_be_missing(change: Change) -> bool:
-    """The memory fraction: what added the rest, a moment ago or in another replica, did not know the share's GPUs yet."""
+    """The memory fraction: whoever added the rest, a moment ago or elsewhere, may not have known the share's GPUs."""
     return change.field.endswith(f".env[{ENV_GRANTED_FRACTION}]")
 
 
