@@ -74,7 +74,8 @@ class PodResources:
             answer = await call(services.PodResourcesListerStub(channel), self._seconds)
             if answer is None:  # what gRPC makes of bytes that are no such message
                 raise PodResourcesError(f"{question} at {self._socket} failed: the answer cannot be read")
-            self._kept = channel
+            if self._kept is None:  # another question may be under way, with a connection of its own
+                self._kept = channel
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name}: {error.details()}"
             raise PodResourcesError(f"{question} at {self._socket} failed: {reason}") from error
