@@ -82,9 +82,6 @@ class Tick:
             known = state.decisions.get(uuid)
             if state.assignments is not None and (known is None or known.plan.stage is not GpuStage.TAKE):
                 self._lifecycle.put_back(directory)
-        for directory in daemon_files.remains(state.settings.root):
-            if state.assignments is not None and directory.uuid not in state.decisions:
-                self._lifecycle.clear_away(directory)
 
     def _write_grants(self) -> None:
         """Before the gates open: a container finds its grant when it starts."""

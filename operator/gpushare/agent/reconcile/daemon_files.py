@@ -51,24 +51,16 @@ def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
 
 
 def untaken(root: Path) -> dict[Uuid, GpuDir]:
-    """GPUs whose compute mode an agent may have changed, and that it then did not take: it died in between."""
+    """GPUs that have a directory and are not taken: an agent died before it took one, whose compute mode it may have
+    changed, or before its last step of giving it back; or the supervisor, which had ended the daemon, wrote state.json
+    once more meanwhile.
+    """
     return {
         directory.uuid: directory
         for directory in gpu_dirs(root)
-        if directory.original_mode.exists() and not (directory.wanted.exists() or directory.state.exists())
-    }
-
-
-def remains(root: Path) -> list[GpuDir]:
-    """Directories of GPUs that were given back: their agent died before the last step, or their supervisor, which had
-    ended the daemon, wrote state.json once more while the directory was removed.
-    """
-    return [
-        directory
-        for directory in gpu_dirs(root)
-        if not (directory.wanted.exists() or directory.whole.exists() or directory.original_mode.exists())
+        if not (directory.wanted.exists() or directory.whole.exists())
         and ((state := read_model(directory.state, DaemonState)).absent or (state.value and state.value.stopped))
-    ]
+    }
 
 
 def prepare(directory: GpuDir, label: Label = open_to_containers) -> None:

@@ -125,27 +125,15 @@ class Lifecycle:
             self.notes[uuid] = f"its files cannot be written: {error}"
 
     def put_back(self, directory: GpuDir) -> None:
-        """Restores the mode of a GPU that was about to be taken, and removes its directory. Never waits."""
-        uuid, view = directory.uuid, self._inventory.views.get(directory.uuid)
-        if view is not None:
-            self._act(uuid, "restoring the compute mode of", partial(self._put_back, directory))
-
-    def clear_away(self, directory: GpuDir) -> None:
-        """Removes what is left of a GPU that was given back. What cannot be removed is tried again at the next tick."""
+        """Restores the mode of a GPU that is not taken, if it was changed, and removes its directory. Never waits."""
         uuid = directory.uuid
-        if uuid in self._actions:
-            return
-        try:
-            remove(directory)
-            LOG.info("GPU %s: what was left of its directory is removed", uuid)
-            self._problems.clear(uuid)
-        except OSError as error:
-            self._problems.log("GPU %s: its directory stays: %s", uuid, error, key=uuid)
+        if uuid in self._inventory.views or not directory.original_mode.exists():
+            self._act(uuid, "putting back", partial(self._put_back, directory))
 
     async def _put_back(self, directory: GpuDir) -> None:
         await self._restore_mode(directory)
         remove(directory)
-        LOG.info("GPU %s is as it was found: it was about to be taken, and is assigned no more", directory.uuid)
+        LOG.info("GPU %s, which no share has, is as it was found, and its directory is removed", directory.uuid)
 
     def _advance(
         self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder]
