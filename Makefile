@@ -33,14 +33,21 @@ export GPUSHARE_CACHE := $(CACHE)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# One at a time: two `make` at once would install into one folder.
 $(VENV)/.complete:
 	@test -f requirements.lock || { echo "requirements.lock is missing: run make lock" >&2; exit 1; }
 	@$(PY) -c 'import ensurepip' 2>/dev/null || $(LOCAL) packages
-	@echo "installing the Python dependencies into $(VENV)"
-	@$(PY) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(LOCKS))
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+	@mkdir -p $(CACHE)
+	@$(if $(shell command -v flock),flock $(CACHE)/venv.lock) $(MAKE) --no-print-directory -s install-venv
+
+.PHONY: install-venv
+install-venv:
+	@test ! -e $(VENV)/.complete || exit 0; \
+	echo "installing the Python dependencies into $(VENV)" && \
+	$(PY) -m venv --clear $(VENV) && \
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(LOCKS)) && \
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && \
+	touch $(VENV)/.complete
 
 .PHONY: venv
 venv: $(VENV)/.complete ## the Python environment, from requirements.lock
