@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from gpushare.broker.daemon import BrokeredDaemon, speak_for
 from gpushare.broker.packets import plain, send
+from gpushare.broker.turns import NoTurnError
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
     ProtocolError,
@@ -63,9 +64,15 @@ async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) 
     """Passes the peer its socket, and waits until the server has heard the peer. Under protocol v3 it does not wait:
     nothing is documented by which to ask an unprivileged daemon for that.
 
-    Raises StalledError or ServerHungError; OSError where the peer has gone; ProtocolError, TimeoutError of the daemon.
+    Raises StalledError or ServerHungError; NoTurnError where the daemon gives no socket, which is no fault of the
+    peer's; OSError where the peer has gone.
     """
-    with await daemon.client_socket(turn.namespace) as passed:
+    try:
+        given = await daemon.client_socket(turn.namespace)
+    except (OSError, ProtocolError) as error:
+        why = str(error) or type(error).__name__
+        raise NoTurnError(f"the MPS daemon gives no client a socket: {why}") from error
+    with given as passed:
         try:
             await send(peer, CLIENT_SOCKET, [passed.fileno()])
         except BaseException:

@@ -317,11 +317,12 @@ class Broker:
                     try:
                         async with self._attaching:
                             await self._attach(sock, peer, verdict)
-                    except (NoTurnError, TimeoutError) as error:
+                    except NoTurnError as error:
                         if waited > TURN_SECONDS:
-                            text = str(error) or "the MPS daemon gives no client a socket"
-                            refused = AttachDenied(RefusedAttach.GPU_CLOSED, text, verdict.owner, verdict.container)
-                            raise AttachDeniedError(refused) from error
+                            denied = AttachDenied(
+                                RefusedAttach.GPU_CLOSED, str(error), verdict.owner, verdict.container
+                            )
+                            raise AttachDeniedError(denied) from error
                     else:
                         await farewell(sock)
                         return
@@ -373,7 +374,7 @@ class Broker:
 
     async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.
-        NoTurnError, TimeoutError: it does not list them.
+        NoTurnError: it does not list them.
         """
         try:
             listed = self._admitted(await self._daemon.clients(server))

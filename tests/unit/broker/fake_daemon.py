@@ -19,7 +19,7 @@ AT_ONCE_MS = 20
 
 class FakeDaemon:
     """Serves until `close`. `heard`: the messages of each connection, in the order of the connections. `passed`: how
-    many sockets it gave.
+    many sockets it gave. `hangs_up_at_attaches`: at how many of the next ones, as a daemon that ends.
 
     It passes an attaching client one end of a socket pair. Until a message came from there, the server answers nobody;
     where the client's end is closed or shut down before, or in the same moment, it never does again. (The real one was
@@ -34,6 +34,7 @@ class FakeDaemon:
         self.passed = 0
         self.gives_sockets = threading.Event()
         self.gives_sockets.set()
+        self.hangs_up_at_attaches = 0
         self._server_free = threading.Event()
         self._server_free.set()
         self._greeting = greeting
@@ -76,6 +77,9 @@ class FakeDaemon:
                 for level, kind, content in control:
                     if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                         self.uids.append(struct.unpack("3i", content)[1])
+                if data == ATTACH and self.hangs_up_at_attaches:
+                    self.hangs_up_at_attaches -= 1
+                    return
                 if data == ATTACH:
                     self.gives_sockets.wait(10)
                     self._pass_socket(sock)
