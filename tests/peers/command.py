@@ -42,7 +42,7 @@ def _steps(description: str) -> Steps:
     measured.add_argument("--seconds", type=float, default=CALL_SECONDS, help="for all of it (%(default)s)")
     measured.add_argument("--out", type=Path, help=f"for the results ({RESULTS}, or build/ in a rehearsal)")
     drawn = steps.add("page", _page, "write the measured tables into the docs")
-    drawn.add_argument("--results", type=Path, default=RESULTS, help="where the results are (%(default)s)")
+    drawn.add_argument("--results", type=Path, default=page.PUBLISHED, help="where the results are (%(default)s)")
     return steps
 
 

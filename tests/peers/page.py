@@ -15,6 +15,8 @@ from tests.peers.table import TITLES, Result, table
 
 COMPARISON = REPOSITORY / "docs" / "comparison.md"
 PEERS = REPOSITORY / "docs" / "peers"
+PUBLISHED = REPOSITORY / "docs" / "results" / "h100"
+"""The results that the docs show: all ways on one GPU."""
 PAGES: Mapping[str, Sequence[str]] = {
     "gpushare.md": ("gpushare", "gpushare-claims"),
     "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
@@ -99,8 +101,9 @@ def _installed(result: Result) -> str:
     seconds = sum(case["seconds"] for case in measured.values())
     took = f" The {len(measured)} cases took {seconds:.0f} s." if measured else ""
     how = f" Installed by: {origin['installed']}." if "installed" in origin else ""
+    of_what = "from" if origin["repository"] == "none" else f"of {version}{commit},\non"
     return (
-        f"[The results]({result['path']}) are of {version}{commit},\non an {where}, {result['environment']['date']}.\n"
+        f"[The results]({result['path']}) are {of_what} an {where}, {result['environment']['date']}.\n"
         f"It offered its parts {result['installed_seconds']:.0f} s after the installation began.{took}{how}"
     )
 

@@ -20,6 +20,7 @@ Cell = Callable[[Mapping[str, Any]], str]
 """From the figures of all cases of one way."""
 NOT_MEASURED = "–"
 NO_PODS = "has no pods of its own"
+NOT_IN_EFFECT = "limit in effect"
 OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
@@ -29,10 +30,22 @@ def table(found: Mapping[str, Result]) -> str:
     heads = [f"[{TITLES[name]}]({result['path']})" for name, result in found.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for question, cell in ROWS.items():
-        cells = [_cell(cell, result["cases"]) for result in found.values()]
+        cells = [_cell(cell, _cases(result)) for result in found.values()]
         if set(cells) != {NOT_MEASURED}:
             lines.append(f"| {question} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _cases(result: Result) -> Mapping[str, Any]:
+    """Where a client sees more memory free than it was promised, the way's limits were not in effect: what a client
+    could take then says nothing of them.
+    """
+    cases: Mapping[str, Any] = result["cases"]
+    promise = result.get("promise", {})
+    free_mib = cases.get("limits", {}).get("as started", {}).get("free_mib")
+    if not promise.get("memory_bytes") or not free_mib or free_mib << 20 <= promise["memory_bytes"]:
+        return cases
+    return {**cases, "limits": {attempt: it | {"absent": NOT_IN_EFFECT} for attempt, it in cases["limits"].items()}}
 
 
 def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
@@ -52,7 +65,8 @@ def _starts(case: str, which: str) -> Cell:
 
 def _users(cases: Mapping[str, Any]) -> str:
     users = cases["users"]
-    return f"{users['computed']} of {users['uids']}"
+    after = "" if users.get("usable_after", True) else "; none at all afterwards, until it was installed anew"
+    return f"{users['computed']} of {users['uids']}{after}"
 
 
 def _sees(cases: Mapping[str, Any]) -> str:

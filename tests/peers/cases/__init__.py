@@ -21,21 +21,21 @@ class Case:
 
 
 def _departures(kernel_ms: int) -> Case:
-    return Case(partial(departures.measure, kernel_ms), 20)
+    return Case(partial(departures.measure, kernel_ms), 40)
 
 
 def _accident(name: str) -> Case:
-    return Case(partial(accidents.measure, name), 15)
+    return Case(partial(accidents.measure, name), 20)
 
 
 CASES: dict[str, Case] = {
     "privileges": Case(starting.privileges, 2),
-    "starts": Case(starting.starts, 12),
-    "users": Case(starting.users, 8),
-    "limits": Case(limits.measure, 25),
+    "starts": Case(starting.starts, 22),
+    "limits": Case(limits.measure, 27),
     "departures-1000ms": _departures(1000),
     "illegal-access": _accident("illegal-access"),
-    "throughput": Case(throughput.measure, 25),
+    "throughput": Case(throughput.measure, 77),
+    "users": Case(starting.users, 10),
     "starts-alone": Case(starting.starts_alone, 12),
     "departures-20ms": _departures(20),
     **{name: _accident(name) for name in accidents.ACCIDENTS if name != "illegal-access"},

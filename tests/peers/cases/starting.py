@@ -58,19 +58,13 @@ def gpu_memory(harness: Harness) -> int | None:
 def users(harness: Harness, way: Way) -> dict[str, Any]:
     """Pods of several UIDs at once: how many of them run a kernel.
 
-    An MPS daemon may serve one user until its last client ends: where pods of the usual one do not compute afterwards,
-    the way is repaired.
+    An MPS daemon may serve one user until its last client ends: where not all computed, the way is repaired, and
+    `usable_after` says whether pods of the usual user compute then.
     """
-    try:
-        found = _users(harness, way)
-        computes = found["computed"] == USERS
+    found = _users(harness, way)
+    if found["computed"] == USERS:
         return found
-    except Exception:
-        computes = False
-        raise
-    finally:
-        if not computes:
-            accidents.repair(harness, way)
+    return found | {"usable_after": accidents.repair(harness, way)}
 
 
 def _users(harness: Harness, way: Way) -> dict[str, Any]:

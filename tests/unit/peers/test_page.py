@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from localcluster.errors import LocalClusterError
-from tests.gpu.stack.place import RESULTS
 from tests.peers import page, table
 
 
@@ -21,7 +20,7 @@ def rows(cases: dict[str, Any]) -> dict[str, str]:
     return dict(line.strip("| ").split(" | ") for line in lines)
 
 
-PAGES = page.texts(page.read(RESULTS))
+PAGES = page.texts(page.read(page.PUBLISHED))
 PEER = {
     "path": "a.json",
     "truth": {"product": "NVIDIA H200", "driver": "580.159.04"},
@@ -84,6 +83,27 @@ def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> N
     told = rows(cases)
     assert told["the MPS control daemon killed"] == "has no MPS daemon"
     assert told["the daemon's commands, from a pod without privileges"] == "has no MPS daemon"
+
+
+def test_limits_that_a_client_does_not_see_are_not_judged() -> None:
+    seen = {
+        "sms": 132,
+        "free_mib": 78457,
+        "share_of_peak": 0.85,
+        "memory_above_refused": False,
+        "told": [],
+        "error": None,
+    }
+    promise = {"threads_percent": 12, "memory_bytes": 10134 << 20}
+    found = {"hami-core": result({"limits": {"as started": seen}}) | {"promise": promise}}
+    told = table.table(found)
+    assert "| 1 GiB more than promised | has no limit in effect |" in told
+    assert "| what a client sees | 132 SMs, 78,457 MiB free |" in told
+
+
+def test_a_way_that_serves_nobody_after_four_users_is_told_so() -> None:
+    users = {"uids": 4, "computed": 1, "usable_after": False}
+    assert rows({"users": users})["pods of four UIDs at once, computing within 25 s"].startswith("1 of 4; none at all")
 
 
 def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> None:

@@ -17,7 +17,7 @@ from tests.peers.ways.way import Promise
 
 RECORD = Record(False, "sources", "operator:1", "clients:1", {"product": "NVIDIA H200", "driver": "580"})
 SECONDS = {"privileges": 1, "long": 1000, "starts": 1, "users": 1}
-SAY_MOST = ["starts", "users", "limits", "departures-1000ms", "illegal-access", "throughput"]
+SAY_MOST = ["starts", "limits", "departures-1000ms", "illegal-access", "throughput", "users"]
 
 
 @pytest.mark.parametrize(
