@@ -26,6 +26,9 @@ from gpushare.kube.events.event import Event, Reason, event_object, namespace_of
 LOG = logging.getLogger(__name__)
 MAX_REQUESTS = 64
 """Events that are being written or are to be tried again: a request may take its whole time limit."""
+AT_ONCE = 8
+"""Requests on the way at a time. Each has a connection of its own, which takes 0.3 MiB for as long as it is kept: an
+agent that starts on a full node may have an event about each of its clients."""
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, *[30.0] * 19, *[60.0] * 1430)
 """Seconds before each further attempt: a day."""
 
@@ -61,6 +64,7 @@ class EventRecorder:
         self._correlator = correlator or EventCorrelator()
         self._pauses = pauses
         self._requests: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting: dict[asyncio.TimerHandle, Event] = {}
         """Those to be tried again."""
         self._left_out = 0
@@ -113,9 +117,13 @@ class EventRecorder:
         return True
 
     def _begin(self, attempt: "_Attempt") -> None:
-        request = asyncio.create_task(self._write(attempt))
+        request = asyncio.create_task(self._write_in_turn(attempt))
         self._requests.add(request)
         request.add_done_callback(self._requests.discard)
+
+    async def _write_in_turn(self, attempt: "_Attempt") -> None:
+        async with self._turns:
+            await self._write(attempt)
 
     async def _write(self, attempt: "_Attempt") -> None:
         event, result = attempt.event, attempt.result

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.conditions import EventReason
-from gpushare.kube.client import EVENTS, KubeError
+from gpushare.kube.client import EVENTS, KubeError, Object, Resource
 from gpushare.kube.events.correlator import BURST, REFILL_SECONDS, EventCorrelator
 from gpushare.kube.events.event import Event
-from gpushare.kube.events.recorder import MAX_REQUESTS, PAUSES, EventRecorder
+from gpushare.kube.events.recorder import AT_ONCE, MAX_REQUESTS, PAUSES, EventRecorder
 from tests.unit.fake_kube import FakeKube
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "app", "namespace": "team", "uid": "u1"}
@@ -40,6 +40,27 @@ def kube() -> FakeKube:
 def start(kube: FakeKube) -> Callable[[], EventRecorder]:
     """Each call is a process of the agent; the clock stands still."""
     return lambda: EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0)
+
+
+class SlowKube:
+    """`kube`, where a request takes some time. `most`: requests at the same time."""
+
+    def __init__(self, kube: FakeKube) -> None:
+        self.most = 0
+        self._kube = kube
+        self._now = 0
+
+    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(0.001)
+        self._now -= 1
+        return await self._kube.create(resource, body, namespace)
+
+    async def patch(
+        self, resource: Resource, name: str, body: Any, *, manager: str, namespace: str | None = None
+    ) -> Object:
+        return await self._kube.patch(resource, name, body, manager=manager, namespace=namespace)
 
 
 async def record(recorder: EventRecorder, *events: Event) -> None:
@@ -246,6 +267,15 @@ async def test_an_api_server_that_hangs_holds_up_nobody_and_piles_up_no_requests
     async with asyncio.timeout(5):
         await recorder.close()
     assert recorder.requests_under_way == 0
+
+
+async def test_of_many_events_few_are_on_the_way_at_a_time_and_all_are_written(kube: FakeKube) -> None:
+    recorder = EventRecorder(slow := SlowKube(kube), "gpushare-agent", "agent-1", clock=lambda: 0.0)
+    for number in range(MAX_REQUESTS):
+        recorder.record(replace(ABOVE, regarding=POD | {"uid": f"u{number}"}))
+    await recorder.flush()
+    assert slow.most == AT_ONCE
+    assert len(stored(kube)) == MAX_REQUESTS
 
 
 recorded = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans(), st.booleans()), max_size=40)
