@@ -19,8 +19,10 @@
 """
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 BROKER_UID = 65534
@@ -28,89 +30,91 @@ BROKER_UID = 65534
 _NAMESPACE = re.compile("c[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GpuDir:
+    """Each path is made once: an agent looks at some of them several times a second."""
+
     path: Path
 
     @property
     def uuid(self) -> str:
         return self.path.name
 
-    @property
+    @cached_property
     def wanted(self) -> Path:
         return self.path / "daemon.json"
 
-    @property
+    @cached_property
     def whole(self) -> Path:
         return self.path / "whole.json"
 
-    @property
+    @cached_property
     def grants(self) -> Path:
         return self.path / "grants.json"
 
-    @property
+    @cached_property
     def state(self) -> Path:
         return self.path / "state.json"
 
-    @property
+    @cached_property
     def endings(self) -> Path:
         return self.path / "endings.json"
 
-    @property
+    @cached_property
     def seen(self) -> Path:
         return self.path / "seen.json"
 
-    @property
+    @cached_property
     def original_mode(self) -> Path:
         """The GPU's compute mode before it was taken, written by the agent before any change."""
         return self.path / "original-compute-mode"
 
-    @property
+    @cached_property
     def pipe(self) -> Path:
         return self.path / "pipe"
 
-    @property
+    @cached_property
     def control(self) -> Path:
         return self.pipe / "control"
 
-    @property
+    @cached_property
     def client(self) -> Path:
         return self.path / "client"
 
-    @property
+    @cached_property
     def client_control(self) -> Path:
         return self.client / "control"
 
-    @property
+    @cached_property
     def client_share(self) -> Path:
         return self.client / "share"
 
-    @property
+    @cached_property
     def clients(self) -> Path:
         return self.client / "clients.json"
 
-    @property
+    @cached_property
     def turns(self) -> Path:
         return self.client / "turns"
 
-    @property
+    @cached_property
     def attach(self) -> Path:
         """Mounted read-only into client containers. The broker's own, as is `broker`."""
         return self.path / "attach"
 
-    @property
+    @cached_property
     def attach_control(self) -> Path:
         return self.attach / "control"
 
-    @property
+    @cached_property
     def broker(self) -> Path:
         return self.path / "broker"
 
-    @property
+    @cached_property
     def broker_state(self) -> Path:
         return self.broker / "broker.json"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         return self.path / "log"
 
@@ -126,6 +130,7 @@ def is_namespace_name(name: str) -> bool:
     return _NAMESPACE.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=256)
 def gpu_dir(root: Path, uuid: str) -> GpuDir:
     return GpuDir(root / uuid)
 
@@ -134,4 +139,6 @@ def gpu_dirs(root: Path) -> list[GpuDir]:
     """All GPU directories under `root`, by name; other entries are skipped."""
     if not root.is_dir():
         return []
-    return [GpuDir(entry) for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("GPU-")]
+    with os.scandir(root) as entries:
+        found = [entry.name for entry in entries if entry.name.startswith("GPU-") and entry.is_dir()]
+    return [gpu_dir(root, name) for name in sorted(found)]
