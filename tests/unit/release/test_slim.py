@@ -1,12 +1,14 @@
 """What an image loses: nothing that a program or a library that stays needs."""
 
+import importlib.util
+import py_compile
 import re
 from pathlib import Path
 
 import pytest
 
 from localcluster.paths import REPOSITORY
-from release.slim import kept_packages, linked_libraries, parse_status, unneeded
+from release.slim import compile_library, kept_packages, linked_libraries, parse_status, unneeded
 
 LIBC = Path("/usr/lib/libc.so")
 SSL = Path("/usr/lib/libssl.so")
@@ -63,6 +65,19 @@ def test_what_python_links_is_found(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("no program")
     assert linked_libraries(text) == set()
+
+
+def test_pythons_library_is_compiled_where_it_is_not_and_never_compared_with_its_source(tmp_path: Path) -> None:
+    compiled, bare = tmp_path / "compiled.py", tmp_path / "package" / "bare.py"
+    bare.parent.mkdir()
+    for module in (compiled, bare):
+        module.write_text("VALUE = 1")
+    before = Path(py_compile.compile(str(compiled), doraise=True) or "")
+    content = before.read_bytes()
+    compile_library(tmp_path)
+    assert before.read_bytes() == content
+    flags = Path(importlib.util.cache_from_source(str(bare))).read_bytes()[4:8]
+    assert int.from_bytes(flags, "little") == 0b01, "by the hash of its source, which is not checked"
 
 
 @pytest.mark.parametrize(
