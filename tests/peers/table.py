@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.peers.cases.accidents import ACCIDENTS
-from tests.peers.ways.way import CLIENTS
 
 TITLES = {
     "gpushare": "gpushare",
     "gpushare-claims": "gpushare, by claims",
     "nvidia-mps": "NVIDIA device plugin, MPS",
     "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
-    "bare-mps": "MPS by hand",
+    "bare-mps": "MPS by hand, without limits",
     "bare-slices": "no plugin, time slices",
     "hami-core": "HAMi-core, the library alone",
 }
@@ -20,32 +19,28 @@ Cell = Callable[[Mapping[str, Any]], str]
 """From the figures of all cases of one way."""
 NOT_MEASURED = "–"
 NO_PODS = "has no pods of its own"
-NOT_IN_EFFECT = "limit in effect"
+PROMISE = "promise"
 OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
 
 def table(found: Mapping[str, Result]) -> str:
-    """In Markdown. Each column's head links to the file that its cells come from."""
-    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in found.items()]
+    """In Markdown. Each column's head links to the file that its cells come from. Ways without effect are left out."""
+    shown = {name: result for name, result in found.items() if in_effect(result)}
+    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in shown.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for question, cell in ROWS.items():
-        cells = [_cell(cell, _cases(result)) for result in found.values()]
+        cells = [_cell(cell, {**result["cases"], PROMISE: result.get(PROMISE, {})}) for result in shown.values()]
         if set(cells) != {NOT_MEASURED}:
             lines.append(f"| {question} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cases(result: Result) -> Mapping[str, Any]:
-    """Where a client sees more memory free than it was promised, the way's limits were not in effect: what a client
-    could take then says nothing of them.
-    """
-    cases: Mapping[str, Any] = result["cases"]
-    promise = result.get("promise", {})
-    free_mib = cases.get("limits", {}).get("as started", {}).get("free_mib")
-    if not promise.get("memory_bytes") or not free_mib or free_mib << 20 <= promise["memory_bytes"]:
-        return cases
-    return {**cases, "limits": {attempt: it | {"absent": NOT_IN_EFFECT} for attempt, it in cases["limits"].items()}}
+def in_effect(result: Result) -> bool:
+    """Not where a client sees more memory free than it was promised: then the test has not met the way at all."""
+    promised = result.get(PROMISE, {}).get("memory_bytes")
+    free_mib = result["cases"].get("limits", {}).get("as started", {}).get("free_mib")
+    return not promised or not free_mib or free_mib << 20 <= promised
 
 
 def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
@@ -76,6 +71,8 @@ def _sees(cases: Mapping[str, Any]) -> str:
 def _memory(attempt: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
         outcome = cases["limits"][attempt]
+        if cases[PROMISE] and cases[PROMISE]["memory_bytes"] is None:
+            return "promises nothing"
         if absent := outcome.get("absent"):
             return f"has no {absent}"
         if outcome["error"] is not None:
@@ -91,7 +88,7 @@ def _peak(attempt: str) -> Cell:
     def cell(cases: Mapping[str, Any]) -> str:
         outcome = cases["limits"][attempt]
         if absent := outcome.get("absent"):
-            return f"has no {absent}"
+            return f"no {absent}"
         if outcome["share_of_peak"] is None:
             return f"error {outcome['error']['code']}" if outcome["error"] else NOT_MEASURED
         return f"{outcome['share_of_peak']:.1%}"
@@ -137,7 +134,7 @@ def _told(cases: Mapping[str, Any]) -> str:
         return NOT_MEASURED
     reasons = {text.partition(": ")[2] for name in measured for text in cases[name].get("told", ())}
     reasons.discard(OF_EVERY_POD)
-    return ", ".join(sorted(reasons)) or "nothing"
+    return ", ".join(sorted(reasons)) or "none"
 
 
 def _commands(who: str) -> Cell:
@@ -168,8 +165,7 @@ def _standard(cases: Mapping[str, Any]) -> str:
 
 def _gpu_memory(cases: Mapping[str, Any]) -> str:
     memory = cases["starts"]["gpu_memory_mib"]
-    each = (memory["with_eight_clients"] - memory["before"]) / CLIENTS
-    return f"{each:,.0f} MiB; {memory['with_eight_clients']:,} MiB in all"
+    return f"{memory['before']:,} MiB; {memory['with_eight_clients']:,} MiB"
 
 
 def _rights(cases: Mapping[str, Any]) -> str:
@@ -177,8 +173,10 @@ def _rights(cases: Mapping[str, Any]) -> str:
     if not containers:
         return NO_PODS
     privileged = [name for name, it in containers.items() if it["privileged"]]
+    admin = [name for name, it in containers.items() if "SYS_ADMIN" in it["added_capabilities"]]
     host = [name for name, it in containers.items() if it["host_pid"]]
-    return f"{len(privileged)} of {len(containers)} containers privileged, {len(host)} in the host's PID namespace"
+    rights = f"{len(privileged)} of {len(containers)} privileged, {len(admin)} more with SYS_ADMIN"
+    return f"{rights}; {len(host)} in the host's PID namespace"
 
 
 def _cost(cases: Mapping[str, Any]) -> str:
@@ -194,31 +192,31 @@ ROWS: dict[str, Cell] = {
     "eight pods at once: first kernel done after (median, range)": _starts("starts", "eight_at_once_seconds"),
     "pods of four UIDs at once, computing within 25 s": _users,
     "what a client sees": _sees,
-    "a client sets no limit of its own: its part of the GPU's peak": _peak("as started"),
-    "it asks for 100 % of the threads": _peak("threads: 100 asked for"),
-    "it asks for 4 %": _peak("threads: 4 asked for"),
-    "1 GiB more than promised": _memory("as started"),
+    "part of the GPU's peak that a client reaches while the others hardly compute": _peak("as started"),
+    "the same, where it asks for 100 % of the threads": _peak("threads: 100 asked for"),
+    "the same, where it asks for 4 %": _peak("threads: 4 asked for"),
+    "it takes 1 GiB more memory than promised": _memory("as started"),
     "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
     "the same, with a malformed limit": _memory("memory: malformed limit"),
     "the same, past the daemon": _memory("past the daemon"),
     "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
     "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
-    "an illegal access": _accident("illegal-access"),
+    "an illegal access; seconds from creating the faulty pod until a new one computed": _accident("illegal-access"),
     "a client crashes in mid-kernel": _accident("client-crashes"),
     "half as many clients with twice the limits": _changed,
     "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
     "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
     "the MPS server killed": _accident("server-killed"),
     "the MPS control daemon killed": _accident("daemon-killed"),
-    "events about all these accidents": _told,
+    "events about accidents, but for Kubernetes' own": _told,
     "the daemon's commands, from a pod without privileges": _commands("user"),
     "… from a pod that is root": _commands("root"),
     "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
     "small kernels, waiting after sixteen": _rate("small, depth 16"),
     "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
     "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
-    "GPU memory of an idle client": _gpu_memory,
+    "GPU memory in use: before the first client; with eight idle ones": _gpu_memory,
     "the strictest Pod Security Standard that its clients meet": _standard,
-    "privileges of its own pods": _rights,
+    "its own containers, init containers included": _rights,
     "its own pods with eight clients": _cost,
 }

@@ -105,7 +105,9 @@ def test_clients_go_on_through_an_upgrade_that_stops_halfway_and_back(fresh: Har
         undo(fresh, AGENT)
         life.goes_on(now)
 
-        fresh.stack.helm("rollback", RELEASE, "1", "--namespace", NAMESPACE, "--wait", "--timeout=180s", seconds=200)
+        # Since `rollout undo` has changed the images by kubectl, which Helm does not take back by itself.
+        way_back = ("rollback", RELEASE, "1", "--namespace", NAMESPACE, "--force-conflicts")
+        fresh.stack.helm(*way_back, "--wait", "--timeout=180s", seconds=200)
         wait_condition(slotted, "WaitingForClients")
         wait_condition(claimed, "DaemonsCurrent")
         assert "placement" not in slotted.get()["spec"]["clients"], "the older definition does not know it"

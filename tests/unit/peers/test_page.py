@@ -75,7 +75,12 @@ def test_a_test_that_a_way_has_not_had_is_a_dash_beside_one_that_had_it() -> Non
 def test_a_new_pod_that_never_computed_is_told_with_the_time_it_was_given(seconds: float | None, says: str) -> None:
     new = {"seconds": seconds, "not_within_seconds": 45}
     accident = {"hurt": 3, "neighbours": 3, "new_client": new, "told": []}
-    assert rows({"illegal-access": accident})["an illegal access"] == says
+    assert (
+        rows({"illegal-access": accident})[
+            "an illegal access; seconds from creating the faulty pod until a new one computed"
+        ]
+        == says
+    )
 
 
 def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> None:
@@ -85,20 +90,17 @@ def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> N
     assert told["the daemon's commands, from a pod without privileges"] == "has no MPS daemon"
 
 
-def test_limits_that_a_client_does_not_see_are_not_judged() -> None:
-    seen = {
-        "sms": 132,
-        "free_mib": 78457,
-        "share_of_peak": 0.85,
-        "memory_above_refused": False,
-        "told": [],
-        "error": None,
-    }
+@pytest.mark.parametrize(("free_mib", "shown"), [(9990, True), (78457, False)])
+def test_a_way_whose_limits_no_client_sees_has_no_column(free_mib: int, shown: bool) -> None:
     promise = {"threads_percent": 12, "memory_bytes": 10134 << 20}
-    found = {"hami-core": result({"limits": {"as started": seen}}) | {"promise": promise}}
-    told = table.table(found)
-    assert "| 1 GiB more than promised | has no limit in effect |" in told
-    assert "| what a client sees | 132 SMs, 78,457 MiB free |" in told
+    found = {"hami-core": result({"limits": {"as started": {"free_mib": free_mib}}}) | {"promise": promise}}
+    assert ("HAMi-core" in table.table(found)) is shown
+
+
+def test_who_promises_no_memory_cannot_break_a_promise() -> None:
+    outcome = {"memory_above_refused": False, "told": [], "error": None}
+    found = {"bare-mps": result({"limits": {"as started": outcome}}) | {"promise": {"memory_bytes": None}}}
+    assert "| it takes 1 GiB more memory than promised | promises nothing |" in table.table(found)
 
 
 def test_a_way_that_serves_nobody_after_four_users_is_told_so() -> None:
@@ -113,10 +115,10 @@ def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> No
     assert rows({"limits-changed": figure})["half as many clients with twice the limits"] == says
 
 
-def test_a_client_costs_what_eight_take_of_the_gpu_beyond_what_was_taken() -> None:
+def test_the_gpus_memory_is_told_before_the_first_client_and_with_eight() -> None:
     starts = {"gpu_memory_mib": {"before": 500, "with_eight_clients": 4500}, "parts_with_eight_clients": {}}
     told = rows({"starts": starts})
-    assert told["GPU memory of an idle client"] == "500 MiB; 4,500 MiB in all"
+    assert told["GPU memory in use: before the first client; with eight idle ones"] == "500 MiB; 4,500 MiB"
     assert told["its own pods with eight clients"] == "has no pods of its own"
 
 
@@ -129,7 +131,7 @@ def test_a_client_costs_what_eight_take_of_the_gpu_beyond_what_was_taken() -> No
 )
 def test_what_every_pod_is_told_is_no_answer_to_an_attempt(refused: bool, told: list[str], says: str) -> None:
     outcome = {"memory_above_refused": refused, "told": told, "error": None}
-    assert rows({"limits": {"as started": outcome}})["1 GiB more than promised"] == says
+    assert rows({"limits": {"as started": outcome}})["it takes 1 GiB more memory than promised"] == says
 
 
 def test_figures_of_a_rehearsal_never_reach_the_page(tmp_path: Path) -> None:
