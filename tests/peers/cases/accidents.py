@@ -11,7 +11,7 @@ from typing import Any
 from tests.cluster.harness import Harness
 from tests.cluster.node import signal_in_node
 from tests.gpu.stack.suites import faults, parts
-from tests.peers.cases.served import served, since, told
+from tests.peers.cases.served import REPAIR_SECONDS, served, since, told
 from tests.peers.ways.way import CLIENTS, Clients, Part, Way, clients
 
 NEIGHBOURS, SETTLE_SECONDS = 3, 4.0
@@ -69,7 +69,7 @@ def repair(harness: Harness, way: Way) -> bool:
     for part in replaced(way.parts):
         way.restart(part)
     with clients(harness, way) as tenant:
-        return served(tenant, "repaired").seconds is not None
+        return served(tenant, "repaired", limit=REPAIR_SECONDS).seconds is not None
 
 
 def replaced(parts: frozenset[Part]) -> list[Part]:
