@@ -21,6 +21,9 @@ from tests.cluster.upgrade.life import CLAIMED, SLOTTED, Life
 CLUSTER = f"{conftest.CLUSTER}-up"
 AGENT, OPERATOR, WEBHOOK = "daemonset/gpushare-agent", "deployment/gpushare-operator", "deployment/gpushare-webhook"
 
+FORCE = "--force-conflicts"
+"""`rollout undo` changes images by kubectl, which Helm does not take back by itself."""
+
 
 @pytest.fixture(scope="module")
 def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
@@ -105,8 +108,7 @@ def test_clients_go_on_through_an_upgrade_that_stops_halfway_and_back(fresh: Har
         undo(fresh, AGENT)
         life.goes_on(now)
 
-        # Since `rollout undo` has changed the images by kubectl, which Helm does not take back by itself.
-        way_back = ("rollback", RELEASE, "1", "--namespace", NAMESPACE, "--force-conflicts")
+        way_back = ("rollback", RELEASE, "1", "--namespace", NAMESPACE, FORCE)
         fresh.stack.helm(*way_back, "--wait", "--timeout=180s", seconds=200)
         wait_condition(slotted, "WaitingForClients")
         wait_condition(claimed, "DaemonsCurrent")
@@ -117,7 +119,7 @@ def test_clients_go_on_through_an_upgrade_that_stops_halfway_and_back(fresh: Har
         life.start(SLOTTED, before)
         life.goes_on(before)
 
-        install(now, keep_driver=True)
+        install(now, FORCE, keep_driver=True)
         for share in (slotted, claimed):
             roll(life, share, now)
             wait_condition(share, "DaemonsCurrent")
