@@ -9,9 +9,12 @@ import socket
 import struct
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from gpushare.mps.attach_protocol import MAX_MESSAGE_BYTES, ProtocolError
 
+T = TypeVar("T")
 _INT_BYTES = array.array("i").itemsize
 _SO_PEERPIDFD = 77
 """Since Linux 6.5; the socket module does not name it yet."""
@@ -75,12 +78,10 @@ def comes_soon(sock: socket.socket) -> bool:
 
 async def receive(sock: socket.socket) -> Packet:
     """The next packet; one without data and descriptors when the other side hung up. OSError, ProtocolError."""
-    while True:
-        try:
-            return _receive(sock)
-        except BlockingIOError:
-            loop = asyncio.get_running_loop()
-            await _ready(sock, loop.add_reader, loop.remove_reader)
+    loop = asyncio.get_running_loop()
+    return await _when_possible(
+        lambda: _receive(sock), partial(loop.add_reader, sock), partial(loop.remove_reader, sock)
+    )
 
 
 async def plain(sock: socket.socket) -> bytes:
@@ -103,14 +104,13 @@ def has_hung_up(sock: socket.socket) -> bool:
 
 async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
     """Sends one packet whole. OSError when the other side hung up."""
+    loop = asyncio.get_running_loop()
     control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    while True:
-        try:
-            sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
-            return
-        except BlockingIOError:
-            loop = asyncio.get_running_loop()
-            await _ready(sock, loop.add_writer, loop.remove_writer)
+    await _when_possible(
+        lambda: sock.sendmsg([data], control, socket.MSG_NOSIGNAL),
+        partial(loop.add_writer, sock),
+        partial(loop.remove_writer, sock),
+    )
 
 
 def _receive(sock: socket.socket) -> Packet:
@@ -128,13 +128,19 @@ def _receive(sock: socket.socket) -> Packet:
     return packet
 
 
-async def _ready(sock: socket.socket, watch: Callable[..., object], unwatch: Callable[..., object]) -> None:
-    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    watch(sock, _set, ready)
-    try:
-        await ready
-    finally:
-        unwatch(sock)
+async def _when_possible(attempt: Callable[[], T], watch: Callable[..., object], unwatch: Callable[[], object]) -> T:
+    """`attempt` again each time the socket is ready, until it no longer blocks."""
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            pass
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watch(_set, ready)
+        try:
+            await ready
+        finally:
+            unwatch()
 
 
 def _set(future: "asyncio.Future[None]") -> None:
