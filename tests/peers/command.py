@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cluster.harness import Harness
 from tests.gpu.stack import bring
-from tests.gpu.stack.place import RESULTS, SIMULATED_RESULTS
+from tests.gpu.stack.place import SIMULATED_RESULTS
 from tests.gpu.stack.steps import Steps
 from tests.peers import build, page, table
 from tests.peers.cases import CASES
@@ -40,7 +40,7 @@ def _steps(description: str) -> Steps:
     measured.add_argument("--cases", nargs="+", choices=CASES, default=tuple(CASES), help="default: all")
     measured.add_argument("--again", action="store_true", help="also the cases that have been measured")
     measured.add_argument("--seconds", type=float, default=CALL_SECONDS, help="for all of it (%(default)s)")
-    measured.add_argument("--out", type=Path, help=f"for the results ({RESULTS}, or build/ in a rehearsal)")
+    measured.add_argument("--out", type=Path, help=f"for the results ({page.PUBLISHED}, or build/ in a rehearsal)")
     drawn = steps.add("page", _page, "write the measured tables into the docs")
     drawn.add_argument("--results", type=Path, default=page.PUBLISHED, help="where the results are (%(default)s)")
     return steps
@@ -64,7 +64,7 @@ def _measure(arguments: argparse.Namespace) -> bool:
     """
     deadline = Deadline(arguments.seconds)
     stack, record = bring.running()
-    known = SIMULATED_RESULTS if record.simulated else RESULTS
+    known = SIMULATED_RESULTS if record.simulated else page.PUBLISHED
     out = arguments.out or known
     out.mkdir(parents=True, exist_ok=True)
     harness, log = Harness(stack), out / "peers.log"

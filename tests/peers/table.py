@@ -29,8 +29,9 @@ def table(found: Mapping[str, Result]) -> str:
     shown = {name: result for name, result in found.items() if in_effect(result)}
     heads = [f"[{TITLES[name]}]({result['path']})" for name, result in shown.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    of_each = [{**result["cases"], PROMISE: result.get(PROMISE, {})} for result in shown.values()]
     for question, cell in ROWS.items():
-        cells = [_cell(cell, {**result["cases"], PROMISE: result.get(PROMISE, {})}) for result in shown.values()]
+        cells = [_cell(cell, cases) for cases in of_each]
         if set(cells) != {NOT_MEASURED}:
             lines.append(f"| {question} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -75,12 +75,8 @@ def test_a_test_that_a_way_has_not_had_is_a_dash_beside_one_that_had_it() -> Non
 def test_a_new_pod_that_never_computed_is_told_with_the_time_it_was_given(seconds: float | None, says: str) -> None:
     new = {"seconds": seconds, "not_within_seconds": 45}
     accident = {"hurt": 3, "neighbours": 3, "new_client": new, "told": []}
-    assert (
-        rows({"illegal-access": accident})[
-            "an illegal access; seconds from creating the faulty pod until a new one computed"
-        ]
-        == says
-    )
+    question = "an illegal access; seconds from creating the faulty pod until a new one computed"
+    assert rows({"illegal-access": accident})[question] == says
 
 
 def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> None:
