@@ -33,21 +33,22 @@ export GPUSHARE_CACHE := $(CACHE)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# One at a time: two `make` at once would install into one folder.
+# $(call install,FOLDER,WHAT,LOCK FILES,COMMAND AND ;): a Python environment. One at a time: two `make` at once would
+# install into one folder.
+define install
+	@mkdir -p $(CACHE)
+	@$(if $(shell command -v flock),flock $(CACHE)/install.lock) $(SHELL) $(.SHELLFLAGS) '\
+	test ! -e $(1)/.complete || exit 0; \
+	echo "installing $(2) into $(1)"; \
+	$(PY) -m venv --clear $(1); \
+	$(1)/bin/pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(3)); \
+	$(4) touch $(1)/.complete'
+endef
+
 $(VENV)/.complete:
 	@test -f requirements.lock || { echo "requirements.lock is missing: run make lock" >&2; exit 1; }
 	@$(PY) -c 'import ensurepip' 2>/dev/null || $(LOCAL) packages
-	@mkdir -p $(CACHE)
-	@$(if $(shell command -v flock),flock $(CACHE)/venv.lock) $(MAKE) --no-print-directory -s install-venv
-
-.PHONY: install-venv
-install-venv:
-	@test ! -e $(VENV)/.complete || exit 0; \
-	echo "installing the Python dependencies into $(VENV)" && \
-	$(PY) -m venv --clear $(VENV) && \
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(LOCKS)) && \
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && \
-	touch $(VENV)/.complete
+	$(call install,$(VENV),the Python dependencies,$(LOCKS),$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .;)
 
 .PHONY: venv
 venv: $(VENV)/.complete ## the Python environment, from requirements.lock
@@ -113,10 +114,7 @@ lint: venv ## formatting, lint, types, layers
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
-	@echo "installing pip-audit into $(AUDIT)"
-	@$(PY) -m venv --clear $(AUDIT)
-	@$(AUDIT)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.lock
-	@touch $@
+	$(call install,$(AUDIT),pip-audit,requirements/audit.lock)
 
 # Not a part of `make lint`: that says the same of the same tree on every day, and without a network.
 .PHONY: audit
@@ -227,10 +225,7 @@ crds: venv ## generate crds/ and docs/api.md from the API models
 	@$(BIN)/gpushare crds --output crds --output charts/gpushare/files/crds --reference docs/api.md
 
 $(DOCS)/.complete:
-	@echo "installing Sphinx into $(DOCS)"
-	@$(PY) -m venv --clear $(DOCS)
-	@$(DOCS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
-	@touch $@
+	$(call install,$(DOCS),Sphinx,requirements/docs.lock)
 
 .PHONY: docs
 docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead link, image or reference or an orphan page fails it
