@@ -1,6 +1,7 @@
 """Reaching into the embedded node: its processes by the PIDs that our own parts tell, its files."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from localcluster.cluster import processes
+from localcluster.cluster.layout import Layout
 from tests.cluster.harness import Harness, Share, wait_until
 
 
@@ -61,6 +63,20 @@ def processes_of_part(harness: Harness, part: str) -> list[int]:
         if any(word.rpartition("/")[2] == "gpushare" and after == part for word, after in pairwise(words)):
             found.append(int(entry.name))
     return found
+
+
+def restart_within(layout: Layout, period: str) -> str:
+    """Containers that end are started again within `period`, such as 1s, which is the shortest that a kubelet takes.
+
+    Returns what held before. The kubelet is replaced, so the node may be away for a moment.
+    """
+    path = layout.conf / "kubelet.yaml"
+    configuration = json.loads(path.read_text())
+    before = str(configuration["crashLoopBackOff"]["maxContainerRestartPeriod"])
+    configuration["crashLoopBackOff"]["maxContainerRestartPeriod"] = period
+    path.write_text(json.dumps(configuration, indent=1))
+    processes.replace(layout, "kubelet", signal.SIGTERM)
+    return before
 
 
 @contextmanager

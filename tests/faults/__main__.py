@@ -20,10 +20,10 @@ from localcluster.kubectl import CommandError
 from localcluster.paths import cache_root
 from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness
+from tests.cluster.node import restart_within
 from tests.faults import publish
 from tests.faults.campaign import Campaign
 from tests.faults.groups import divided, groups
-from tests.faults.haste import restart_at_once
 from tests.faults.image import with_faultpoints
 from tests.faults.mounts import NODE_DIRECTORY, mount_everywhere
 from tests.faults.points import OF_WATCHES, OF_WRITES, Order, Point, Recorder
@@ -112,7 +112,7 @@ def _harness(name: str, keep: bool) -> Iterator[tuple[Harness, Recorder]]:
         image: Image = with_faultpoints(cache_root(), operator)
         cluster.load_images(cluster.running(name), [Path(image.archive)])
         harness = Harness(replace(stack, operator_image=image.image))
-        restart_at_once(harness.layout)
+        restart_within(harness.layout, "1s")
         prepare_namespace(harness.kubectl, NAMESPACE, "privileged")
         mount_everywhere(harness)
         recorder = Recorder(harness.in_node(NODE_DIRECTORY))

@@ -1,34 +1,20 @@
-"""What a campaign waits for without need: a container that ended is started again after a second, and an operator that
-follows one that was ended need not wait its Lease out each time.
+"""What a campaign waits for without need: an operator that follows one that was ended need not wait its Lease out each
+time.
 
 Nothing of ours is any different by that. The first end of the operator in a run is waited out wholly, since the fleet
 has nobody for 30 s then; what follows it in the same run comes sooner.
 """
 
-import json
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gpushare.api.names import OPERATOR_LEASE
-from localcluster.cluster import processes
-from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl
 from tests.faults.points import Recorder
 
-RESTART = "1s"
-"""The shortest back-off that a kubelet takes."""
 EXPIRES_AT_ONCE = '{"spec": {"leaseDurationSeconds": 1}}'
 HEARD_SECONDS = 0.5
-
-
-def restart_at_once(layout: Layout) -> None:
-    """The kubelet is replaced, so the node may be away for a moment."""
-    path = layout.conf / "kubelet.yaml"
-    configuration = json.loads(path.read_text()) | {"crashLoopBackOff": {"maxContainerRestartPeriod": RESTART}}
-    path.write_text(json.dumps(configuration, indent=1))
-    processes.replace(layout, "kubelet", signal.SIGTERM)
 
 
 @contextmanager

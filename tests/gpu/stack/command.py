@@ -91,9 +91,10 @@ def _run_suites(names: Sequence[str], out: Path, at_most: float = math.inf) -> b
 
 
 def _run_suite(name: str, out: Path, at_most: float) -> bool:
-    measure, seconds, _ = SUITES[name]
-    with _step(f"suite {name}", min(seconds, at_most)):
-        as_expected = suite.run(name, measure, out)
+    measure, limit, _ = SUITES[name]
+    seconds = min(limit, at_most)
+    with _step(f"suite {name}", seconds):
+        as_expected = suite.run(name, measure, out, seconds)
     print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
     return as_expected
 

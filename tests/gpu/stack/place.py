@@ -7,8 +7,9 @@ from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.programs.build import Binaries, binaries
 
-CLUSTER = "h200"
 WORK = Path(os.environ.get("GPUSHARE_STACK", "/tmp/gpushare-stack"))
+CLUSTER = WORK.name
+"""Another directory is another cluster: two of them share a machine, each with a GPU of its own (tests/gpu/one_gpu)."""
 PARTS = WORK / "parts"
 CACHE = WORK / "cache"
 """The programs, in directories named as in the build cache that they were packed from."""

@@ -1,6 +1,7 @@
 """One suite: its figures, its expectations, and the file with both."""
 
 import json
+import math
 import os
 import time
 import traceback
@@ -20,12 +21,14 @@ from tests.gpu.stack.steps import TookTooLongError
 class Findings:
     """`figures` are written in any case. Each expectation is a sentence, with whether it held.
 
-    `earlier`: the file of an earlier run with the same images, for a suite that goes on from it; or nothing.
+    `earlier`: the file of an earlier run on such a GPU, for a suite that goes on from it; or nothing.
+    `seconds`: after so many the suite is cut off. One that can go on later ends by itself before.
     """
 
     simulated: bool
     truth: dict[str, Any]
     earlier: dict[str, Any] = field(default_factory=dict)
+    seconds: float = math.inf
     figures: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, bool] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -51,11 +54,11 @@ class Findings:
 Suite = Callable[[Harness, Findings], None]
 
 
-def run(name: str, suite: Suite, out: Path) -> bool:
+def run(name: str, suite: Suite, out: Path, seconds: float) -> bool:
     """Returns whether all was as expected. Writes `stack-NAME.json` in any case, and else a dump of the cluster too."""
     stack, record = bring.running()
     harness = Harness(stack)
-    findings = Findings(record.simulated, record.truth, _earlier(out / f"stack-{name}.json", record))
+    findings = Findings(record.simulated, record.truth, _earlier(out / f"stack-{name}.json", record), seconds)
     began = time.monotonic()
     try:
         with findings.phase(name):
@@ -84,7 +87,7 @@ def _earlier(path: Path, record: bring.Record) -> dict[str, Any]:
     if not path.exists():
         return {}
     found: dict[str, Any] = json.loads(path.read_text())
-    same = found["simulated"] is record.simulated and found["environment"]["operator_image"] == record.operator_image
+    same = found["simulated"] is record.simulated and found["environment"]["gpus"] == environment_block()["gpus"]
     return found if same else {}
 
 

@@ -28,7 +28,7 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "claims": (claims.measure, 240, 1),
     "costs": (costs.measure, 240, 1),
     "unprivileged": (unprivileged.measure, 200, 1),
-    "control": (control.measure, 300, 1),
+    "control": (control.measure, 1500, 1),
     "borrowing": (borrowing.measure, 200, 1),
     "programs": (programs.measure, 420, 1),
     "pair": (pair.measure, 400, 2),
