@@ -294,13 +294,16 @@ class Tenant:
         return max((line["checks"] for line in self.log(name) if "checks" in line), default=0)
 
     def go_on(self, names: Collection[str]) -> None:
-        """Waits until each of these clients has checked more of its results than now."""
+        """Waits until each of these clients has checked more of its results, or some since it started again."""
         for name, checks in {name: self.checks(name) for name in names}.items():
-            self.wait_checks(name, above=checks)
+            self._wait_checks(name, lambda now, before=checks: now not in (0, before), 30)
 
     def wait_checks(self, name: str, above: int, seconds: float = 30) -> None:
         """Until the client has checked more of its results than that: it lives, and the GPU works for it."""
-        wait_until(f"{name} goes on", lambda: self.checks(name) > above, seconds, lambda: self.explain(name))
+        self._wait_checks(name, lambda now: now > above, seconds)
+
+    def _wait_checks(self, name: str, enough: Callable[[int], bool], seconds: float) -> None:
+        wait_until(f"{name} goes on", lambda: enough(self.checks(name)), seconds, lambda: self.explain(name))
 
     def explain(self, name: str) -> str:
         pod = self.kubectl.find("pod", name) or {}

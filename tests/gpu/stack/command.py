@@ -4,8 +4,9 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.gpu.stack import bring, payload, suite
@@ -30,6 +31,10 @@ def _steps(description: str) -> Steps:
     one.add_argument(
         "--seconds", type=float, help="for each, if less than its own limit: what it has by then is written"
     )
+    one.add_argument(
+        "--part", type=_part, default=(1, 1), metavar="K/N", help="of a suite that N stacks share: control"
+    )
+    one.add_argument("--also", type=Path, nargs="+", default=[], help="results of the other stacks, to add to these")
     down = steps.add("down", _down, "save the logs, end everything, say what is left")
     drawn = steps.add("picture", _picture, "draw what departures, throughput and faults measured")
     drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
@@ -81,20 +86,31 @@ def _up(arguments: argparse.Namespace) -> bool:
 
 def _suite(arguments: argparse.Namespace) -> bool:
     out = arguments.out or _results(bring.running()[1].simulated)
-    return _run_suites(arguments.name, out, arguments.seconds or math.inf)
+    run = partial(_run_suite, at_most=arguments.seconds or math.inf, part=arguments.part, also=arguments.also)
+    return _run_suites(arguments.name, partial(run, out=out))
 
 
-def _run_suites(names: Sequence[str], out: Path, at_most: float = math.inf) -> bool:
-    """Runs each suite, even if one before it failed. `at_most`: seconds for each."""
-    ended = [_run_suite(name, out, at_most) for name in names]
+def _part(text: str) -> tuple[int, int]:
+    """ValueError: it is no part."""
+    part, parts = (int(number) for number in text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)
+    return part, parts
+
+
+def _run_suites(names: Sequence[str], run: Callable[[str], bool]) -> bool:
+    """Runs each suite, even if one before it failed."""
+    ended = [run(name) for name in names]
     return all(ended)
 
 
-def _run_suite(name: str, out: Path, at_most: float) -> bool:
+def _run_suite(
+    name: str, out: Path, at_most: float = math.inf, part: tuple[int, int] = (1, 1), also: Sequence[Path] = ()
+) -> bool:
     measure, limit, _ = SUITES[name]
     seconds = min(limit, at_most)
     with _step(f"suite {name}", seconds):
-        as_expected = suite.run(name, measure, out, seconds)
+        as_expected = suite.run(name, measure, out, seconds, part, list(also))
     print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
     return as_expected
 
@@ -126,7 +142,7 @@ def _all(arguments: argparse.Namespace) -> bool:
     try:
         _up(arguments)
         todo = [name for name in _of_this_machine() if not _is_done(out, name, bool(arguments.simulated))]
-        went_well = _run_suites(todo, out)
+        went_well = _run_suites(todo, partial(_run_suite, out=out))
     finally:
         went_well = _take_down(out) and went_well
     return went_well

@@ -19,7 +19,8 @@ ENVIRONMENT = f"""Object{{spec: Object.spec{{
   containers: object.spec.containers.map(it, Object.spec.containers{{
     name: it.name,
     env: [Object.spec.containers.env{{name: "PYTHONPATH", value: "{NODE_DIRECTORY}"}}]}})}}}}"""
-HELD_SECONDS = 5
+HELD_SECONDS = 15
+"""A daemon that ended is started again within these, and its server after it."""
 
 
 @dataclass(frozen=True, order=True)

@@ -9,7 +9,7 @@ from localcluster.programs.build import Binaries, binaries
 
 WORK = Path(os.environ.get("GPUSHARE_STACK", "/tmp/gpushare-stack"))
 CLUSTER = WORK.name
-"""Another directory is another cluster: two of them share a machine, each with a GPU of its own (tests/gpu/one_gpu)."""
+"""Another directory is another cluster: two of them can share a machine, each with a GPU of its own."""
 PARTS = WORK / "parts"
 CACHE = WORK / "cache"
 """The programs, in directories named as in the build cache that they were packed from."""

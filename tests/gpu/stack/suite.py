@@ -22,6 +22,7 @@ class Findings:
     """`figures` are written in any case. Each expectation is a sentence, with whether it held.
 
     `earlier`: the file of an earlier run on such a GPU, for a suite that goes on from it; or nothing.
+    `part`: (1, 2) is the first of two parts that stacks beside each other do; `others`: what these have measured.
     `seconds`: after so many the suite is cut off. One that can go on later ends by itself before.
     """
 
@@ -29,6 +30,8 @@ class Findings:
     truth: dict[str, Any]
     earlier: dict[str, Any] = field(default_factory=dict)
     seconds: float = math.inf
+    part: tuple[int, int] = (1, 1)
+    others: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, bool] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -54,11 +57,18 @@ class Findings:
 Suite = Callable[[Harness, Findings], None]
 
 
-def run(name: str, suite: Suite, out: Path, seconds: float) -> bool:
+def run(name: str, suite: Suite, out: Path, seconds: float, part: tuple[int, int], also: list[Path]) -> bool:
     """Returns whether all was as expected. Writes `stack-NAME.json` in any case, and else a dump of the cluster too."""
     stack, record = bring.running()
     harness = Harness(stack)
-    findings = Findings(record.simulated, record.truth, _earlier(out / f"stack-{name}.json", record), seconds)
+    findings = Findings(
+        record.simulated,
+        record.truth,
+        _earlier(out / f"stack-{name}.json", record),
+        seconds,
+        part,
+        [found for path in also if (found := _earlier(path, record))],
+    )
     began = time.monotonic()
     try:
         with findings.phase(name):

@@ -24,10 +24,17 @@ from tests.gpu.stack.suite import Findings
 
 SHARE, PER_GPU, NEIGHBOURS = "control", 8, 3
 VICTIMS = ("itself", "daemon", "server", "the other")
-"""`itself`: who gives the command, agent or supervisor; `the other`: of these two the one that does not."""
+"""`itself`: who gives the command, agent or supervisor; `the other`: of these two the one that does not. A supervisor
+that was ended begins to count its daemon's failures anew, so each command has its four one after the other: of daemons
+alone, each would wait longer than the one before it.
+"""
 LAST_SECONDS = 60
 """No end is begun in the last so many of the suite's time: the rest waits for the next run."""
 LEARN_SECONDS, FULL_SECONDS, READY_SECONDS = 5.0, 12.0, 60
+NOTICED_SECONDS = 2.0
+"""So long after a new server the kubelet knows that clients of the one before it have ended."""
+PIDS_OF = {"daemon": ("controlPid",), "server": ("serverPid",), "mps-supervisor": ("controlPid", "serverPid")}
+"""What is another one after the end of each, in state.json."""
 WATCHED_SECONDS = 3.0
 """So long after an end that should hurt nobody, neighbours are looked at: they check every 20 ms."""
 
@@ -64,9 +71,15 @@ class Action:
 
 def measure(harness: Harness, findings: Findings) -> None:
     began = time.monotonic()
-    findings.figures["ends"] = ends = list(findings.earlier.get("ends", []))
+    earlier = [end for run in (findings.earlier, *findings.others) for end in run.get("ends", [])]
+    by_name = {_text(end): end for end in earlier if end["reached"] and end["well"]}
+    findings.figures["ends"] = ends = list(by_name.values())
     findings.figures["full_disk"] = findings.earlier.get("full_disk")
-    with _prompt_restarts(harness), instrumented(harness) as points, harness.share(SHARE, per_gpu=PER_GPU) as share:
+    with (
+        _prompt_restarts(harness),
+        instrumented(harness) as points,
+        harness.share(SHARE, per_gpu=PER_GPU, per_node=1) as share,
+    ):
         share.wait_capacity(PER_GPU)
         with harness.namespace() as tenant:
             names = tenant.neighbours(SHARE, NEIGHBOURS, restart="Always")
@@ -75,8 +88,8 @@ def measure(harness: Harness, findings: Findings) -> None:
             scene.ways = {Command(it["role"], it["command"]): it["by"] for it in commands}
             if findings.figures["full_disk"] is None:
                 findings.figures["full_disk"] = _fill_disk(scene)
-            done = {_text(it) for it in ends}
-            todo = [it for it in _ends(list(scene.ways)) if _text(it) not in done]
+            part, parts = findings.part
+            todo = [it for it in _ends(sorted(scene.ways)[part - 1 :: parts]) if _text(it) not in by_name]
             while todo and time.monotonic() - began < findings.seconds - LAST_SECONDS:
                 ends.append(_end(scene, todo.pop(0)))
     findings.expect("every end was tried", not todo)
@@ -128,10 +141,9 @@ def _learn(scene: Scene) -> list[dict[str, Any]]:
 
 
 def _ends(commands: list[Command]) -> Iterator[dict[str, str]]:
-    """The plainest first: a run that is too short for all has had each command."""
-    for victim in VICTIMS:
+    for command in commands:
         for when in ("before", "after"):
-            for command in commands:
+            for victim in VICTIMS:
                 yield asdict(command) | {"when": when, "victim": victim}
 
 
@@ -144,12 +156,14 @@ def _text(end: dict[str, Any]) -> str:
 
 def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
     killed = _killed(end)
-    before, began = scene.restarts(), time.monotonic()
+    before, daemon, began = scene.restarts(), _state(scene), time.monotonic()
     problem, reached, tried = "", False, list[str]()
     try:
         reached = _reach(scene, end, tried)
         if reached:
             _kill(scene, killed)
+            scene.points.let_go()
+            _wait_replaced(scene, killed, daemon)
     except AssertionError as error:
         problem = str(error)[:1000]
     finally:
@@ -201,12 +215,22 @@ def _killed(end: dict[str, str]) -> str:
 
 def _kill(scene: Scene, who: str) -> None:
     if who in ("daemon", "server"):
-        pid = _state(scene).get({"daemon": "controlPid", "server": "serverPid"}[who])
+        pid = _state(scene).get(*PIDS_OF[who])
         pids = [pid] if pid else []
     else:
         pids = processes_of_part(scene.harness, who)
     for pid in pids:
         kill_if_there(scene.harness, pid)
+
+
+def _wait_replaced(scene: Scene, killed: str, before: dict[str, Any]) -> None:
+    """Until clients that this must end have ended, so that what goes on afterwards are others."""
+    ended = PIDS_OF.get(killed, ())
+    wait_until(
+        f"another {killed}", lambda: all(_state(scene).get(it) not in (None, 0, before.get(it)) for it in ended), 60
+    )
+    if ended:
+        time.sleep(NOTICED_SECONDS)
 
 
 def _state(scene: Scene) -> dict[str, Any]:
