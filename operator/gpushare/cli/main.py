@@ -42,8 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=args.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
-    # gRPC logs several lines for each call, which say nothing about gpushare.
-    logging.getLogger("grpc").setLevel(max(logging.INFO, logging.getLogger().level))
+    # They log each header of each call, and each call that its peer ended, which says nothing about gpushare.
+    logging.getLogger("hpack").setLevel(max(logging.INFO, logging.getLogger().level))
+    logging.getLogger("grpclib").setLevel(max(logging.WARNING, logging.getLogger().level))
     code: int = module.run(args)
     return code
 

@@ -2,7 +2,7 @@
 
 No list of writes is kept: Python itself and the libraries report them. Files, directories, links and signals by audit
 events; requests that change something by aiohttp's tracing; what is said to a socket file by `socket`; answers to the
-kubelet by gRPC. Each is a *point*: part, kind, target without what is particular to this run, and who asked for it.
+kubelet by grpclib. Each is a *point*: part, kind, target without what is particular to this run, and who asked for it.
 `hits.jsonl` in the directory has each point at each passage; each `order-*.json` names one, and whether to end before
 it, after it, or in its middle. A watch of the Kubernetes API is a point too: what it reports can come late, twice, or
 not at all until the watch breaks.
@@ -35,7 +35,7 @@ DIRECTORY = "/run/gpushare/.faults"
 CALLERS = 3
 """So many callers of ours, each of another module, tell where a write comes from."""
 ANSWER_SECONDS = 0.05
-"""So long after an answer was given to gRPC it has left the process."""
+"""So long after an answer was given to grpclib it has left the process."""
 EXIT_CODE = 137
 LATE_SECONDS = 5.0
 BOOKMARK = b'"BOOKMARK"'
@@ -351,29 +351,16 @@ class Watch:
 
 
 def instrument_grpc(module: Any, points: Points) -> None:
-    """`grpc.aio`: the answers to single questions."""
-    original = module.server
+    """`grpclib.server`: the answers to single questions."""
 
-    class Answers(module.ServerInterceptor):
-        async def intercept_service(self, continuation: Any, details: Any) -> Any:
-            handler = await continuation(details)
-            if handler is None or handler.unary_unary is None:
-                return handler
-            answered = handler.unary_unary
+    class Stream(module.Stream):
+        async def send_message(self, message: Any) -> None:
+            streaming = self._cardinality.server_streaming
+            if not streaming and points.passed("answer", self._method_name.rpartition("/")[2]):
+                asyncio.get_running_loop().call_later(ANSWER_SECONDS, points.end, "after")
+            await super().send_message(message)
 
-            async def answer(request: Any, context: Any) -> Any:
-                result = await answered(request, context)
-                if points.passed("answer", details.method.rpartition("/")[2]):
-                    asyncio.get_running_loop().call_later(ANSWER_SECONDS, points.end, "after")
-                return result
-
-            return handler._replace(unary_unary=answer)
-
-    def server(*arguments: Any, **options: Any) -> Any:
-        options["interceptors"] = [*(options.get("interceptors") or ()), Answers()]
-        return original(*arguments, **options)
-
-    module.server = server
+    module.Stream = Stream
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -402,7 +389,7 @@ def begin() -> None:
     if not (role and os.access(directory, os.W_OK)):
         return
     points = Points(directory, role)
-    wanted = {"aiohttp": instrument_http, "grpc.aio": instrument_grpc}
+    wanted = {"aiohttp": instrument_http, "grpclib.server": instrument_grpc}
     sys.meta_path.insert(
         0, AfterImport({name: lambda module, change=change: change(module, points) for name, change in wanted.items()})
     )

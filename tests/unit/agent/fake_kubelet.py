@@ -6,15 +6,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import grpc
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+from gpushare.agent.proto import deviceplugin_v1beta1_grpc as plugin_services
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as plugin_messages
-from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as plugin_services
+from gpushare.agent.proto import podresources_v1_grpc as resource_services
 from gpushare.agent.proto import podresources_v1_pb2 as resource_messages
-from gpushare.agent.proto import podresources_v1_pb2_grpc as resource_services
+from gpushare.agent.rpc.client import RpcChannel
+from gpushare.agent.rpc.server import RpcServer, received
 
 
-class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodResourcesListerServicer):
+class FakeKubelet:
     """Wipes plugins' sockets when it starts, watches each registered plugin, and keeps every list that it gets."""
 
     def __init__(self, kubelet_dir: Path) -> None:
@@ -29,32 +32,29 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         self.allocatable = resource_messages.AllocatableResourcesResponse()
         self.answer_after = 0.0
         self._changed = asyncio.Condition()
-        self._server: grpc.aio.Server | None = None
+        self._servers: list[RpcServer] = []
         self._watching: set[asyncio.Task[None]] = set()
-        self._channels: list[grpc.aio.Channel] = []
+        self._channels: list[RpcChannel] = []
 
     async def start(self) -> None:
         for file in self.plugins.iterdir():
             file.unlink()
-        self._server = grpc.aio.server()
-        plugin_services.add_RegistrationServicer_to_server(self, self._server)
-        resource_services.add_PodResourcesListerServicer_to_server(self, self._server)
-        paths = (self.plugins / "kubelet.sock", self.pod_resources)
-        # gRPC unlinks the name it bound at some time after a server has stopped: not to hit the next one's socket.
-        for path in paths:
-            self._server.add_insecure_port(f"unix://{path}.new")
-        await self._server.start()
-        for path in paths:
+        services = {self.plugins / "kubelet.sock": _Registration(self), self.pod_resources: _PodResources(self)}
+        for path, service in services.items():
+            server = RpcServer([service])
+            await server.start(Path(f"{path}.new"))
             os.replace(f"{path}.new", path)  # noqa: PTH105 - a test's own small file
+            self._servers.append(server)
 
     async def stop(self) -> None:
         await self.stop_watching()
         for channel in self._channels:
-            await channel.close()
+            channel.close()
         self._channels.clear()
-        if self._server is not None:
-            await self._server.stop(None)
-            self._server = None
+        if self._servers:
+            for server in self._servers:
+                await server.stop(None)
+            self._servers.clear()
             for path in (self.plugins / "kubelet.sock", self.pod_resources):
                 path.unlink()
 
@@ -78,36 +78,54 @@ class FakeKubelet(plugin_services.RegistrationServicer, resource_services.PodRes
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(met)
 
-    async def Register(self, request: Any, context: Any) -> Any:
+    async def register(self, request: Any) -> None:
         if self.refusals:
             self.refusals -= 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+            raise GRPCError(Status.UNAVAILABLE, "not now")
         self.registrations.append(request)
         task = asyncio.create_task(self._watch(self._stub(request.endpoint)))
         self._watching.add(task)
         await self._notify()
-        return plugin_messages.Empty()
-
-    async def List(self, request: Any, context: Any) -> Any:
-        await asyncio.sleep(self.answer_after)
-        return self.listed
-
-    async def GetAllocatableResources(self, request: Any, context: Any) -> Any:
-        return self.allocatable
 
     def _stub(self, endpoint: str) -> Any:
-        channel = grpc.aio.insecure_channel(f"unix://{self.plugins / endpoint}")
+        channel = RpcChannel(self.plugins / endpoint)
         self._channels.append(channel)
         return plugin_services.DevicePluginStub(channel)
 
     async def _watch(self, stub: Any) -> None:
-        with suppress(grpc.aio.AioRpcError):
-            async for answer in stub.ListAndWatch(plugin_messages.Empty()):
-                self.lists.append({device.ID: device.health for device in answer.devices})
-                await self._notify()
+        with suppress(GRPCError, StreamTerminatedError, OSError):
+            async with stub.ListAndWatch.open() as stream:
+                await stream.send_message(plugin_messages.Empty(), end=True)
+                async for answer in stream:
+                    self.lists.append({device.ID: device.health for device in answer.devices})
+                    await self._notify()
         self._watching = {task for task in self._watching if task is not asyncio.current_task()}
         await self._notify()
 
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+class _Registration(plugin_services.RegistrationBase):  # type: ignore[misc]
+    def __init__(self, kubelet: FakeKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def Register(self, stream: Any) -> None:
+        await self._kubelet.register(await received(stream))
+        await stream.send_message(plugin_messages.Empty())
+
+
+class _PodResources(resource_services.PodResourcesListerBase):  # type: ignore[misc]
+    def __init__(self, kubelet: FakeKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def List(self, stream: Any) -> None:
+        await asyncio.sleep(self._kubelet.answer_after)
+        await stream.send_message(self._kubelet.listed)
+
+    async def GetAllocatableResources(self, stream: Any) -> None:
+        await stream.send_message(self._kubelet.allocatable)
+
+    async def Get(self, stream: Any) -> None:
+        raise GRPCError(Status.UNIMPLEMENTED)

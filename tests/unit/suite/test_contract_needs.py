@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 CONTRACT = Path(__file__).parents[2] / "contract"
-NOT_THERE = ("kubernetes", "kopf", "aiohttp", "grpc", "prometheus_client", "cryptography")
+NOT_THERE = ("kubernetes", "kopf", "aiohttp", "grpclib", "prometheus_client", "cryptography")
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in CONTRACT.glob("test_*.py")))

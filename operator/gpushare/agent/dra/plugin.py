@@ -8,9 +8,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-import grpc
-
-from gpushare.agent.dra.service import ClaimHooks, Health, Registration, serve
+from gpushare.agent.dra.service import ClaimHooks, Health, Registration, services
 from gpushare.agent.kubelet.sockets import Listener
 from gpushare.api import names
 from gpushare.log_on_change import LogOnChange
@@ -49,12 +47,9 @@ class DraPlugin:
         while True:
             try:
                 if not self._listener.in_place:
-                    await self._listener.open(self._add_services)
+                    await self._listener.open(services(Registration(self._socket), self._hooks, self.health))
                     LOG.info("DRA plugin %s serves at %s", names.DRA_DRIVER, self._socket)
                 self._problems.clear()
             except OSError as error:
                 self._problems.log("DRA plugin not served, trying again: %s", error)
             await asyncio.sleep(self._poll_seconds)
-
-    def _add_services(self, server: grpc.aio.Server) -> None:
-        serve(server, Registration(self._socket), self._hooks, self.health)

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import grpc
-
 from gpushare.agent.dra.allocation import ClaimRefused
 from gpushare.agent.dra.prepared import PreparedClaim, cdi_devices
-from gpushare.agent.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from gpushare.agent.proto import dra_v1_grpc, dra_v1_pb2, dra_v1beta1_grpc, dra_v1beta1_pb2
+from gpushare.agent.proto import drahealth_v1_grpc as health_v1_grpc
 from gpushare.agent.proto import drahealth_v1_pb2 as health_v1
-from gpushare.agent.proto import drahealth_v1_pb2_grpc as health_v1_grpc
+from gpushare.agent.proto import drahealth_v1alpha1_grpc as health_v1alpha1_grpc
 from gpushare.agent.proto import drahealth_v1alpha1_pb2 as health_v1alpha1
-from gpushare.agent.proto import drahealth_v1alpha1_pb2_grpc as health_v1alpha1_grpc
+from gpushare.agent.proto import pluginregistration_v1_grpc as registration_grpc
 from gpushare.agent.proto import pluginregistration_v1_pb2 as registration
-from gpushare.agent.proto import pluginregistration_v1_pb2_grpc as registration_grpc
+from gpushare.agent.rpc.server import received
 from gpushare.api import names
 
 LOG = logging.getLogger(__name__)
@@ -81,22 +80,24 @@ class Health:
                 continue
 
 
-class Registration(registration_grpc.RegistrationServicer):  # type: ignore[misc]
+class Registration(registration_grpc.RegistrationBase):  # type: ignore[misc]
     """Answers the kubelet's question which plugin the socket serves."""
 
     def __init__(self, endpoint: Path) -> None:
         """`endpoint`: the socket as the kubelet sees it."""
         self._endpoint = endpoint
 
-    async def GetInfo(self, request: Any, context: Any) -> Any:
-        return registration.PluginInfo(
+    async def GetInfo(self, stream: Any) -> None:
+        info = registration.PluginInfo(
             type="DRAPlugin", name=names.DRA_DRIVER, endpoint=str(self._endpoint), supported_versions=SERVICES
         )
+        await stream.send_message(info)
 
-    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:
+    async def NotifyRegistrationStatus(self, stream: Any) -> None:
+        request = await received(stream)
         if not request.plugin_registered:
             LOG.error("the kubelet refuses the DRA plugin: %s", request.error or "it gives no reason")
-        return registration.RegistrationStatusResponse()
+        await stream.send_message(registration.RegistrationStatusResponse())
 
 
 class _Plugin:
@@ -107,14 +108,15 @@ class _Plugin:
     def __init__(self, hooks: ClaimHooks) -> None:
         self._hooks = hooks
 
-    async def NodePrepareResources(self, request: Any, context: Any) -> Any:
+    async def NodePrepareResources(self, stream: Any) -> None:
+        request = await received(stream)
         answers = await asyncio.gather(*(self._prepare(claim) for claim in request.claims))
-        return self.messages.NodePrepareResourcesResponse(claims=dict(answers))
+        await stream.send_message(self.messages.NodePrepareResourcesResponse(claims=dict(answers)))
 
-    async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
-        return self.messages.NodeUnprepareResourcesResponse(
-            claims={claim.uid: self._unprepare(claim) for claim in request.claims}
-        )
+    async def NodeUnprepareResources(self, stream: Any) -> None:
+        request = await received(stream)
+        claims = {claim.uid: self._unprepare(claim) for claim in request.claims}
+        await stream.send_message(self.messages.NodeUnprepareResourcesResponse(claims=claims))
 
     async def _prepare(self, claim: Any) -> tuple[str, Any]:
         answer = self.messages.NodePrepareResourceResponse
@@ -136,11 +138,11 @@ class _Plugin:
         return self.messages.Device(**{name: value for name, value in fields.items() if name in known and value})
 
 
-class PluginV1(_Plugin, dra_v1_pb2_grpc.DRAPluginServicer):  # type: ignore[misc]
+class PluginV1(_Plugin, dra_v1_grpc.DRAPluginBase):  # type: ignore[misc]
     messages = dra_v1_pb2
 
 
-class PluginV1beta1(_Plugin, dra_v1beta1_pb2_grpc.DRAPluginServicer):  # type: ignore[misc]
+class PluginV1beta1(_Plugin, dra_v1beta1_grpc.DRAPluginBase):  # type: ignore[misc]
     messages = dra_v1beta1_pb2
 
 
@@ -150,9 +152,10 @@ class _HealthService:
     def __init__(self, health: Health) -> None:
         self._health = health
 
-    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def NodeWatchResources(self, stream: Any) -> None:
         async for devices in self._health.reports():
-            yield self.messages.NodeWatchResourcesResponse(devices=[self._device(item) for item in devices])
+            report = self.messages.NodeWatchResourcesResponse(devices=[self._device(item) for item in devices])
+            await stream.send_message(report)
 
     def _device(self, item: DeviceHealth) -> Any:
         return self.messages.DeviceHealth(
@@ -163,20 +166,17 @@ class _HealthService:
         )
 
 
-class HealthV1(_HealthService, health_v1_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+class HealthV1(_HealthService, health_v1_grpc.DRAResourceHealthBase):  # type: ignore[misc]
     messages = health_v1
 
 
-class HealthV1alpha1(_HealthService, health_v1alpha1_grpc.DRAResourceHealthServicer):  # type: ignore[misc]
+class HealthV1alpha1(_HealthService, health_v1alpha1_grpc.DRAResourceHealthBase):  # type: ignore[misc]
     messages = health_v1alpha1
 
 
-def serve(server: grpc.aio.Server, endpoint: Registration, hooks: ClaimHooks, health: Health) -> None:
-    registration_grpc.add_RegistrationServicer_to_server(endpoint, server)
-    dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(PluginV1(hooks), server)
-    dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(PluginV1beta1(hooks), server)
-    health_v1_grpc.add_DRAResourceHealthServicer_to_server(HealthV1(health), server)
-    health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(HealthV1alpha1(health), server)
+def services(endpoint: Registration, hooks: ClaimHooks, health: Health) -> tuple[Any, ...]:
+    """All that the socket serves."""
+    return endpoint, PluginV1(hooks), PluginV1beta1(hooks), HealthV1(health), HealthV1alpha1(health)
 
 
 def _devices(prepared: PreparedClaim) -> Iterable[dict[str, Any]]:

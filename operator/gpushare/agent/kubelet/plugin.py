@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.listing import OfferedDevice
 from gpushare.agent.kubelet.service import READY_POLL_SECONDS, READY_SECONDS, DeviceService, Hooks, options
-from gpushare.agent.kubelet.sockets import OWN_CONNECTION, Identity, Listener, identity
+from gpushare.agent.kubelet.sockets import Identity, Listener, identity
+from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
-from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
+from gpushare.agent.rpc.client import RpcChannel, RpcError, ask
 from gpushare.api import names
 from gpushare.log_on_change import LogOnChange
 
@@ -145,14 +144,11 @@ class DevicePlugin:
 
     async def _open(self) -> None:
         try:
-            await self._listener.open(self._add_service)
+            await self._listener.open([self._service])
         except OSError as error:
             self.problem = str(error)
             raise
         self.problem = ""
-
-    def _add_service(self, server: grpc.aio.Server) -> None:
-        services.add_DevicePluginServicer_to_server(self._service, server)
 
     def _abandoned(self) -> bool:
         quiet = self._clock() - max(self._registered_at, self._service.watched_at)
@@ -162,8 +158,8 @@ class DevicePlugin:
 async def register(kubelet: Path, endpoint: str, resource: str, seconds: float = REGISTER_SECONDS) -> None:
     """`kubelet`: its registration socket; `endpoint`: file name of the plugin's socket beside it. RegistrationError."""
     request = messages.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options())
-    async with grpc.aio.insecure_channel(f"unix://{kubelet}", options=OWN_CONNECTION) as channel:
+    async with RpcChannel(kubelet) as channel:
         try:
-            await services.RegistrationStub(channel).Register(request, timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            raise RegistrationError(f"{resource} at {kubelet}: {error.code().name}: {error.details()}") from error
+            await ask(services.RegistrationStub(channel).Register, request, seconds)
+        except RpcError as error:
+            raise RegistrationError(f"{resource} at {kubelet}: {error}") from error

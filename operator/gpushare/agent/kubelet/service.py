@@ -6,16 +6,18 @@ again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-import grpc
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
 
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.listing import Listing, OfferedDevice, PendingAllocations
+from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
-from gpushare.agent.proto import deviceplugin_v1beta1_pb2_grpc as services
+from gpushare.agent.rpc.server import received
 
 READY_SECONDS = 20.0
 """How long PreStartContainer waits for the container's GPU; the kubelet gives up after 30 s, and tries again."""
@@ -42,7 +44,7 @@ class Hooks(Protocol):
         ...
 
 
-class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
+class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
     """Serves one resource. Outlives the server that it is bound to, so a new one goes on with the same offer."""
 
     def __init__(
@@ -107,41 +109,43 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:
-        return options()
+    async def GetDevicePluginOptions(self, stream: Any) -> None:
+        await stream.send_message(options())
 
-    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def ListAndWatch(self, stream: Any) -> None:
         self.watchers += 1
         try:
-            while True:
+            while not self._closing:
                 changed = self._changed
-                if self._closing:
-                    return
-                yield messages.ListAndWatchResponse(devices=[_device(item) for item in self._devices])
+                await stream.send_message(
+                    messages.ListAndWatchResponse(devices=[_device(item) for item in self._devices])
+                )
                 await changed.wait()
         finally:
             self.watchers -= 1
             self.watched_at = self._clock()
 
-    async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
+    async def GetPreferredAllocation(self, stream: Any) -> None:
+        request = await received(stream)
         await self._lock.choosing()
         answer = messages.PreferredAllocationResponse()
         for one in request.container_requests:
             ids = self._hooks.prefer(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
             answer.container_responses.add(deviceIDs=ids)
-        return answer
+        await stream.send_message(answer)
 
-    async def Allocate(self, request: Any, context: Any) -> Any:
+    async def Allocate(self, stream: Any) -> None:
+        request = await received(stream)
         self._lock.allocated()
         wanted = [list(one.devices_ids) for one in request.container_requests]
         try:
             responses = [self._allocate(ids) for ids in wanted]
         except LookupError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _sentence(error))
+            raise GRPCError(Status.FAILED_PRECONDITION, _sentence(error)) from error
         for ids in wanted:
             self._hooks.allocated(ids)
             self._pending.add(ids, self._clock())
-        return messages.AllocateResponse(container_responses=responses)
+        await stream.send_message(messages.AllocateResponse(container_responses=responses))
 
     def _allocate(self, ids: Sequence[str]) -> messages.ContainerAllocateResponse:
         missing = self._listing.missing(ids)
@@ -149,14 +153,14 @@ class DeviceService(services.DevicePluginServicer):  # type: ignore[misc]
             raise LookupError(f"withdrawn some time ago: {', '.join(missing)}")
         return _response(self._hooks.edits(ids))
 
-    async def PreStartContainer(self, request: Any, context: Any) -> Any:
-        ids = list(request.devices_ids)
+    async def PreStartContainer(self, stream: Any) -> None:
+        ids = list((await received(stream)).devices_ids)
         deadline = self._clock() + self._ready_seconds
         while (why := await self._not_ready(ids)) is not None:
             if self._clock() + self._ready_poll_seconds > deadline:
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+                raise GRPCError(Status.FAILED_PRECONDITION, why)
             await asyncio.sleep(self._ready_poll_seconds)
-        return messages.PreStartContainerResponse()
+        await stream.send_message(messages.PreStartContainerResponse())
 
     async def _not_ready(self, ids: list[str]) -> str | None:
         try:

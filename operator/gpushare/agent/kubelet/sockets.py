@@ -1,17 +1,16 @@
 """A gRPC server at the path of a unix socket that others remove, replace, and look for by name.
 
-gRPC unlinks the name that it bound when it closes an old server, at any later time. So `Listener` binds another name
-and renames it to the socket's, which also replaces what an earlier process left there.
+`Listener` binds another name and renames it to the socket's: nobody finds a socket that does not listen yet, what an
+earlier process left there is replaced, and a server that is closed never removes its successor's socket (since Python
+3.13 it removes the name that it bound).
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import grpc
-
-OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
-"""Channel options: without them gRPC shares a connection with earlier channels, and their back-off with it."""
+from gpushare.agent.rpc.server import RpcServer
 
 Identity = tuple[int, int]
 
@@ -28,7 +27,7 @@ def identity(path: Path) -> Identity | None:
 class Listener:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._server: grpc.aio.Server | None = None
+        self._server: RpcServer | None = None
         self._bound: Identity | None = None
 
     @property
@@ -36,19 +35,17 @@ class Listener:
         """False: it was never opened, its socket was removed, or another process' socket has its name."""
         return self._bound is not None and identity(self._socket) == self._bound
 
-    async def open(self, add_services: Callable[[grpc.aio.Server], None]) -> None:
+    async def open(self, services: Collection[Any]) -> None:
         """Closes the server that was open before. OSError: the socket cannot be made there."""
         await self.close(None)
-        server = grpc.aio.server()
-        add_services(server)
+        server = RpcServer(services)
         # The kubelet passes over names that begin with a dot, and notices the rename.
         new = self._socket.with_name(f".{self._socket.name}.new")
         new.unlink(missing_ok=True)
         try:
-            server.add_insecure_port(f"unix://{new}")
-        except RuntimeError as error:
+            await server.start(new)
+        except OSError as error:
             raise OSError(f"cannot listen at {new}: {error}") from error
-        await server.start()
         self._server = server
         new.replace(self._socket)
         self._bound = identity(self._socket)

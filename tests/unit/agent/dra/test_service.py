@@ -3,10 +3,10 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from gpushare.agent.dra.allocation import ClaimRefused
@@ -14,21 +14,22 @@ from gpushare.agent.dra.plugin import DraPlugin
 from gpushare.agent.dra.prepared import PreparedClaim, PreparedPart
 from gpushare.agent.dra.service import DeviceHealth
 from gpushare.agent.proto import (
+    dra_v1_grpc,
     dra_v1_pb2,
-    dra_v1_pb2_grpc,
+    dra_v1beta1_grpc,
     dra_v1beta1_pb2,
-    dra_v1beta1_pb2_grpc,
+    drahealth_v1_grpc,
     drahealth_v1_pb2,
-    drahealth_v1_pb2_grpc,
+    drahealth_v1alpha1_grpc,
     drahealth_v1alpha1_pb2,
 )
-from gpushare.agent.proto import drahealth_v1alpha1_pb2_grpc as drahealth_v1alpha1_grpc
+from gpushare.agent.proto import pluginregistration_v1_grpc as registration_grpc
 from gpushare.agent.proto import pluginregistration_v1_pb2 as registration
-from gpushare.agent.proto import pluginregistration_v1_pb2_grpc as registration_grpc
+from gpushare.agent.rpc.client import RpcChannel
 from gpushare.grant.model import Grant
 
-VERSIONS = [(dra_v1_pb2, dra_v1_pb2_grpc), (dra_v1beta1_pb2, dra_v1beta1_pb2_grpc)]
-HEALTH = [(drahealth_v1_pb2, drahealth_v1_pb2_grpc), (drahealth_v1alpha1_pb2, drahealth_v1alpha1_grpc)]
+VERSIONS = [(dra_v1_pb2, dra_v1_grpc), (dra_v1beta1_pb2, dra_v1beta1_grpc)]
+HEALTH = [(drahealth_v1_pb2, drahealth_v1_grpc), (drahealth_v1alpha1_pb2, drahealth_v1alpha1_grpc)]
 
 
 class Hooks:
@@ -67,13 +68,9 @@ async def until(met: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-def channel(socket: Path) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(f"unix://{socket}", options=[("grpc.use_local_subchannel_pool", 1)])
-
-
 async def test_the_socket_tells_what_it_serves(served: Any) -> None:
     _, _, socket = served
-    async with channel(socket) as connection:
+    async with RpcChannel(socket) as connection:
         stub = registration_grpc.RegistrationStub(connection)
         info = await stub.GetInfo(registration.InfoRequest())
         await stub.NotifyRegistrationStatus(registration.RegistrationStatus(plugin_registered=True))
@@ -86,7 +83,7 @@ async def test_the_socket_tells_what_it_serves(served: Any) -> None:
 async def test_claims_are_prepared_each_for_itself(served: Any, messages: Any, services: Any) -> None:
     _, hooks, socket = served
     asked = [messages.Claim(namespace="ns", name=name, uid=f"u-{name}") for name in ("good", "bad")]
-    async with channel(socket) as connection:
+    async with RpcChannel(socket) as connection:
         stub = services.DRAPluginStub(connection)
         answer = await stub.NodePrepareResources(messages.NodePrepareResourcesRequest(claims=asked))
         stuck = messages.Claim(namespace="ns", name="stuck", uid="stuck")
@@ -104,20 +101,27 @@ async def test_claims_are_prepared_each_for_itself(served: Any, messages: Any, s
 async def test_health_is_sent_at_once_and_at_every_change(served: Any, messages: Any, services: Any) -> None:
     plugin, _, socket = served
     plugin.health.set([DeviceHealth("n", "gpu-0")])
-    async with asyncio.timeout(30), channel(socket) as connection:
-        stream = services.DRAResourceHealthStub(connection).NodeWatchResources(messages.NodeWatchResourcesRequest())
-        first = (await stream.read()).devices[0]
+    async with asyncio.timeout(30), RpcChannel(socket) as connection, watched(connection, messages, services) as stream:
+        first = (await stream.recv_message()).devices[0]
         assert (first.device.pool_name, first.device.device_name, first.health) == ("n", "gpu-0", messages.HEALTHY)
         plugin.health.set([DeviceHealth("n", "gpu-0", "GpuLost: it fell off the bus")])
-        second = (await stream.read()).devices[0]
+        second = (await stream.recv_message()).devices[0]
         assert (second.health, second.message) == (messages.UNHEALTHY, "GpuLost: it fell off the bus")
+
+
+@asynccontextmanager
+async def watched(connection: RpcChannel, messages: Any, services: Any) -> AsyncIterator[Any]:
+    async with services.DRAResourceHealthStub(connection).NodeWatchResources.open() as stream:
+        await stream.send_message(messages.NodeWatchResourcesRequest(), end=True)
+        yield stream
+        await stream.cancel()
 
 
 async def test_a_socket_that_somebody_removed_comes_back_and_a_closed_one_is_gone(served: Any) -> None:
     plugin, _, socket = served
     socket.unlink()
     await until(socket.exists)
-    async with channel(socket) as connection:
+    async with RpcChannel(socket) as connection:
         await registration_grpc.RegistrationStub(connection).GetInfo(registration.InfoRequest())
     await plugin.close()
     assert not socket.exists()

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
 
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.agent.kubelet.allocation_lock import RECORDED_SECONDS, AllocationLock
@@ -124,9 +125,10 @@ async def test_the_numa_node_travels_with_the_device(kubelet: FakeKubelet, serve
     served.offer([SLOT, OTHER])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    stream = kubelet.plugin().ListAndWatch(messages.Empty())
-    answer = await stream.read()
-    stream.cancel()
+    async with kubelet.plugin().ListAndWatch.open() as stream:
+        await stream.send_message(messages.Empty(), end=True)
+        answer = await stream.recv_message()
+        await stream.cancel()
     assert [[node.ID for node in device.topology.nodes] for device in answer.devices] == [[1], []]
 
 
@@ -270,10 +272,10 @@ async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_
     served.offer([SLOT])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
+    with pytest.raises(GRPCError) as refused:
         await allocate(kubelet, OTHER.id)
-    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert "GPU-1::1" in (refused.value.details() or "")
+    assert refused.value.status is Status.FAILED_PRECONDITION
+    assert "GPU-1::1" in (refused.value.message or "")
     assert (served.pending(), hooks.given) == (frozenset(), [])
 
 
@@ -338,9 +340,9 @@ async def test_allocate_refuses_with_the_sentence_and_leaves_nothing_pending(
     served.offer([SLOT])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
+    with pytest.raises(GRPCError) as refused:
         await allocate(kubelet, SLOT.id)
-    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, hooks.refusal)
+    assert (refused.value.status, refused.value.message) == (Status.FAILED_PRECONDITION, hooks.refusal)
     assert served.pending() == frozenset()
     assert hooks.given == []
 
@@ -366,12 +368,9 @@ async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
     began = asyncio.get_running_loop().time()
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
+    with pytest.raises(GRPCError) as refused:
         await kubelet.plugin().PreStartContainer(messages.PreStartContainerRequest(devices_ids=["GPU-1::0"]))
-    assert (refused.value.code(), refused.value.details()) == (
-        grpc.StatusCode.FAILED_PRECONDITION,
-        "the daemon starts",
-    )
+    assert (refused.value.status, refused.value.message) == (Status.FAILED_PRECONDITION, "the daemon starts")
     assert asyncio.get_running_loop().time() - began >= 0.2
 
 

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
 
 from gpushare.agent.kubelet.holdings import HeldDevice
 from gpushare.agent.kubelet.podresources import PodResources, PodResourcesError, connect
 from gpushare.agent.proto import podresources_v1_pb2 as messages
+from gpushare.agent.rpc.client import RpcChannel
+from gpushare.agent.rpc.server import RpcServer
 from tests.unit.agent.fake_kubelet import FakeKubelet
 
 DEVICES = messages.ContainerDevices(resource_name="gpushare.dev/a", device_ids=["GPU-1::0", "GPU-1::1"])
@@ -46,7 +49,7 @@ async def test_a_kubelet_is_asked_again_after_its_restart(kubelet: FakeKubelet) 
     source = PodResources(kubelet.pod_resources)
     assert await source.held() == []
     await kubelet.stop()
-    for _ in range(3):  # gRPC's back-off would grow
+    for _ in range(3):
         with pytest.raises(PodResourcesError, match=r"List at .*kubelet\.sock failed: UNAVAILABLE"):
             await source.held()
     await kubelet.start()
@@ -64,7 +67,7 @@ async def test_a_kubelet_that_restarts_between_two_questions_answers_both(kubele
 async def test_a_connection_is_kept_until_a_question_fails(kubelet: FakeKubelet) -> None:
     made: list[Path] = []
 
-    def counted(socket: Path) -> grpc.aio.Channel:
+    def counted(socket: Path) -> RpcChannel:
         made.append(socket)
         return connect(socket)
 
@@ -86,19 +89,30 @@ async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeK
         await PodResources(kubelet.pod_resources, seconds=0.2).held()
 
 
-class Garbage(grpc.GenericRpcHandler):
+class Bytes:
+    """A message of any bytes."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._content = content
+
+    def SerializeToString(self) -> bytes:
+        return self._content
+
+
+class Garbage:
     """A kubelet that answers every question with `answer`, or with an error where that is None."""
 
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer
 
-    def service(self, _: grpc.HandlerCallDetails) -> Any:
-        async def answered(request: bytes, context: Any) -> bytes:
-            if self._answer is None:
-                await context.abort(grpc.StatusCode.INTERNAL, "checkpoint is corrupted")
-            return self._answer or b""
+    async def _answered(self, stream: Any) -> None:
+        if self._answer is None:
+            raise GRPCError(Status.INTERNAL, "checkpoint is corrupted")
+        await stream.send_message(Bytes(self._answer))
 
-        return grpc.unary_unary_rpc_method_handler(answered)
+    def __mapping__(self) -> dict[str, Handler]:
+        handler = Handler(self._answered, Cardinality.UNARY_UNARY, Bytes, Bytes)
+        return {f"/v1.PodResourcesLister/{question}": handler for question in ("List", "GetAllocatableResources")}
 
 
 @pytest.mark.parametrize(
@@ -113,10 +127,8 @@ async def test_what_is_no_answer_to_either_question_is_an_error(answer: bytes | 
     """Any other error would end the agent."""
     with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
         socket = Path(folder) / "kubelet.sock"
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers([Garbage(answer)])
-        server.add_insecure_port(f"unix://{socket}")
-        await server.start()
+        server = RpcServer([Garbage(answer)])
+        await server.start(socket)
         source = PodResources(socket)
         for question in (source.held, source.allocatable):
             with pytest.raises(PodResourcesError, match=sentence):

@@ -12,7 +12,7 @@ from gpushare.cli.kubectl.wrong import WrongInputError, require, unknown
 from tests.unit.cli.kubectl import stand_in
 from tests.unit.cli.kubectl.cluster_objects import event
 
-HEAVY = ("aiohttp", "kubernetes", "kopf", "grpc", "rich", "prometheus_client", "yaml", "asyncio")
+HEAVY = ("aiohttp", "kubernetes", "kopf", "grpclib", "rich", "prometheus_client", "yaml", "asyncio")
 
 
 def plugin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,57 @@
+"""A gRPC server on a unix socket.
+
+Guarantees: a request has at most MAX_REQUEST_BYTES; once `stop` has returned no connection is open and no call under
+way, whatever the peers do. The socket's file belongs to whoever started the server, and may have been renamed.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import grpclib.server
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
+
+from gpushare.agent.rpc.connection import Connection, Connections
+
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""As gRPC's own servers have it."""
+LEAVE_SECONDS = 1.0
+"""So long a peer may take to read what it was sent before its connection is broken off."""
+
+
+class RpcServer:
+    def __init__(self, services: Collection[Any]) -> None:
+        """`services`: of the generated classes `...Base`."""
+        self._connections = Connections()
+        self._server = _Server(services, self._connections)
+
+    async def start(self, socket: Path) -> None:
+        """OSError: it cannot be made there."""
+        await self._server.start(path=str(socket))
+
+    async def stop(self, grace: float | None) -> None:
+        """`grace`: seconds for the calls under way; None: they are broken off."""
+        await self._connections.idle(grace or 0.0)
+        self._server.close()
+        # grpclib leaves connections open, and since Python 3.12 waits until the peers have closed them.
+        await self._connections.close(LEAVE_SECONDS)
+        await self._server.wait_closed()
+
+
+class _Server(grpclib.server.Server):
+    def __init__(self, services: Collection[Any], connections: Connections) -> None:
+        super().__init__(services)
+        self._connections = connections
+
+    def _protocol_factory(self) -> H2Protocol:
+        return Connection(super()._protocol_factory(), MAX_REQUEST_BYTES, self._connections)
+
+
+async def received(stream: "grpclib.server.Stream[Any, Any]") -> Any:
+    """The request of a call that has one."""
+    request = await stream.recv_message()
+    if request is None:
+        raise GRPCError(Status.INVALID_ARGUMENT, "the call has no request")
+    return request

@@ -1,0 +1,258 @@
+"""Questions and answers over unix sockets, with peers that vanish, hang, or send too much."""
+
+import asyncio
+import socket as sockets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from h2.connection import H2Connection
+from h2.settings import SettingCodes
+
+from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
+from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.agent.rpc.client import RpcChannel, RpcError, ask
+from gpushare.agent.rpc.server import MAX_REQUEST_BYTES, RpcServer, received
+
+MIB = 1024 * 1024
+LONG = 30.0
+"""No test waits so long unless the product hangs."""
+
+
+class Registration(services.RegistrationBase):  # type: ignore[misc]
+    """Refuses, with its text, where it has one; else waits for `free` before it answers."""
+
+    def __init__(self) -> None:
+        self.refusal = ""
+        self.asked = asyncio.Event()
+        self.free = asyncio.Event()
+        self.free.set()
+        self.broken_off = asyncio.Event()
+
+    async def Register(self, stream: Any) -> None:
+        await received(stream)
+        self.asked.set()
+        try:
+            await self.free.wait()
+        except asyncio.CancelledError:
+            self.broken_off.set()
+            raise
+        if self.refusal:
+            raise GRPCError(Status.FAILED_PRECONDITION, self.refusal)
+        await stream.send_message(messages.Empty())
+
+
+class Large(Registration):
+    """Answers with `size` bytes, in a field that nobody knows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._answer = messages.Empty()
+        self._answer.MergeFromString(messages.RegisterRequest(version="x" * size).SerializeToString())
+
+    async def Register(self, stream: Any) -> None:
+        await received(stream)
+        self.asked.set()
+        await stream.send_message(self._answer)
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """Short: a socket's path has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="rpc-") as folder:
+        yield Path(folder) / "socket"
+
+
+@asynccontextmanager
+async def served(path: Path, service: Any) -> AsyncIterator[RpcServer]:
+    server = RpcServer([service])
+    await server.start(path)
+    try:
+        yield server
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def peer(path: Path, sent: bytes | None) -> AsyncIterator[None]:
+    """A server that says `sent` and then nothing; with None it closes every connection."""
+    ended = asyncio.Event()
+
+    async def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if sent is not None:
+            writer.write(sent)
+            await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_unix_server(accepted, path)
+    try:
+        yield
+    finally:
+        ended.set()
+        server.close()
+
+
+async def register(channel: RpcChannel, name: str = "", seconds: float = LONG) -> Any:
+    return await ask(services.RegistrationStub(channel).Register, messages.RegisterRequest(version=name), seconds)
+
+
+@pytest.mark.parametrize(
+    "refusal", ["GPU GPU-1 does not belong to GpuShare a any more", "50 % of\n2 GiB – größer", "x" * 10_000]
+)
+async def test_a_refusal_reaches_the_peer_word_for_word(path: Path, refusal: str) -> None:
+    service = Registration()
+    service.refusal = refusal
+    async with served(path, service), RpcChannel(path) as channel:
+        with pytest.raises(RpcError) as refused:
+            await register(channel)
+    assert str(refused.value) == f"FAILED_PRECONDITION: {refusal}"
+
+
+async def test_a_request_above_the_limit_fails_alone_and_one_below_it_is_answered(path: Path) -> None:
+    async with served(path, Registration()), RpcChannel(path) as channel:
+        with pytest.raises(RpcError):
+            await register(channel, "x" * (MAX_REQUEST_BYTES + 1))
+        await register(channel, "x" * (MAX_REQUEST_BYTES - 100))
+
+
+async def test_an_answer_above_the_limit_is_an_error_that_names_it(path: Path) -> None:
+    async with served(path, Large(131071)), RpcChannel(path, limit=100_000) as channel:
+        with pytest.raises(RpcError, match="more than 100000 bytes"):
+            await register(channel)
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [(None, "UNAVAILABLE"), (b"", "DEADLINE_EXCEEDED"), (b"\0\0\4\x08" + b"\0" * 9, "UNAVAILABLE")],
+    ids=["closes", "is silent", "breaks the protocol"],
+)
+async def test_a_question_to_a_peer_that_never_answers_is_an_error(path: Path, sent: bytes | None, reason: str) -> None:
+    async with peer(path, sent), RpcChannel(path) as channel:
+        began = time.monotonic()
+        with pytest.raises(RpcError, match=reason):
+            await register(channel, seconds=0.3)
+    assert time.monotonic() - began < LONG / 2
+
+
+async def test_a_question_to_nobody_is_an_error(path: Path) -> None:
+    async with RpcChannel(path) as channel:
+        with pytest.raises(RpcError, match="UNAVAILABLE"):
+            await register(channel)
+        async with served(path, Registration()):
+            await register(channel)
+
+
+@pytest.mark.parametrize("vanishes", [False, True], ids=["deadline", "peer vanishes"])
+async def test_a_question_that_fails_leaves_the_time_limits_of_who_asks_as_they_are(path: Path, vanishes: bool) -> None:
+    service = Registration()
+    service.free.clear()
+
+    async def asking() -> None:
+        async with asyncio.timeout(0.6):
+            with pytest.raises(RpcError):
+                await register(channel, seconds=0.2)
+            await asyncio.sleep(LONG)
+
+    async with served(path, service) as server, RpcChannel(path) as channel:
+        task = asyncio.create_task(asking())
+        await service.asked.wait()
+        if vanishes:
+            await server.stop(None)
+        with pytest.raises(TimeoutError):
+            await task
+    assert task.cancelling() == 0
+
+
+async def test_who_asks_can_be_cancelled_and_the_peer_is_told(path: Path) -> None:
+    service = Registration()
+    service.free.clear()
+    async with served(path, service), RpcChannel(path) as channel:
+        asking = asyncio.create_task(register(channel))
+        await service.asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(LONG):
+            await service.broken_off.wait()
+
+
+async def test_a_cancellation_is_not_lost_when_the_peer_vanishes_with_it(path: Path) -> None:
+    service = Registration()
+    service.free.clear()
+    async with served(path, service), RpcChannel(path) as channel:
+        asking = asyncio.create_task(register(channel))
+        await service.asked.wait()
+        channel.close()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_the_deadline_of_who_asks_ends_the_work_for_the_answer(path: Path) -> None:
+    service = Registration()
+    service.free.clear()
+    async with served(path, service), RpcChannel(path) as channel:
+        with pytest.raises(RpcError, match="DEADLINE_EXCEEDED"):
+            await register(channel, seconds=0.2)
+        async with asyncio.timeout(LONG):
+            await service.broken_off.wait()
+
+
+async def test_a_server_that_stops_lets_calls_end_within_its_grace_and_breaks_off_the_others(path: Path) -> None:
+    service = Registration()
+    service.free.clear()
+    async with served(path, service) as server, RpcChannel(path) as channel:
+        answered = asyncio.create_task(register(channel))
+        await service.asked.wait()
+        stopping = asyncio.create_task(server.stop(LONG))
+        service.free.set()
+        await asyncio.gather(answered, stopping)
+    service.free.clear()
+    service.asked.clear()
+    async with served(path, service) as server, RpcChannel(path) as channel:
+        broken = asyncio.create_task(register(channel))
+        await service.asked.wait()
+        await server.stop(None)
+        assert service.broken_off.is_set()
+        with pytest.raises(RpcError, match="UNAVAILABLE"):
+            await broken
+
+
+async def test_a_server_stops_though_a_peer_neither_reads_its_answer_nor_leaves(path: Path) -> None:
+    service = Large(3 * MIB)
+    async with served(path, service) as server:
+        with sockets.socket(sockets.AF_UNIX) as idle:
+            idle.connect(str(path))
+            idle.sendall(question())
+            await service.asked.wait()
+            async with asyncio.timeout(LONG):
+                await server.stop(None)
+
+
+def question() -> bytes:
+    """What a client sends that has room for a large answer."""
+    connection = H2Connection()
+    connection.initiate_connection()
+    connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 4 * MIB})
+    connection.increment_flow_control_window(4 * MIB)
+    asked = {":method": "POST", ":scheme": "http", ":authority": "a", ":path": "/v1beta1.Registration/Register"}
+    connection.send_headers(1, [*asked.items(), ("te", "trailers"), ("content-type", "application/grpc")])
+    connection.send_data(1, b"\0" * 5, end_stream=True)
+    return connection.data_to_send()
+
+
+async def test_a_peer_that_speaks_no_http2_is_sent_away_and_others_are_served(path: Path) -> None:
+    async with served(path, Registration()), RpcChannel(path) as channel:
+        with sockets.socket(sockets.AF_UNIX) as stranger:
+            stranger.connect(str(path))
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 10)
+            await register(channel)
+            stranger.settimeout(LONG)
+            while await asyncio.to_thread(stranger.recv, 4096):
+                pass
