@@ -20,6 +20,7 @@ from gpushare.agent.gpus.xids import XidWatch
 from gpushare.agent.incidents import IncidentReporter
 from gpushare.agent.kubelet.plugins import PluginFactory
 from gpushare.agent.kubelet.reader import PodResourcesSource
+from gpushare.agent.process import heap
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings
@@ -41,6 +42,8 @@ from gpushare.mps.control import DaemonControl
 from gpushare.nvml.types import Nvml
 
 LOG = logging.getLogger(__name__)
+TRIM_SECONDS = 60.0
+"""What is free in the heap is given back so often: most of it was needed to start, and for the first lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class Agent:
             Loop("heartbeat", self._heartbeat.renew, every.report),
             Loop("report_incidents", self._incidents.report, every.report),
             Loop("hand_over", self._incidents.hand_over, every.report),
+            Loop("trim", heap.trim, TRIM_SECONDS),
         )
 
     async def run(self) -> None:

@@ -6,6 +6,7 @@ There are no typed models: what we write is server-side apply, and what we read 
 import asyncio
 import json
 import socket
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -96,6 +97,8 @@ MAX_OBJECT_BYTES = 32 * 1024 * 1024
 the defaults filled in, that was measured to be up to four times as much."""
 READ_BYTES = 64 * 1024
 """What is read ahead of one answer. Lines are put together here, so no line has to fit into it."""
+TLS_BYTES = 32 * 1024
+"""What asyncio keeps ready for each connection, in place of 256 KiB; a record of TLS has 16 KiB at most."""
 
 Kept = TypeVar("Kept")
 
@@ -119,6 +122,7 @@ async def connect(user_agent: str) -> "Kube":
 
 def connect_to(access: Access, user_agent: str, silent_seconds: float = SILENT_SECONDS) -> "Kube":
     """To be called in an event loop, the only one that uses it. `silent_seconds`: how long a watch may say nothing."""
+    sslproto.SSLProtocol.max_size = min(sslproto.SSLProtocol.max_size, TLS_BYTES)
     proxied = has_proxy(access.server)
     requests, watches = (
         aiohttp.ClientSession(

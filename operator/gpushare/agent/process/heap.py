@@ -1,0 +1,10 @@
+"""Gives free memory of the C library's heap back to the system, which it does by itself at the heap's end alone."""
+
+import ctypes
+
+
+async def trim() -> None:
+    """Takes a millisecond. Does nothing with a C library other than glibc."""
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
