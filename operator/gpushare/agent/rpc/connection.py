@@ -5,9 +5,14 @@ from collections.abc import Callable
 from typing import cast
 
 from grpclib.protocol import H2Protocol
+from h2.connection import H2Connection
 from h2.events import DataReceived
 
 POLL_SECONDS = 0.02
+
+# h2 remembers the last ended calls of a connection, for frames that come late: 65,536 of them, which is 8 MiB after some
+# days of the connection on which the agent asks the kubelet who holds what. Nothing comes so late.
+H2Connection.MAX_CLOSED_STREAMS = 256
 
 
 class Connections:

@@ -1,9 +1,11 @@
 """Questions and answers over unix sockets, with peers that vanish, hang, or send too much."""
 
 import asyncio
+import gc
 import socket as sockets
 import tempfile
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -256,3 +258,19 @@ async def test_a_peer_that_speaks_no_http2_is_sent_away_and_others_are_served(pa
             stranger.settimeout(LONG)
             while await asyncio.to_thread(stranger.recv, 4096):
                 pass
+
+
+async def test_a_connection_takes_no_more_memory_for_thousands_of_questions_that_were_answered(path: Path) -> None:
+    """The agent asks the kubelet on one connection for months."""
+    async with served(path, Registration()), RpcChannel(path) as channel:
+        tracemalloc.start()
+        try:
+            taken = []
+            for _ in range(2):
+                for _ in range(700):
+                    await register(channel)
+                gc.collect()
+                taken.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+    assert taken[1] - taken[0] < 30_000
