@@ -87,8 +87,8 @@ ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/b
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # Otherwise glibc lets one large answer of the API server raise both to its size, and from then on keeps what such
-# answers leave: 10 MiB in each agent. And it would give each thread a heap of its own, of which gRPC has 4 to 16 by the
-# number of CPUs: 1.3 MiB with 4. Python's threads run one at a time, and its small objects are in no heap of glibc's.
+# answers leave: 10 MiB in each agent. And it would give each thread a heap of its own: 1.3 MiB with 4 threads. Python's
+# threads run one at a time, and its small objects are in no heap of glibc's.
 ENV MALLOC_MMAP_THRESHOLD_=65536 \
     MALLOC_TRIM_THRESHOLD_=131072 \
     MALLOC_ARENA_MAX=1

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Any
 
-from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from gpushare.http.limits import ServerLimits
 
@@ -17,7 +17,7 @@ class HttpConnection(asyncio.Protocol):
         self,
         accepted: socket.socket,
         peer: str,
-        handler: web.RequestHandler,
+        handler: RequestHandler,
         gone: Callable[["HttpConnection"], None],
         client_names: Collection[str],
         limits: ServerLimits,

@@ -11,11 +11,12 @@ import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 from prometheus_client.exposition import choose_encoder
 
 from gpushare.http.limits import ServerLimits
-from gpushare.http.server import serve
+from gpushare.http.paths import Answer, serve_paths
 from gpushare.metrics.exported import Exported
 
 LIMITS = ServerLimits(keepalive_seconds=75.0)
@@ -28,14 +29,14 @@ async def exposed(port: int, exported: Exported) -> AsyncIterator[None]:
     if port == 0:
         yield
         return
-    async with serve(_app(exported), port, limits=LIMITS):
+    async with serve_paths(port, {"/metrics": _rendered(exported)}, LIMITS):
         yield
 
 
-def _app(exported: Exported) -> web.Application:
+def _rendered(exported: Exported) -> Answer:
     one_at_a_time = asyncio.Lock()
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def metrics(request: BaseRequest) -> Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
 
@@ -47,8 +48,6 @@ def _app(exported: Exported) -> web.Application:
             exported.refresh()
             body = await asyncio.to_thread(render)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if zipped else {})
-        return web.Response(body=body, headers=headers)
+        return Response(body=body, headers=headers)
 
-    app = web.Application()
-    app.add_routes([web.get("/metrics", metrics)])
-    return app
+    return metrics

@@ -10,8 +10,8 @@ from h2.events import DataReceived
 
 POLL_SECONDS = 0.02
 
-# h2 remembers the last ended calls of a connection, for frames that come late: 65,536 of them, which is 8 MiB after some
-# days of the connection on which the agent asks the kubelet who holds what. Nothing comes so late.
+# h2 remembers calls that have ended, for frames that come late: 65,536 of each connection, which is 8 MiB after a few
+# days of asking the kubelet who holds what. Nothing comes so late.
 H2Connection.MAX_CLOSED_STREAMS = 256
 
 

@@ -1,0 +1,247 @@
+"""Connections and requests of a server: what `server` and `paths` have in common, without aiohttp's applications.
+
+Guarantees: those of `server`.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import traceback
+from asyncio import sslproto
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_exceptions import HTTPServiceUnavailable
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
+
+from gpushare.http.bodies import Bodies
+from gpushare.http.connection import HttpConnection
+from gpushare.http.limits import ServerLimits
+from gpushare.http.peers import Peers, peer_name
+
+LOG = logging.getLogger(__name__)
+
+BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted."""
+AT_ONCE = 32
+"""Connections that are accepted before others have their turn."""
+LINE, HEADERS = 4096, 32
+"""Bytes of a line of a head, and how many: what a connection may hold before its request is one."""
+ENDING = 64
+"""Connections that may be ending above the limit; the next one waits for them, so that descriptors are never short."""
+TLS_RECORD = 16 * 1024
+"""Bytes; what asyncio and aiohttp keep ready for each connection, in place of 256 and 64 KiB."""
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+SHUTDOWN_SECONDS = 0.5
+
+Request = TypeVar("Request", bound=BaseRequest)
+
+
+class HttpServer:
+    """The connections and the requests under way."""
+
+    def __init__(
+        self,
+        handlers: Callable[[], RequestHandler],
+        limits: ServerLimits,
+        tls: ssl.SSLContext | None = None,
+        client_names: Collection[str] = (),
+    ) -> None:
+        """`handlers`: aiohttp's side of a new connection. Each of its requests has to come to `answer`."""
+        self._handlers = handlers
+        self._limits = limits
+        self._tls = tls
+        if tls is not None:
+            sslproto.SSLProtocol.max_size = TLS_RECORD
+        self._client_names = client_names
+        self._peers = Peers[HttpConnection](limits.connections)
+        self._bodies = Bodies[HttpConnection](limits.body_bytes)
+        self._by_handler: dict[asyncio.BaseProtocol, HttpConnection] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._open = 0
+        self._requests = 0
+        self._ending = False
+        self._no_request = asyncio.Event()
+        self._no_request.set()
+
+    @asynccontextmanager
+    async def open(self, port: int) -> AsyncIterator[None]:
+        """Accepts connections while the context is open. OSError where the port is taken."""
+        listening = _listening(port)
+        accepting = asyncio.create_task(self._accept(listening))
+        try:
+            yield
+        finally:
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
+            listening.close()
+            await self._drained()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        taken = 0
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    LOG.warning("no connection can be accepted: %s", error)
+                    await asyncio.sleep(1.0)
+                continue
+            try:
+                self._admit(accepted, peer_name(address[0]))
+            except Exception:  # whatever it is: others must be able to connect
+                LOG.exception("a connection was not taken")
+                accepted.close()
+            taken += 1
+            if taken % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            for _ in range(ENDING):
+                if self._open <= self._limits.connections + ENDING:
+                    break
+                await asyncio.sleep(0)
+
+    async def answer(self, request: Request, handler: Callable[[Request], Awaitable[StreamResponse]]) -> StreamResponse:
+        connection = self._by_handler.get(request.protocol)
+        if connection is None:
+            raise HTTPServiceUnavailable  # it went a moment ago
+        connection.heard()
+        if not request.can_read_body:
+            self._peers.work(connection)
+        self._requests += 1
+        self._no_request.clear()
+        try:
+            response = await handler(request)
+            if self._ending:
+                response.force_close()
+            return response
+        finally:
+            self._requests -= 1
+            if self._requests == 0:
+                self._no_request.set()
+            self._bodies.remove(connection)
+            self._peers.rest(connection)
+
+    async def read(self, request: BaseRequest) -> bytes:
+        connection = self._by_handler.get(request.protocol)
+        if connection is None:
+            raise ConnectionAbortedError
+        body = bytearray()
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if gone := self._bodies.grow(connection, connection.peer, len(body)):
+                    self._remove(gone)
+            self._bodies.complete(connection)
+            self._peers.work(connection)
+            return bytes(body)
+        finally:
+            body.clear()  # an error's traceback may hold it for long
+
+    async def _drained(self) -> None:
+        """Waits until no request is under way, `drain_seconds` at most. Answers from now on close their connection."""
+        self._ending = True
+        try:
+            async with asyncio.timeout(self._limits.drain_seconds):
+                await self._no_request.wait()
+        except TimeoutError:
+            return
+
+    def abort(self) -> None:
+        """What is left at the end: handshakes, and whoever does not take part in one."""
+        for connection in self._peers:
+            connection.abort()
+
+    def _admit(self, accepted: socket.socket, peer: str) -> None:
+        accepted.setblocking(False)
+        connection = HttpConnection(
+            accepted,
+            peer,
+            self._handlers(),
+            self._ended,
+            client_names=self._client_names,
+            limits=self._limits,
+        )
+        self._open += 1
+        self._by_handler[connection.handler] = connection
+        if gone := self._peers.add(connection, peer):
+            self._remove(gone)
+            if gone is connection:
+                connection.ended()
+                accepted.close()
+                return
+        task = asyncio.create_task(self._connect(accepted, connection))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _connect(self, accepted: socket.socket, connection: HttpConnection) -> None:
+        seconds = {"ssl_handshake_timeout": self._limits.handshake_seconds, "ssl_shutdown_timeout": 1.0}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._tls, **(seconds if self._tls else {})
+            )
+        except OSError as error:  # a failed handshake too, and one that takes too long
+            connection.ended()
+            accepted.close()
+            traceback.clear_frames(error.__traceback__)  # asyncio's hold each other, and much memory
+
+    def _remove(self, connection: HttpConnection) -> None:
+        """It makes room at once, though its end takes the event loop's next turn."""
+        self._forget(connection)
+        connection.abort()
+
+    def _ended(self, connection: HttpConnection) -> None:
+        self._forget(connection)
+        self._open -= 1
+
+    def _forget(self, connection: HttpConnection) -> None:
+        self._peers.remove(connection)
+        self._bodies.remove(connection)
+        self._by_handler.pop(connection.handler, None)
+
+
+class _OwnFaults(logging.Filter):
+    """Keeps what clients send wrongly out of the log: they could fill it, with text of their own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_LOG_OF_FAULTS = logging.getLogger(f"{__name__}.faults")
+_LOG_OF_FAULTS.addFilter(_OwnFaults())
+
+
+def handler_options(limits: ServerLimits) -> dict[str, Any]:
+    """Of aiohttp's side of each connection."""
+    return {
+        "access_log": None,
+        "logger": _LOG_OF_FAULTS,
+        "auto_decompress": False,  # a body is limited as it was sent
+        "keepalive_timeout": limits.keepalive_seconds,
+        "lingering_time": 1.0,
+        "read_bufsize": TLS_RECORD,
+        "max_line_size": LINE,
+        "max_field_size": LINE,
+        "max_headers": HEADERS,
+    }
+
+
+def without_server_header(response: StreamResponse) -> None:
+    response.headers.popall("Server", None)
+
+
+def _listening(port: int) -> socket.socket:
+    """For IPv6 and IPv4, or for IPv4 alone where the machine has no IPv6."""
+    if socket.has_dualstack_ipv6():
+        server = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    else:
+        server = socket.create_server(("", port), backlog=BACKLOG)
+    server.setblocking(False)
+    return server

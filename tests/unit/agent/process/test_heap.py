@@ -1,0 +1,28 @@
+"""The heap's free memory goes back to the system."""
+
+import ctypes
+from pathlib import Path
+
+from gpushare.agent.process import heap
+
+BLOCK, BLOCKS = 16 * 1024, 2000
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+async def test_what_is_free_below_what_is_used_is_given_back() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    blocks = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(BLOCK))) for _ in range(BLOCKS)]
+    for block in blocks:
+        ctypes.memset(block, 1, BLOCK)
+    *freed, used = blocks
+    for block in freed:
+        libc.free(block)
+    before = resident_pages()
+    await heap.trim()
+    given_back = (before - resident_pages()) * 4096
+    libc.free(used)
+    assert given_back > BLOCK * BLOCKS / 2
