@@ -111,7 +111,7 @@ class FakeKubelet:
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
         """Gives a container the slot; it is listed once a test says so in `holders`."""
         one = messages.ContainerAllocateRequest(devices_ids=[device_id])
-        await self.services[resource].Allocate(messages.AllocateRequest(container_requests=[one]), None)
+        await self.services[resource].Allocate(_Call(messages.AllocateRequest(container_requests=[one])))
 
 
 class FakePlugin:
@@ -318,3 +318,15 @@ def read_wanted(node: FakeNode) -> DesiredDaemon:
     wanted = read_model(gpu_dir(node.root, "GPU-0").wanted, DesiredDaemon).value
     assert wanted is not None
     return wanted
+
+
+class _Call:
+    """The kubelet's side of a call: it asks `request`, and hears an answer."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    async def recv_message(self) -> Any:
+        return self._request
+
+    async def send_message(self, answer: Any) -> None: ...
