@@ -11,7 +11,7 @@ so it is left out.
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -72,7 +72,7 @@ class Action:
 def measure(harness: Harness, findings: Findings) -> None:
     began = time.monotonic()
     earlier = [end for run in (findings.earlier, *findings.others) for end in run.get("ends", [])]
-    by_name = {_text(end): end for end in earlier if end["reached"] and end["well"]}
+    by_name = {text_of(end): end for end in earlier if end["reached"] and end["well"]}
     findings.figures["ends"] = ends = list(by_name.values())
     findings.figures["full_disk"] = findings.earlier.get("full_disk")
     with (
@@ -89,7 +89,7 @@ def measure(harness: Harness, findings: Findings) -> None:
             if findings.figures["full_disk"] is None:
                 findings.figures["full_disk"] = _fill_disk(scene)
             part, parts = findings.part
-            todo = [it for it in _ends(sorted(scene.ways)[part - 1 :: parts]) if _text(it) not in by_name]
+            todo = [it for it in ends_of(sorted(scene.ways)[part - 1 :: parts]) if text_of(it) not in by_name]
             while todo and time.monotonic() - began < findings.seconds - LAST_SECONDS:
                 ends.append(_end(scene, todo.pop(0)))
     findings.expect("every end was tried", not todo)
@@ -140,14 +140,14 @@ def _learn(scene: Scene) -> list[dict[str, Any]]:
     return [asdict(command) | {"by": names} for command, names in found.items()]
 
 
-def _ends(commands: list[Command]) -> Iterator[dict[str, str]]:
+def ends_of(commands: list[Command]) -> Iterator[dict[str, str]]:
     for command in commands:
         for when in ("before", "after"):
             for victim in VICTIMS:
                 yield asdict(command) | {"when": when, "victim": victim}
 
 
-def _text(end: dict[str, Any]) -> str:
+def text_of(end: dict[str, Any]) -> str:
     return " ".join((end["role"], end["command"], end["when"], end["victim"]))
 
 
@@ -159,7 +159,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
     before, daemon, began = scene.restarts(), _state(scene), time.monotonic()
     problem, reached, tried = "", False, list[str]()
     try:
-        reached = _reach(scene, end, tried)
+        reached = reach(scene, end, tried, ACTIONS)
         if reached:
             _kill(scene, killed)
             scene.points.let_go()
@@ -186,7 +186,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _reach(scene: Scene, end: dict[str, str], tried: list[str]) -> bool:
+def reach(scene: Scene, end: dict[str, str], tried: list[str], actions: Sequence[Action]) -> bool:
     """Whether somebody is held at the command. `tried`: gets the actions that it took.
 
     An action that does not lead there was beside the command by chance, as it can be with one that comes each so many
@@ -196,7 +196,7 @@ def _reach(scene: Scene, end: dict[str, str], tried: list[str]) -> bool:
     scene.points.ask(command, end["when"])
     for name in list(scene.ways[command]):
         tried.append(name)
-        next(it for it in ACTIONS if it.name == name).happen(scene)
+        next(it for it in actions if it.name == name).happen(scene)
         if scene.points.wait_held():
             return True
         scene.ways[command].remove(name)
