@@ -100,8 +100,8 @@ class Performer:
         assert kind is not None
         names = [self.world.new_name(kind) for _ in range(step.count)]
         # One alone meets a poisoned server: of several at once, nobody knows which came before it was replaced.
-        first = names[:1] if self.world.shares[step.share].poisoned else names
-        for together in (first, names[len(first) :]):
+        poisoned = self.world.shares[step.share].poisoned
+        for together in (names[:1], names[1:]) if poisoned and names[1:] else (names,):
             began, poisoned = time.monotonic(), self.world.shares[step.share].poisoned
             self.tenant.start(*(self.pod(name, step) for name in together))
             for name in together:
