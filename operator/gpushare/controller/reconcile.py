@@ -69,6 +69,7 @@ class Reconciler:
             await self.cache.claims.close()
 
     async def _rounds(self) -> None:
+        self._wake.clear()  # by the lists, which are complete: the first plan waits for no more of them
         due: float | None = 0.0
         while True:
             try:

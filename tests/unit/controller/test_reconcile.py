@@ -1,5 +1,6 @@
 """From a cluster to the writes that it needs, and to silence."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -149,6 +150,15 @@ async def test_while_the_driver_is_replaced_the_agent_is_sent_away_last_and_come
     assert kube.writes == []
     await upgrade("uncordon-required")
     assert LABEL_DRIVER_RELEASED not in kube.live(NODES, "n1")["metadata"]["labels"]
+
+
+async def test_the_first_plan_is_begun_at_once_though_the_lists_have_just_come(reconciler: Reconciler) -> None:
+    running = asyncio.create_task(reconciler.run())
+    for _ in range(5):  # turns of the event loop, no time
+        await asyncio.sleep(0)
+    assert reconciler.stalled_seconds() or reconciler.reports
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_what_is_as_planned_is_not_written_again(kube: FakeKube, reconciler: Reconciler) -> None:

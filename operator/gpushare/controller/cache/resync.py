@@ -63,10 +63,10 @@ async def keep_resyncing(kube: ClusterReader, cache: FleetCache) -> None:
 
 
 async def read_once(kube: ClusterReader, cache: FleetCache) -> None:
-    """Raises API_ERRORS."""
-    answer = await kube.list_all(GPU_SHARES)
+    """Raises API_ERRORS. All is asked for at once: a start waits for the answers."""
+    answer, nodes, reason = await asyncio.gather(kube.list_all(GPU_SHARES), nvidia_dra_nodes(kube), no_claims(kube))
     cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
-    cache.set_cluster(await nvidia_dra_nodes(kube), await no_claims(kube))
+    cache.set_cluster(nodes, reason)
 
 
 async def no_claims(kube: ClusterReader) -> str:
