@@ -14,8 +14,9 @@ this order, once every agent is known to report:
 - `changes`: 10 changes of the slots held a second for 30 s; the operator's CPU, in cores.
 
 `operatorCpuSeconds` is the operator's CPU time in a step, which depends little on what else the machine does; beside it
-stand those of API server, etcd and the process that stands in for the agents, and the machine's load. Meanwhile the
-time between two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
+stand those of API server, etcd and the process that stands in for the agents, the part of the machine's cores that
+nobody used (`idlePercent`: where nothing is idle, the machine is the limit), and its load. Meanwhile the time between
+two renewals of the operator's Lease is watched (`leaseGapSeconds`, 5 s are normal).
 `--before COMMIT` measures that commit too, from a copy of the same cluster.
 """
 
@@ -290,12 +291,14 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
         ):
             pids = {"operator": process.pid, **plane.pids, "agents": os.getpid()}
             before = {part: base.Usage.of(pid).cpu for part, pid in pids.items()}
+            ticks = results.processor_ticks()
             try:
                 result[name] = await step()
             except TimeoutError as error:
                 result[name] = {"failed": str(error)}
             for part, pid in pids.items():
                 result[name][f"{part}CpuSeconds"] = round(base.Usage.of(pid).cpu - before[part], 2)
+            result[name]["idlePercent"] = results.idle_percent(ticks)
             result[name]["load"] = results.load()
             print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         usage = base.Usage.of(process.pid)

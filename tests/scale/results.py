@@ -34,6 +34,18 @@ def load() -> float:
     return round(os.getloadavg()[0], 1)
 
 
+def processor_ticks() -> tuple[int, int]:
+    """(idle, all) of all cores since the machine started."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
+
+
+def idle_percent(since: tuple[int, int]) -> int:
+    """The part of all cores' time since `since`, an answer of processor_ticks, that nobody used."""
+    idle, whole = processor_ticks()
+    return round(100 * (idle - since[0]) / max(1, whole - since[1]))
+
+
 def write(found: Mapping[str, Any], out: Path | None) -> None:
     write_text(json.dumps(found, indent=2), out)
 

@@ -97,7 +97,8 @@ def _finalizers(
     plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, unsettled: _Unsettled
 ) -> Iterable[Write]:
     for name in plan.finalizers:
-        yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
+        if not _has_finalizer(cache.shares.get(name)):  # it may have got it while this was planned
+            yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
     if not plan.released:
         return
     busy = _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims) | unsettled.shares
@@ -105,6 +106,10 @@ def _finalizers(
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _finalizer(shares[name], WriteStage.RELEASE, [])
+
+
+def _has_finalizer(known: KnownShare | None) -> bool:
+    return known is not None and known.share is not None and names.FINALIZER in known.share.metadata.finalizers
 
 
 def _with_daemon_set(cache: FleetCache) -> set[str]:

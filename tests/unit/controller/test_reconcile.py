@@ -14,6 +14,7 @@ from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import WriteStage
 from gpushare.fleet import plan
 from gpushare.fleet.driver_upgrade import STATE_LABEL
 from gpushare.fleet.status.share_summary import START_SECONDS
@@ -217,6 +218,17 @@ async def test_a_plan_takes_nothing_away_that_was_written_after_its_snapshot(
     assert draining.body["spec"]["assignments"][0]["draining"]
     busy = differences(plan(aware), aware, reconciler.cache, settings, "2026-03-01T00:00:00Z", [draining])
     assert draining not in busy, "a write to the node is under way"
+
+
+async def test_what_was_answered_while_a_plan_was_made_is_not_written_again(
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
+) -> None:
+    before = reconciler.cache.snapshot(NOW)
+    decided = plan(before)
+    assert decided.finalizers == {"a"}
+    await once(reconciler)
+    later = differences(decided, before, reconciler.cache, settings, "2026-03-01T00:00:00Z")
+    assert [write for write in later if write.stage in (WriteStage.HOLD, WriteStage.RUN)] == []
 
 
 async def test_a_daemon_set_that_somebody_changed_is_put_right(kube: FakeKube, reconciler: Reconciler) -> None:
