@@ -93,7 +93,7 @@ class Snapshot:
     """The cluster at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
-    ResourceClaim; empty where it can. `allocated`: (pool, device) of every claim's devices of ours, None while that is
+    ResourceClaim; empty where it can. `allocated`: by pool, the devices of ours that claims have, None while that is
     not known. `demand`: claims and what they may have. `jumps`: waits whose beginning moves, since the time of day was
     set.
     """
@@ -105,7 +105,7 @@ class Snapshot:
     templates: Mapping[str, Template] = field(default_factory=dict)
     now: datetime = EPOCH
     no_claims: str = ""
-    allocated: frozenset[tuple[str, str]] | None = frozenset()
+    allocated: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
     jumps: Jumps = field(default_factory=dict)
 

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from gpushare.kube.client import Object
@@ -42,13 +43,22 @@ def seconds_of(work: Callable[[], object]) -> float:
     best = math.inf
     began = time.process_time()
     for _ in range(5):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
+        with _a_round():
+            start = time.process_time()
+            work()
+            best = min(best, time.process_time() - start)
         if time.process_time() - began > ENOUGH * 5:
             break
     gc.unfreeze()
     return best
+
+
+def _a_round() -> AbstractContextManager[None]:
+    try:
+        from gpushare.controller.reconcile import without_collections
+    except ImportError:  # an earlier commit, whose rounds are as any other work
+        return nullcontext()
+    return without_collections()
 
 
 def slope(points: dict[int, float]) -> float | None:

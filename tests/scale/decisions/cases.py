@@ -1,7 +1,9 @@
 """What is measured: each case takes a number of nodes and gives what is timed; to make its input is not."""
 
+import asyncio
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,7 +15,7 @@ from gpushare.controller.differences import differences
 from gpushare.controller.heartbeats.ages import HeartbeatAges
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import RENDERED
-from gpushare.fleet import MpsPod, Snapshot, Template, plan
+from gpushare.fleet import FleetMemory, MpsPod, Snapshot, Template, plan
 from gpushare.fleet.pending import pending
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
@@ -22,6 +24,7 @@ from gpushare.kube.client import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     Object,
+    Resource,
 )
 from gpushare.kube.coordination.heartbeat import Renewal
 from tests.scale.decisions.objects import (
@@ -30,6 +33,7 @@ from tests.scale.decisions.objects import (
     NOW,
     cache_of,
     demand_of,
+    full,
     gpu_node,
     node,
     resource_claim,
@@ -112,10 +116,6 @@ def plan_rollout_of_many(count: int) -> Callable[[], object]:
 
 def _again(snapshot: Snapshot) -> Callable[[], object]:
     """The plan after one of the same fleet, of which CHANGED nodes are others since."""
-    try:
-        from gpushare.fleet import FleetMemory
-    except ImportError:  # an earlier commit, which remembers nothing
-        return lambda: plan(snapshot)
     memory = FleetMemory()
     plan(snapshot, memory)
 
@@ -213,19 +213,59 @@ def differences_new_fleet(count: int) -> Callable[[], object]:
 
 
 def snapshot_of_cache(count: int) -> Callable[[], object]:
+    """A node holds another slot, turn by turn."""
     cache = settled(count, max(1, count // 10))
-    return lambda: cache.snapshot(NOW)
+    turns = itertools.count(2)
+
+    def work() -> object:
+        turn = next(turns)
+        changed = full(gpu_node(0, "share-00000"), "share-00000", 1 + turn % 2)
+        changed["metadata"]["resourceVersion"] = str(turn)
+        cache.gpu_nodes.put(changed)
+        return cache.snapshot(NOW)
+
+    return work
+
+
+class _Listing:
+    """An API server that lists these objects; nothing changes."""
+
+    def __init__(self, objects: dict[Resource, list[Object]]) -> None:
+        self._objects = objects
+
+    async def pages(
+        self, resource: Resource, keep: Callable[[Object], object], namespace: str | None = None, **_: str
+    ) -> AsyncIterator[tuple[list[object], str]]:
+        yield [kept for obj in self._objects.get(resource, ()) if (kept := keep(obj)) is not None], "1"
+
+    async def watch(self, *_: object) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+async def _follow(claims: ClaimCache, objects: dict[Resource, list[Object]]) -> None:
+    """Lists them as the operator does."""
+    claims.follow(_Listing(objects))  # type: ignore[arg-type]
+    while not claims.known:  # noqa: ASYNC110 - each round is a step of every task
+        await asyncio.sleep(0)
+    await claims.close()
 
 
 def snapshot_of_claims(count: int) -> Callable[[], object]:
+    """A claim has another amount, turn by turn."""
     cache = settled(count, 1)
-    devices = {("", f"node-{n:05}"): resource_slice(n) for n in range(count)}
-    claims = {("team", f"claim-{n:06}"): resource_claim(n) for n in range(count * CLAIMS_PER_NODE)}
-    cache.claims = _Claims({RESOURCE_SLICES: devices, RESOURCE_CLAIMS: claims})
-    cache.snapshot(NOW)
+    devices = [resource_slice(n) for n in range(count)]
+    claims = [resource_claim(n) for n in range(count * CLAIMS_PER_NODE)]
+    asyncio.run(_follow(cache.claims, {RESOURCE_SLICES: devices, RESOURCE_CLAIMS: claims}))
+    assert len(cache.snapshot(NOW).demand.claims) == len(claims)
+    turns = itertools.count(2)
 
     def work() -> object:
-        claims["team", "claim-000000"] = resource_claim(0)
+        turn = next(turns)
+        changed = resource_claim(0)
+        changed["metadata"]["resourceVersion"] = str(turn)
+        changed["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] = {"threads": str(turn % 50)}
+        cache.claims.observe(RESOURCE_CLAIMS, changed)
         return cache.snapshot(NOW)
 
     return work
@@ -255,7 +295,7 @@ CASES: tuple[tuple[str, Case, str], ...] = (
     ("templatesInPlace", templates_in_place, "30 claim templates in each of as many namespaces as nodes, as desired"),
     ("differencesSettled", differences_settled, "nothing differs, a share for each ten nodes"),
     ("differencesNewFleet", differences_new_fleet, "every node is to be labelled and assigned"),
-    ("snapshot", snapshot_of_cache, "a snapshot of the cache"),
+    ("snapshot", snapshot_of_cache, "a snapshot after one GpuNode changed"),
     ("snapshotOfClaims", snapshot_of_claims, "ten claims for each node: a snapshot after one claim changed"),
     ("heartbeatAges", heartbeat_ages, "one reading of the agents' heartbeats"),
 )

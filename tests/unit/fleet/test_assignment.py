@@ -212,11 +212,11 @@ def test_a_share_delivered_by_claims_takes_gpus_as_any_other(make: Any) -> None:
 
 @pytest.mark.parametrize(
     ("allocated", "stays"),
-    [(frozenset({("n1", "gpu-n1-0")}), True), (None, True), (frozenset({("n2", "gpu-n1-0")}), False)],
+    [({"n1": frozenset({"gpu-n1-0"})}, True), (None, True), ({"n2": frozenset({"gpu-n1-0"})}, False)],
     ids=["a claim has it", "not known yet", "a claim of another node"],
 )
 def test_a_gpu_that_a_claim_has_stays_with_its_share_though_its_node_does_not_know_yet(
-    make: Any, allocated: frozenset[tuple[str, str]] | None, stays: bool
+    make: Any, allocated: dict[str, frozenset[str]] | None, stays: bool
 ) -> None:
     node = make.node(gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a", drained=True)])
     going = make.share(delivery="ResourceClaim", deleting=True)

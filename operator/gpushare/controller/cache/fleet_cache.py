@@ -23,7 +23,6 @@ from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.cache.compact import compact
 from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.views import ClaimReader
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
 from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
@@ -140,7 +139,6 @@ class FleetCache:
         self.daemon_sets = Store(known_daemon_set, changed)
         self.mps_pods = Store(mps_pod, changed)
         self.claims = ClaimCache(changed)
-        self._claim_reader = ClaimReader()
         self.nvidia_dra_nodes: frozenset[str] = frozenset()
         """Nodes on which NVIDIA's DRA driver offers GPUs."""
         self.no_claims = ""
@@ -154,6 +152,9 @@ class FleetCache:
         }
         self._views: dict[str, tuple[KnownNode, NodeView]] = {}
         """Of the last snapshot, by node, with what it was made from."""
+        self._viewed: tuple[NodeView, ...] = ()
+        self._viewed_at = (0, 0)
+        """How often Nodes and GpuNodes had changed by then."""
         self._applied: dict[str, int] = {}
         """The generation that our last apply of a DaemonSet led to, by name."""
 
@@ -224,20 +225,24 @@ class FleetCache:
             now,
             self.no_claims,
             self.claims.allocated(),
-            self._claim_reader.demand(self.claims),
+            self.claims.demand(),
             jumps,
         )
 
     def _node_views(self) -> tuple[NodeView, ...]:
         """The view of a node that is as it was is the one of the last snapshot (`fleet.selection.node_facts`)."""
+        changes = self.nodes.changes, self.gpu_nodes.changes
+        if changes == self._viewed_at:
+            return self._viewed
         before, views = self._views, {}
         for (_, name), known in self.nodes.objects.items():
             gpu_node, found = self.gpu_nodes.get(name), before.get(name)
             if found is None or found[0] is not known or found[1].gpu_node is not gpu_node:
                 found = known, _view(name, known, gpu_node)
             views[name] = found
-        self._views = views
-        return tuple(view for _, view in views.values())
+        self._views, self._viewed_at = views, changes
+        self._viewed = tuple(view for _, view in views.values())
+        return self._viewed
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
         """By share: one that was made again has a DaemonSet of another name, and its own pods only."""

@@ -1,19 +1,22 @@
-"""The operator's copy of namespaces, our DeviceClasses, templates and ResourceSlices, and the claims for our devices.
+"""The operator's copy of what delivery by ResourceClaim needs: namespaces, DeviceClasses, templates, slices and claims.
 
-Watched only once a share is delivered by ResourceClaim. Of each namespace and claim only what a plan reads is kept, and
-nothing of claims for other devices.
+Watched only once a share is delivered so. Of each namespace only what a plan reads is kept, and nothing of claims for
+other devices. There may be ten claims for each node, which come and go all the time: what a plan asks of all of them is
+kept current change by change, so a snapshot reads none of them again.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from gpushare.api import names
+from gpushare.controller.claims.views import claim, devices
 from gpushare.controller.writes import RENDERED, stamp_of
+from gpushare.fleet.pending import Claim, ClaimDevice, Demand
 from gpushare.kube.cache.kept import kept_namespace
-from gpushare.kube.cache.reflector import Reflector
-from gpushare.kube.cache.store import Key
-from gpushare.kube.claims import allocation_results, requested_classes, requests_of
+from gpushare.kube.cache.reflector import ListWatch
+from gpushare.kube.cache.store import Key, Store
 from gpushare.kube.resources import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -35,36 +38,118 @@ _SELECTORS: dict[Resource, dict[str, str]] = {
     RESOURCE_CLAIMS: {},
     RESOURCE_SLICES: {"fieldSelector": f"spec.driver={names.DRA_DRIVER}"},
 }
-# Not its version: nobody reads that, and with it every change of a label would lead to a new plan.
-_READ = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
-_RESULT = ("driver", "pool", "device", "consumedCapacity")
+_OF_TEMPLATE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
+NONE: Mapping[str, frozenset[str]] = MappingProxyType({})
+
+
+class SliceStore(Store[tuple[ClaimDevice, ...]]):
+    """The devices of each ResourceSlice of ours."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__(lambda obj: tuple(devices(obj)) or None, changed)
+        self._all: tuple[ClaimDevice, ...] | None = ()
+
+    def all(self) -> tuple[ClaimDevice, ...]:
+        """The same object until one changes."""
+        if self._all is None:
+            self._all = tuple(device for found in self.objects.values() for device in found)
+        return self._all
+
+    def _set(self, key: Key, version: int, kept: tuple[ClaimDevice, ...] | None) -> bool:
+        if not super()._set(key, version, kept):
+            return False
+        self._all = None
+        return True
+
+
+class ClaimStore(Store[Claim]):
+    """The claims that ask for our devices or have some."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__(claim, changed)
+        self._all: tuple[Claim, ...] | None = ()
+        self._held: dict[str, dict[str, int]] = {}
+        """By pool and device, how many parts of it claims have."""
+        self._allocated: Mapping[str, frozenset[str]] = NONE
+        self._moved: set[str] = set()
+        """Pools of which `_allocated` is to be found again."""
+
+    def all(self) -> tuple[Claim, ...]:
+        """The same object until one changes."""
+        if self._all is None:
+            self._all = tuple(self.objects.values())
+        return self._all
+
+    def allocated(self) -> Mapping[str, frozenset[str]]:
+        """By pool, the devices that claims have. What was given out is not changed any more."""
+        if self._moved:
+            found = dict(self._allocated)
+            for pool in self._moved:
+                if pool in self._held:
+                    found[pool] = frozenset(self._held[pool])
+                else:
+                    found.pop(pool, None)
+            self._allocated, self._moved = found, set()
+        return self._allocated
+
+    def _set(self, key: Key, version: int, kept: Claim | None) -> bool:
+        before = self.objects.get(key)
+        if not super()._set(key, version, kept):
+            return False
+        self._all = None
+        had, has = before.held if before is not None else (), kept.held if kept is not None else ()
+        for part in has:
+            self._count(*part.device, 1)
+        for part in had:
+            self._count(*part.device, -1)
+        return True
+
+    def _count(self, pool: str, device: str, more: int) -> None:
+        parts = self._held.setdefault(pool, {})
+        before = parts.get(device, 0)
+        parts[device] = before + more
+        if not before or not parts[device]:
+            self._moved.add(pool)
+        if not parts[device]:
+            del parts[device]
+        if not parts:
+            del self._held[pool]
 
 
 class ClaimCache:
     """`changed` is called in the event loop when anything that is kept changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
-        self._reflectors: dict[Resource, Reflector] = {}
+        self._slices = SliceStore(changed)
+        self._claims = ClaimStore(changed)
+        self._stores: dict[Resource, Store[Any]] = {
+            DEVICE_CLASSES: Store[Object](_whole, changed),
+            CLAIM_TEMPLATES: Store[Object](_pruned_template, changed),
+            NAMESPACES: Store[Object](kept_namespace, changed),
+            RESOURCE_CLAIMS: self._claims,
+            RESOURCE_SLICES: self._slices,
+        }
+        self._watches: list[ListWatch] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._demand = Demand()
 
     @property
     def followed(self) -> bool:
-        return bool(self._reflectors)
+        return bool(self._watches)
 
     @property
     def known(self) -> bool:
         """Everything has been listed. If False, a missing object means nothing."""
-        return self.followed and all(reflector.synced.is_set() for reflector in self._reflectors.values())
+        return self.followed and all(watch.synced.is_set() for watch in self._watches)
 
     def follow(self, kube: "Kube") -> None:
         """Begins to watch at the first call; `close` ends it."""
         if self.followed:
             return
         for resource, selectors in _SELECTORS.items():
-            reflector = Reflector(kube, resource, self._changed, prune=_PRUNED.get(resource), **selectors)
-            self._reflectors[resource] = reflector
-            self._tasks.append(asyncio.create_task(reflector.run(), name=f"follow {resource.plural}"))
+            watch = ListWatch(kube, resource, self._stores[resource], **selectors)
+            self._watches.append(watch)
+            self._tasks.append(asyncio.create_task(watch.run(), name=f"follow {resource.plural}"))
 
     def check(self) -> None:
         """Raises what ended a watch, if anything did: its objects would only grow old."""
@@ -77,52 +162,39 @@ class ClaimCache:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def all(self, resource: Resource) -> dict[Key, Object]:
-        """By (namespace, name)."""
-        reflector = self._reflectors.get(resource)
-        return {} if reflector is None else reflector.objects
+    def all(self, resource: Resource) -> Mapping[Key, Object]:
+        """By (namespace, name): namespaces, DeviceClasses or templates."""
+        return self._stores[resource].objects
 
     def observe(self, resource: Resource, obj: Object) -> None:
         """The answer to a write of ours, until its event comes."""
-        reflector = self._reflectors.get(resource)
-        if reflector is not None:
-            reflector.observe(obj)
+        if self.followed and resource in self._stores:
+            self._stores[resource].observe(obj)
 
-    def allocated(self) -> frozenset[tuple[str, str]] | None:
-        """(pool, device) of each of our devices that a claim was allocated; None while that is not known."""
+    def allocated(self) -> Mapping[str, frozenset[str]] | None:
+        """By pool, our devices that a claim was allocated; None while that is not known."""
         if not self.followed:
-            return frozenset()
+            return NONE
+        return self._claims.allocated() if self.known else None
+
+    def demand(self) -> Demand:
+        """Empty until everything has been listed; the same object until a claim or a device changes."""
         if not self.known:
-            return None
-        return frozenset(
-            (result["pool"], result["device"])
-            for claim in self.all(RESOURCE_CLAIMS).values()
-            for result in allocation_results(claim)
-        )
+            return Demand()
+        offered, claims = self._slices.all(), self._claims.all()
+        if offered is not self._demand.devices or claims is not self._demand.claims:
+            self._demand = Demand(offered, claims)
+        return self._demand
 
 
-def _pruned_claim(claim: Object) -> Object | None:
-    """None for a claim that concerns none of our devices."""
-    if not allocation_results(claim) and not any(map(names.parse_device_class, requested_classes(claim))):
-        return None
-    metadata = {key: claim["metadata"][key] for key in _READ if key in claim["metadata"]}
-    requests = [{"exactly": _pruned_request(request)} for request in requests_of(claim)]
-    results = [{key: result[key] for key in _RESULT if key in result} for result in allocation_results(claim)]
-    status = {"allocation": {"devices": {"results": results}}} if results else {}
-    return {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status}
-
-
-def _pruned_request(request: Object) -> Object:
-    """Of selectors, which may have 10 kB each, only that there are some."""
-    kept = {key: request[key] for key in ("deviceClassName", "capacity") if key in request}
-    return kept | ({"selectors": [{}]} if request.get("selectors") else {})
+def _whole(obj: Object) -> Object:
+    return obj
 
 
 def _pruned_template(template: Object) -> Object:
-    """Without what it asks for: a template is compared by its stamp, and there is one for each size and namespace."""
-    metadata = template["metadata"]
-    kept = {key: metadata[key] for key in (*_READ, "labels", "ownerReferences") if key in metadata}
+    """Without what it asks for: a template is compared by its stamp, and there is one for each size and namespace.
+
+    Nor its version: nobody reads that, and with it every change of a label would lead to a new plan.
+    """
+    kept = {key: template["metadata"][key] for key in _OF_TEMPLATE if key in template["metadata"]}
     return {"metadata": {**kept, "annotations": {RENDERED: stamp_of(template)}}}
-
-
-_PRUNED = {RESOURCE_CLAIMS: _pruned_claim, NAMESPACES: kept_namespace, CLAIM_TEMPLATES: _pruned_template}

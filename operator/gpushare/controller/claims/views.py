@@ -4,60 +4,18 @@ Objects that cannot be read are left out: they were made by another release, or 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from gpushare.api import names
 from gpushare.api.quantity import LONGEST, parse_quantity
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.controller.claims.cache import ClaimCache
 from gpushare.fleet.model import EPOCH
-from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
-from gpushare.kube.cache.store import Key
+from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Held
 from gpushare.kube.claims import allocation_results, requests_of
-from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object
-
-Read = TypeVar("Read")
-
-
-class ClaimReader:
-    """Reads each object once: what was read of one that is the same as before is used again."""
-
-    def __init__(self) -> None:
-        self._slices: dict[Key, tuple[Object, tuple[ClaimDevice, ...]]] = {}
-        self._claims: dict[Key, tuple[Object, tuple[Claim, ...]]] = {}
-        self._demand = Demand()
-
-    def demand(self, claims: ClaimCache) -> Demand:
-        """Empty until everything has been listed; the same object until something changes."""
-        if not claims.known:
-            return Demand()
-        slices, slices_changed = _read(self._slices, claims.all(RESOURCE_SLICES), devices)
-        objects, claims_changed = _read(self._claims, claims.all(RESOURCE_CLAIMS), claim)
-        if slices_changed or claims_changed:
-            self._slices, self._claims = slices, objects
-            self._demand = Demand(
-                tuple(sorted((it for _, found in slices.values() for it in found), key=lambda device: device.key)),
-                tuple(sorted((it for _, found in objects.values() for it in found), key=lambda claim: claim.name)),
-            )
-        return self._demand
-
-
-def _read(
-    before: Mapping[Key, tuple[Object, tuple[Read, ...]]],
-    objects: Mapping[Key, Object],
-    read: Callable[[Object], Iterable[Read]],
-) -> tuple[dict[Key, tuple[Object, tuple[Read, ...]]], bool]:
-    """What was read of each object, with the object; and whether that differs from `before`."""
-    found, changed = {}, len(before) != len(objects)
-    for key, obj in objects.items():
-        known = before.get(key)
-        if known is None or known[0] is not obj:
-            known, changed = (obj, tuple(read(obj))), True
-        found[key] = known
-    return found, changed
+from gpushare.kube.resources import Object
 
 
 def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
@@ -78,21 +36,22 @@ def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
         )
 
 
-def claim(obj: Object) -> Iterable[Claim]:
+def claim(obj: Object) -> Claim | None:
     """None where it neither names a share of ours nor has a device of ours."""
     metadata = obj["metadata"]
     held = tuple(_held(result) for result in allocation_results(obj))
     share, asked = next(_asked(obj), ("", {}))
-    if share or held:
-        yield Claim(
-            name=f"{metadata.get('namespace', '')}/{metadata['name']}",
-            uid=str(metadata.get("uid") or ""),
-            share=share,
-            created=_moment(str(metadata.get("creationTimestamp") or "")),
-            asked=asked,
-            held=held,
-            selects=any(request.get("selectors") for request in requests_of(obj)),
-        )
+    if not share and not held:
+        return None
+    return Claim(
+        name=f"{metadata.get('namespace', '')}/{metadata['name']}",
+        uid=str(metadata.get("uid") or ""),
+        share=share,
+        created=_moment(str(metadata.get("creationTimestamp") or "")),
+        asked=asked,
+        held=held,
+        selects=any(request.get("selectors") for request in requests_of(obj)),
+    )
 
 
 def _asked(obj: Object) -> Iterator[tuple[str, dict[str, int]]]:

@@ -139,13 +139,11 @@ class FleetMemory:
 
 def _givens(snapshot: Snapshot) -> dict[str, Given]:
     """By node; under the empty name, of all others."""
-    unknown, claimed = NOTHING, dict[str, set[str]]()
+    unknown, claimed = NOTHING, snapshot.allocated or {}
     if snapshot.allocated is None:
         unknown = frozenset(share.name for share in snapshot.shares if share.by_claims)
-    for node, device in snapshot.allocated or ():
-        claimed.setdefault(node, set()).add(device)
     result = {
-        name: Given(name in snapshot.nvidia_dra_nodes, frozenset(claimed.get(name, ())), unknown)
+        name: Given(name in snapshot.nvidia_dra_nodes, claimed.get(name, NOTHING), unknown)
         for name in {*snapshot.nvidia_dra_nodes, *claimed}
     }
     return {**result, "": Given(unknown=unknown)}

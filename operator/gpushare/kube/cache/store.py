@@ -44,6 +44,8 @@ class Store(Generic[Kept]):
         """`keep`: what to keep of an object; None: nothing. `changed` must not block."""
         self.objects: dict[Key, Kept] = {}
         """By (namespace, name)."""
+        self.changes = 0
+        """How often something of it changed: who has seen all of it need not look again while that stays."""
         self._versions: dict[Key, int] = {}
         self._last_removal = 0
         """The highest version of a removal: an answer no newer than that may be about an object that is gone."""
@@ -103,4 +105,5 @@ class Store(Generic[Kept]):
             if kept == before:
                 return False  # the object that others have seen stays the same one
             self.objects[key] = kept
-        return kept != before
+        self.changes += kept is not before
+        return kept is not before

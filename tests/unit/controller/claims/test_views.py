@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.controller.claims.cache import ClaimCache
-from gpushare.controller.claims.views import ClaimReader, claim, devices
-from gpushare.fleet.pending import Capacity, Held
-from gpushare.kube.cache.store import Key
-from gpushare.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Object, Resource
+from gpushare.controller.claims.views import claim, devices
+from gpushare.fleet.pending import Capacity, Claim, Held
+from gpushare.kube.resources import Object
 
 SLICE: dict[str, Any] = {
     "metadata": {"name": "n1-gpushare.dev"},
@@ -57,6 +55,12 @@ CLAIM: dict[str, Any] = {
 }
 
 
+def read(obj: Object) -> Claim:
+    found = claim(obj)
+    assert found is not None
+    return found
+
+
 def test_a_device_is_read_with_its_policies_and_its_taint() -> None:
     (device,) = devices(SLICE)
     assert (device.node, device.name, device.share, device.closed) == ("n1", "gpu-1", "a", "Draining")
@@ -68,32 +72,32 @@ def test_a_device_is_read_with_its_policies_and_its_taint() -> None:
 
 
 def test_a_claim_is_read_with_what_it_asks_and_what_it_has() -> None:
-    (pending,) = claim(CLAIM)
+    pending = read(CLAIM)
     assert (pending.name, pending.share, pending.held) == ("ml/x", "a", ())
     assert pending.created == datetime(2026, 3, 1, tzinfo=UTC)
     assert pending.asked == {"threads": 10, "memory": 8 * 2**30}
     result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "10"}}
     others = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-9"}
     status = {"allocation": {"devices": {"results": [result, others]}}}
-    (has,) = claim(CLAIM | {"status": status})
+    has = read(CLAIM | {"status": status})
     assert has.held == (Held(("n1", "gpu-1"), {"threads": 10}),)
 
 
 def test_a_claim_of_another_class_is_none_of_ours() -> None:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
-    assert list(claim(CLAIM | {"spec": spec})) == []
+    assert claim(CLAIM | {"spec": spec}) is None
 
 
 def test_a_device_of_ours_counts_as_held_whatever_the_class_that_led_to_it() -> None:
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "of-an-admin"}}]}}
     result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "10"}}
-    (has,) = claim(CLAIM | {"spec": spec, "status": {"allocation": {"devices": {"results": [result]}}}})
+    has = read(CLAIM | {"spec": spec, "status": {"allocation": {"devices": {"results": [result]}}}})
     assert (has.share, has.held) == ("", (Held(("n1", "gpu-1"), {"threads": 10}),))
 
 
 def test_an_amount_that_cannot_be_read_is_none() -> None:
     result = {"driver": "gpushare.dev", "pool": "n1", "device": "gpu-1", "consumedCapacity": {"threads": "1e999999"}}
-    (has,) = claim(CLAIM | {"status": {"allocation": {"devices": {"results": [result]}}}})
+    has = read(CLAIM | {"status": {"allocation": {"devices": {"results": [result]}}}})
     assert has.held == (Held(("n1", "gpu-1"), {"threads": 0}),)
 
 
@@ -111,40 +115,3 @@ def test_a_capacity_that_kubernetes_cannot_hold_costs_no_time_and_counts_as_none
 @pytest.mark.parametrize("where", [{"nodeName": "n2"}, {"nodeName": None}, {"pool": {"name": "n2"}}], ids=str)
 def test_a_slice_in_the_pool_of_another_node_offers_nothing(where: dict[str, Any]) -> None:
     assert list(devices({"spec": SLICE["spec"] | where})) == []
-
-
-class _Listed(ClaimCache):
-    """Objects without an API server."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: None)
-        self.objects: dict[Resource, dict[Key, Object]] = {RESOURCE_SLICES: {}, RESOURCE_CLAIMS: {}}
-
-    @property
-    def known(self) -> bool:
-        return True
-
-    def all(self, resource: Resource) -> dict[Key, Object]:
-        return self.objects[resource]
-
-    def put(self, resource: Resource, obj: Object, name: str) -> None:
-        self.objects[resource]["", name] = {**obj, "metadata": {**obj["metadata"], "name": name}}
-
-
-def test_only_what_changed_is_read_again_and_the_demand_stays_the_same_object_until_then() -> None:
-    listed, reader = _Listed(), ClaimReader()
-    listed.put(RESOURCE_SLICES, SLICE, "n1")
-    for name in ("x", "y"):
-        listed.put(RESOURCE_CLAIMS, CLAIM, name)
-    first = reader.demand(listed)
-    assert [item.name for item in first.claims] == ["ml/x", "ml/y"]
-    assert reader.demand(listed) is first
-    for change in (
-        lambda: listed.put(RESOURCE_CLAIMS, CLAIM, "z"),
-        lambda: listed.put(RESOURCE_CLAIMS, {**CLAIM, "spec": {}}, "x"),
-        lambda: listed.objects[RESOURCE_CLAIMS].pop(("", "y")),
-        lambda: listed.objects[RESOURCE_SLICES].pop(("", "n1")),
-    ):
-        change()
-        assert reader.demand(listed) == ClaimReader().demand(listed)
-    assert [item.name for item in reader.demand(listed).claims] == ["ml/z"]

@@ -26,14 +26,15 @@ def moments(draw: st.DrawFn, make: Any, seconds: int = 0) -> Snapshot:
         for name in (node.name for node in taken.nodes)
         for share in draw(st.lists(st.sampled_from(NAMES), unique=True))
     ]
-    devices = [(node.name, device_name(uuid)) for node in taken.nodes for uuid in _uuids(node)]
+    devices = {node.name: [device_name(uuid) for uuid in _uuids(node)] for node in taken.nodes}
+    claimed = {name: draw(st.frozensets(st.sampled_from(found))) for name, found in devices.items() if found}
     return replace(
         taken,
         shares=shares,
         pods=tuple(pods),
         templates={name: Template("new") for name in draw(st.lists(st.sampled_from(NAMES), unique=True))},
         now=EPOCH + timedelta(seconds=seconds),
-        allocated=draw(st.none() | (st.frozensets(st.sampled_from(devices)) if devices else st.just(frozenset()))),
+        allocated=draw(st.sampled_from([None, {name: taken for name, taken in claimed.items() if taken}])),
     )
 
 
@@ -80,6 +81,6 @@ def test_facts_are_found_again_only_of_a_node_that_changed(make: Any) -> None:
     second = FleetIndex(Snapshot((make.share(),), (nodes[0], changed)), memory).facts
     assert second["n1"] is first["n1"]
     assert second["n2"] is not first["n2"]
-    third = FleetIndex(Snapshot((), (nodes[0],), allocated=frozenset({("n1", "gpu-x")})), memory).facts
+    third = FleetIndex(Snapshot((), (nodes[0],), allocated={"n1": frozenset({"gpu-x"})}), memory).facts
     assert third.keys() == {"n1"}
     assert third["n1"] is not first["n1"]
