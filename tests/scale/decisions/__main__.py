@@ -4,8 +4,10 @@
 
 Nothing but memory is used: the objects are made as the API server would list them and go through the operator's own
 cache. A slope of 1 is proportional, 2 is quadratic; it is fitted over all sizes by least squares. A case that took more
-than BUDGET seconds is not tried at a larger size. Seconds are CPU time of the process, the best of up to five runs, so
-that they depend little on what else the machine does; its load stands beside them.
+than BUDGET seconds is not tried at a larger size. Seconds are CPU time of the process, the best of up to 15 runs, so
+that they depend little on what else the machine does; its load stands beside them. `calls` are the calls of functions
+in one run, Python's and C's, with their slope: where that is 1, nothing is done more than once for a node, and what
+seconds grow faster than that is the processor's, which waits for memory.
 
 With `--before COMMIT` the same is asked of that commit, in a process of its own with a git worktree. Its
 modules must have today's names.
@@ -33,8 +35,9 @@ from tests.scale.trees import trees
 ROOT = Path(__file__).resolve().parents[3]
 SIZES = (100, 300, 1000, 2000, 5000)
 BUDGET = 20.0
-ENOUGH = 0.2
-"""A run that is shorter is repeated."""
+RUNS = 15
+ENOUGH = 2.0
+"""Seconds of runs after which none is begun."""
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -42,15 +45,30 @@ def seconds_of(work: Callable[[], object]) -> float:
     gc.freeze()  # as the operator does with what it keeps
     best = math.inf
     began = time.process_time()
-    for _ in range(5):
+    for _ in range(RUNS):
         with _a_round():
             start = time.process_time()
             work()
             best = min(best, time.process_time() - start)
-        if time.process_time() - began > ENOUGH * 5:
+        if time.process_time() - began > ENOUGH:
             break
     gc.unfreeze()
     return best
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    found = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal found
+        found += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
 
 
 def _a_round() -> AbstractContextManager[None]:
@@ -76,18 +94,26 @@ def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
         if chosen and name not in chosen:
             continue
         points: dict[int, float] = {}
+        calls: dict[int, float] = {}
         for size in sorted(sizes):
             if points and (size / max(points)) ** 2 * points[max(points)] > BUDGET * 3:
                 break
-            points[size] = seconds_of(case(size))
+            work = case(size)
+            points[size], calls[size] = seconds_of(work), calls_of(work)
             if points[size] > BUDGET:
                 break
         found[name] = {
             "what": what,
             "seconds": {str(size): round(value, 6) for size, value in points.items()},
             "slope": slope(points),
+            "calls": {str(size): value for size, value in calls.items()},
+            "callsSlope": slope(calls),
         }
-        print(f"{name}: {found[name]['seconds']} slope {found[name]['slope']}", file=sys.stderr, flush=True)
+        print(
+            f"{name}: {found[name]['seconds']} slope {found[name]['slope']}, of calls {found[name]['callsSlope']}",
+            file=sys.stderr,
+            flush=True,
+        )
     return found
 
 
