@@ -56,9 +56,12 @@ class Store(Generic[Kept]):
         return self.objects.get((namespace, name))
 
     def put(self, obj: Object) -> None:
-        """An object as a watch shows it."""
+        """An object as a watch shows it. One that the answer to a write has shown already is not looked at again."""
         key, version = key_of(obj), version_of(obj)
-        if version >= self._versions.get(key, version) and self._set(key, version, self._keep(obj)):
+        known = self._versions.get(key, 0)
+        if version < known or version == known != 0:
+            return
+        if self._set(key, version, self._keep(obj)):
             self._changed()
 
     def observe(self, obj: Object) -> None:

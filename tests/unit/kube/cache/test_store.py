@@ -41,6 +41,15 @@ def test_an_answer_is_known_before_its_event(store: Counted) -> None:
     assert (store.get("n1"), store.woken) == ("new", 2)
 
 
+def test_the_event_of_an_answer_is_not_read_again() -> None:
+    read: list[str] = []
+    store = Store[str](lambda obj: read.append(obj["label"]) or obj["label"], lambda: None)  # type: ignore[func-returns-value]
+    store.observe(obj(2, "new"))
+    store.put(obj(2, "new"))
+    store.put(obj(3, "newer"))
+    assert read == ["new", "newer"]
+
+
 def test_what_is_not_kept_wakes_nobody(store: Counted) -> None:
     store.put(obj(1, "a", heartbeat="1"))
     store.put(obj(2, "a", heartbeat="2"))
