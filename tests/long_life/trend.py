@@ -13,8 +13,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-WARM_UP_MINUTES = 10
-"""Of each process: until then it fills what it keeps for good."""
+WARM_UP_MINUTES = 30
+"""Of each process: until then it fills what it keeps for good. Of two agents the memory rose by 2 MiB in these, and by
+0.3 in the half hour after them."""
 FEWEST_MINUTES = 10
 """Of a process after its warm-up; of fewer nothing is taken."""
 TOLERATED = 0.1

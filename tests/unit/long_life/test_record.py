@@ -44,5 +44,5 @@ def test_the_page_says_how_long_was_lived_and_what_broke_off() -> None:
     text = page([(stretch(), lived), (stretch("worker-1 | was harmed"), lived)])
     assert "## So far: 2.0 hours" in text
     assert "1 series: 1 flat." in text
-    assert "| agent | threads | 80 | +0 ± 0 | 1 | 1.8 | flat |" in text
+    assert "| agent | threads | 80 | +0 ± 0 | 1 | 1.5 | flat |" in text
     assert "| 2026-11-24 | 60 | 400 | 20 | 3 | 7 | abc | worker-1 \\| was harmed |" in text

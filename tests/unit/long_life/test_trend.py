@@ -36,7 +36,7 @@ def test_a_constant_is_flat_and_a_leak_grows() -> None:
     assert verdict(leak) is Verdict.GROWS
     assert leak is not None
     assert leak.slope == pytest.approx(2.0, abs=0.2)
-    assert leak.hours == pytest.approx(350 / 60)
+    assert leak.hours == pytest.approx(330 / 60)
     assert verdict(trend(rows(360, slope=-2.0, noise=1.0))) is Verdict.FALLS
 
 
@@ -57,7 +57,7 @@ def test_what_clients_need_is_no_growth() -> None:
 
 
 def test_of_few_or_of_restless_minutes_nothing_is_said() -> None:
-    assert trend(rows(19)) is None
+    assert trend(rows(39)) is None
     assert verdict(trend(rows(40, noise=5.0))) is Verdict.SHORT
 
 
