@@ -13,7 +13,7 @@ from grpclib.client import Channel
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 
-from gpushare.agent.rpc.connection import Connection, Connections
+from gpushare.agent.rpc.connection import Connections, RpcConnection
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """As gRPC's own clients have it."""
@@ -32,7 +32,7 @@ class RpcChannel(Channel):
         self._limit = limit
 
     def _protocol_factory(self) -> H2Protocol:
-        return Connection(super()._protocol_factory(), self._limit, Connections())
+        return RpcConnection(super()._protocol_factory(), self._limit, Connections())
 
 
 async def ask(method: Callable[..., Coroutine[Any, Any, Any]], request: Any, seconds: float) -> Any:

@@ -19,15 +19,15 @@ class Connections:
     """The open ones of one server."""
 
     def __init__(self) -> None:
-        self._open: dict[Connection, asyncio.Transport] = {}
+        self._open: dict[RpcConnection, asyncio.Transport] = {}
         self._closing = False
 
-    def add(self, connection: "Connection", transport: asyncio.Transport) -> None:
+    def add(self, connection: "RpcConnection", transport: asyncio.Transport) -> None:
         self._open[connection] = transport
         if self._closing:
             transport.abort()
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "RpcConnection") -> None:
         self._open.pop(connection, None)
 
     async def idle(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Connections:
             transport.abort()
 
 
-class Connection(H2Protocol):
+class RpcConnection(H2Protocol):
     """What a call receives here is one message, so a limit of its bytes is the message's."""
 
     def __init__(self, plain: H2Protocol, limit: int, connections: Connections) -> None:

@@ -13,7 +13,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 
-from gpushare.agent.rpc.connection import Connection, Connections
+from gpushare.agent.rpc.connection import Connections, RpcConnection
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """As gRPC's own servers have it."""
@@ -46,7 +46,7 @@ class _Server(grpclib.server.Server):
         self._connections = connections
 
     def _protocol_factory(self) -> H2Protocol:
-        return Connection(super()._protocol_factory(), MAX_REQUEST_BYTES, self._connections)
+        return RpcConnection(super()._protocol_factory(), MAX_REQUEST_BYTES, self._connections)
 
 
 async def received(stream: "grpclib.server.Stream[Any, Any]") -> Any:
