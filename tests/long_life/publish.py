@@ -6,17 +6,26 @@ python3 -m tests.long_life.publish
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from statistics import fmean
 
 from localcluster.paths import REPOSITORY
 from tests.long_life import picture
 from tests.long_life.minutes import UNITS, Key, Minutes
 from tests.long_life.record import STORED, Record, Stretch, rows
-from tests.long_life.trend import CONFIDENCE, TOLERATED, WARM_UP_MINUTES, Trend, Verdict, trend
+from tests.long_life.trend import CONFIDENCE, TOLERATED, WARM_UP_MINUTES, Row, Trend, Verdict, trend
 
 PAGE = REPOSITORY / "docs" / "long-life.md"
 PICTURE = STORED.with_suffix(".svg")
-EXPLAINED: Mapping[Key, str] = {}
+EXPLAINED: Mapping[Key, str] = {
+    ("agent", "memory"): "less and less ([below](#as-a-process-ages))",
+    ("operator", "memory"): "less and less ([below](#as-a-process-ages))",
+}
 """Why a series is not flat, and why that is no leak."""
+AGE = """\
+## As a process ages
+
+A leak goes on; what fills, ends. Means of the memory of the process of each part that was watched longest, in MiB:
+"""
 INTRODUCTION = f"""\
 # A long life
 
@@ -59,6 +68,7 @@ def page(stretches: Sequence[tuple[Stretch, Minutes]]) -> str:
         "|" + " --- |" * 7,
     ]
     lines += list(_rows(found))
+    lines += ["", AGE, *_ages(rows(stretches))]
     lines += ["", f"The stretches ([each minute]({_of_docs(STORED)})):", ""]
     lines += [
         "| date | minutes | cycles | starts of clients | accidents | seed | commit | broke off |",
@@ -83,6 +93,25 @@ def _rows(found: Mapping[Key, Trend | None]) -> Iterator[str]:
         verdict = f"{it.verdict}: {why}" if why and it.verdict is not Verdict.FLAT else str(it.verdict)
         slope = f"{round(it.slope, 6) + 0.0:+.3g} ± {round(it.margin, 6):.2g}"
         yield f"| {part} | {what} | {it.level:.4g}{unit} | {slope} | {it.lives} | {it.hours:.1f} | {verdict} |"
+
+
+def _ages(series: Mapping[Key, Sequence[Row]]) -> Iterator[str]:
+    """A row for each part: the mean of each whole half hour."""
+    found = {part: means for (part, what), points in series.items() if what == "memory" for means in [_ages_of(points)]}
+    longest = max(map(len, found.values()), default=0)
+    yield f"| part | {' | '.join(f'{30 * it} to {30 * (it + 1)} min' for it in range(longest))} |"
+    yield "|" + " --- |" * (longest + 1)
+    for part, means in sorted(found.items()):
+        if means:
+            yield f"| {part} | {' | '.join(f'{it:.1f}' for it in means)}{' | ' * (longest - len(means))} |"
+
+
+def _ages_of(points: Sequence[Row]) -> list[float]:
+    by_life: dict[str, list[float]] = {}
+    for row in points:
+        by_life.setdefault(row.life, []).append(row.value)
+    oldest = max(by_life.values(), key=len)
+    return [fmean(oldest[begin : begin + 30]) for begin in range(0, len(oldest) - 29, 30)]
 
 
 def _stretch(it: Stretch) -> str:

@@ -46,3 +46,13 @@ def test_the_page_says_how_long_was_lived_and_what_broke_off() -> None:
     assert "1 series: 1 flat." in text
     assert "| agent | threads | 80 | +0 ± 0 | 1 | 1.5 | flat |" in text
     assert "| 2026-11-24 | 60 | 400 | 20 | 3 | 7 | abc | worker-1 \\| was harmed |" in text
+
+
+def test_the_page_shows_how_the_memory_of_the_longest_lived_process_goes_on() -> None:
+    aged = {minute: 70.0 + min(minute, 30) / 10 for minute in range(75)}
+    lived = Minutes(
+        dict.fromkeys(range(75), (1, 1)),
+        {("agent", "memory"): {"c 7-77": aged, "c 8-88": dict.fromkeys(range(40), 99.0)}},
+    )
+    text = page([(stretch(), lived)])
+    assert "| part | 0 to 30 min | 30 to 60 min |\n| --- | --- | --- |\n| agent | 71.5 | 73.0 |\n" in text
