@@ -64,9 +64,14 @@ async def keep_resyncing(kube: ClusterReader, cache: FleetCache) -> None:
 
 async def read_once(kube: ClusterReader, cache: FleetCache) -> None:
     """Raises API_ERRORS. All is asked for at once: a start waits for the answers."""
-    answer, nodes, reason = await asyncio.gather(kube.list_all(GPU_SHARES), nvidia_dra_nodes(kube), no_claims(kube))
-    cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
+    _, nodes, reason = await asyncio.gather(_list_shares(kube, cache), nvidia_dra_nodes(kube), no_claims(kube))
     cache.set_cluster(nodes, reason)
+
+
+async def _list_shares(kube: ClusterReader, cache: FleetCache) -> None:
+    """Known as soon as it is answered: a share that is deleted while others are asked for must not come back."""
+    answer = await kube.list_all(GPU_SHARES)
+    cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
 
 
 async def no_claims(kube: ClusterReader) -> str:

@@ -90,6 +90,7 @@ class Store(Generic[Kept]):
     def replace_by(self, entries: Iterable[Entry[Kept]], version: str) -> None:
         """As `replace`."""
         listed, reached = {entry.key: entry for entry in entries}, parsed_version(version)
+        self._last_removal = max(self._last_removal, reached)  # of what it lacks, each removal is older than the list
         for key in [key for key, seen in self._versions.items() if key not in listed and seen <= reached]:
             self._set(key, reached, None)
         for key, entry in listed.items():

@@ -1,11 +1,14 @@
 """What no watch reports: shares that were deleted unseen, and what the cluster serves."""
 
+import asyncio
+import copy
+
 import pytest
 
 from gpushare.controller.cache import resync
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.fleet.model import EPOCH
-from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES
+from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, Object, Resource
 from tests.unit.fake_kube import FakeKube
 
 
@@ -15,6 +18,37 @@ async def test_a_share_that_was_deleted_while_the_watch_was_broken_is_dropped(ku
     assert [share.name for share in cache.snapshot(EPOCH).shares] == ["a"]
     kube.remove(GPU_SHARES, "a")
     await resync.read_once(kube, cache)
+    assert cache.snapshot(EPOCH).shares == ()
+
+
+class SlowSlices(FakeKube):
+    """Answers what is asked of ResourceSlices only once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares_answered, self.may = asyncio.Event(), asyncio.Event()
+
+    async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
+        if resource == RESOURCE_SLICES:
+            await self.may.wait()
+        answer = await super().list_all(resource, namespace, **selectors)
+        if resource == GPU_SHARES:
+            self.shares_answered.set()
+        return answer
+
+
+async def test_a_share_that_is_deleted_while_others_are_asked_for_does_not_come_back() -> None:
+    kube, cache = SlowSlices(), FleetCache(lambda: None)
+    kube.put(GPU_SHARES, {"metadata": {"name": "a"}, "spec": {"clients": {"perGpu": 4}}})
+    reading = asyncio.create_task(resync.read_once(kube, cache))
+    async with asyncio.timeout(10):
+        await kube.shares_answered.wait()
+    await asyncio.sleep(0)  # the answer is taken
+    share = copy.deepcopy(kube.live(GPU_SHARES, "a"))
+    share["metadata"]["resourceVersion"] = str(kube.version + 1)
+    cache.shares.remove(share)
+    kube.may.set()
+    await reading
     assert cache.snapshot(EPOCH).shares == ()
 
 

@@ -87,6 +87,15 @@ def test_an_answer_that_arrives_after_the_deletion_does_not_bring_the_object_bac
     assert store.get("n1") == "b"
 
 
+def test_an_answer_that_arrives_after_a_list_without_the_object_does_not_bring_it_back(store: Counted) -> None:
+    store.put(obj(50, "old"))
+    store.replace([], "110")
+    store.observe(obj(100, "answered before the deletion"))
+    assert store.get("n1") is None
+    store.observe(obj(120, "made again"))
+    assert store.get("n1") == "made again"
+
+
 def test_an_event_of_another_object_may_be_older_than_the_last_deletion(store: Counted) -> None:
     """kopf handles objects side by side."""
     store.remove(obj(7, "a"))
