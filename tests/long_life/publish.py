@@ -21,6 +21,7 @@ EXPLAINED: Mapping[Key, str] = {
     ("operator", "memory"): "less and less ([below](#as-a-process-ages))",
 }
 """Why a series is not flat, and why that is no leak."""
+HALF_HOUR = 30
 AGE = """\
 ## As a process ages
 
@@ -59,7 +60,8 @@ causes. The margin holds with {CONFIDENCE:.0%}; that neighbouring minutes are al
 def page(stretches: Sequence[tuple[Stretch, Minutes]]) -> str:
     """docs/long-life.md."""
     hours = sum(it.minutes for it, _ in stretches) / 60
-    found = {key: trend(series) for key, series in rows(stretches).items()}
+    series = rows(stretches)
+    found = {key: trend(points) for key, points in series.items()}
     lines = [INTRODUCTION, f"## So far: {hours:.1f} hours", ""]
     lines += [_counted([it.verdict for it in found.values() if it]), ""]
     lines += [f"![Memory, file descriptors, threads, disk and writes over {hours:.1f} hours]({_of_docs(PICTURE)})", ""]
@@ -68,7 +70,7 @@ def page(stretches: Sequence[tuple[Stretch, Minutes]]) -> str:
         "|" + " --- |" * 7,
     ]
     lines += list(_rows(found))
-    lines += ["", AGE, *_ages(rows(stretches))]
+    lines += ["", AGE, *_ages(series)]
     lines += ["", f"The stretches ([each minute]({_of_docs(STORED)})):", ""]
     lines += [
         "| date | minutes | cycles | starts of clients | accidents | seed | commit | broke off |",
@@ -97,9 +99,10 @@ def _rows(found: Mapping[Key, Trend | None]) -> Iterator[str]:
 
 def _ages(series: Mapping[Key, Sequence[Row]]) -> Iterator[str]:
     """A row for each part: the mean of each whole half hour."""
-    found = {part: means for (part, what), points in series.items() if what == "memory" for means in [_ages_of(points)]}
+    found = {part: _ages_of(points) for (part, what), points in series.items() if what == "memory"}
     longest = max(map(len, found.values()), default=0)
-    yield f"| part | {' | '.join(f'{30 * it} to {30 * (it + 1)} min' for it in range(longest))} |"
+    spans = (f"{HALF_HOUR * it} to {HALF_HOUR * (it + 1)} min" for it in range(longest))
+    yield f"| part | {' | '.join(spans)} |"
     yield "|" + " --- |" * (longest + 1)
     for part, means in sorted(found.items()):
         if means:
@@ -111,7 +114,8 @@ def _ages_of(points: Sequence[Row]) -> list[float]:
     for row in points:
         by_life.setdefault(row.life, []).append(row.value)
     oldest = max(by_life.values(), key=len)
-    return [fmean(oldest[begin : begin + 30]) for begin in range(0, len(oldest) - 29, 30)]
+    whole = len(oldest) // HALF_HOUR * HALF_HOUR
+    return [fmean(oldest[begin : begin + HALF_HOUR]) for begin in range(0, whole, HALF_HOUR)]
 
 
 def _stretch(it: Stretch) -> str:

@@ -100,11 +100,11 @@ class Performer:
         assert kind is not None
         names = [self.world.new_name(kind) for _ in range(step.count)]
         # One alone meets a poisoned server: of several at once, nobody knows which came before it was replaced.
-        poisoned = self.world.shares[step.share].poisoned
-        for together in (names[:1], names[1:]) if poisoned and names[1:] else (names,):
+        batches = (names[:1], names[1:]) if self.world.shares[step.share].poisoned else (names,)
+        for batch in filter(None, batches):
             began, poisoned = time.monotonic(), self.world.shares[step.share].poisoned
-            self.tenant.start(*(self.pod(name, step) for name in together))
-            for name in together:
+            self.tenant.start(*(self.pod(name, step) for name in batch))
+            for name in batch:
                 self._await_start(Client(name, step.share, kind), began, poisoned)
 
     def pod(self, name: str, step: Step) -> Object:

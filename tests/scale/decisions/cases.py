@@ -14,7 +14,6 @@ from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.controller.differences import differences
 from gpushare.controller.heartbeats.ages import HeartbeatAges
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import RENDERED
 from gpushare.fleet import FleetMemory, MpsPod, Snapshot, Template, plan
 from gpushare.fleet.pending import pending
 from gpushare.kube.client import (
@@ -160,19 +159,28 @@ def pending_of_any_size(count: int) -> Callable[[], object]:
     return lambda: pending(replace(demand), NOW)  # what a demand derives is found once
 
 
-class _Claims(ClaimCache):
-    """Everything listed; nothing is watched."""
+class _Listing:
+    """An API server that lists these objects; nothing changes."""
 
-    def __init__(self, objects: dict[object, dict[tuple[str, str], Object]]) -> None:
-        super().__init__(lambda: None)
-        self._listed = objects
+    def __init__(self, objects: dict[Resource, list[Object]]) -> None:
+        self._objects = objects
 
-    @property
-    def known(self) -> bool:
-        return True
+    async def pages(
+        self, resource: Resource, keep: Callable[[Object], object], namespace: str | None = None, **_: str
+    ) -> AsyncIterator[tuple[list[object], str]]:
+        yield [kept for obj in self._objects.get(resource, ()) if (kept := keep(obj)) is not None], "1"
 
-    def all(self, resource: object) -> dict[tuple[str, str], Object]:  # type: ignore[override]
-        return self._listed[resource]
+    async def watch(self, *_: object) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+async def _follow(claims: ClaimCache, objects: dict[Resource, list[Object]]) -> None:
+    """Lists them as the operator does."""
+    claims.follow(_Listing(objects))  # type: ignore[arg-type]
+    while not claims.known:  # noqa: ASYNC110 - each round is a step of every task
+        await asyncio.sleep(0)
+    await claims.close()
 
 
 def templates_in_place(count: int) -> Callable[[], object]:
@@ -182,16 +190,19 @@ def templates_in_place(count: int) -> Callable[[], object]:
         GpuShare.model_validate(share(f"share-{index:05}", age=index, delivery="ResourceClaim", sizes=sizes))
         for index in range(10)
     ]
-    spaces = {("", f"ns-{n:05}"): {"metadata": {"name": f"ns-{n:05}"}} for n in range(count)}
-    classes = {("", body["metadata"]["name"]): body for item in shares for body in device_classes(item)}
-    templates = {}
-    for _, space in spaces:
-        for item in shares:
-            for body in share_templates(item):
-                kept = {**body["metadata"], "uid": "u"}
-                kept["annotations"] = {RENDERED: body["metadata"]["annotations"][RENDERED]}
-                templates[space, body["metadata"]["name"]] = {"metadata": kept}
-    claims = _Claims({NAMESPACES: spaces, DEVICE_CLASSES: classes, CLAIM_TEMPLATES: templates})
+    spaces = [{"metadata": {"name": f"ns-{n:05}"}} for n in range(count)]
+    bodies = [body for item in shares for body in share_templates(item)]
+    objects = {
+        NAMESPACES: spaces,
+        DEVICE_CLASSES: [body for item in shares for body in device_classes(item)],
+        CLAIM_TEMPLATES: [
+            {"metadata": {**body["metadata"], "uid": "u", "namespace": space["metadata"]["name"]}}
+            for space in spaces
+            for body in bodies
+        ],
+    }
+    claims = ClaimCache(lambda: None)
+    asyncio.run(_follow(claims, objects))
     assert claim_writes(shares, claims, SETTINGS) == []
     return lambda: claim_writes(shares, claims, SETTINGS)
 
@@ -225,30 +236,6 @@ def snapshot_of_cache(count: int) -> Callable[[], object]:
         return cache.snapshot(NOW)
 
     return work
-
-
-class _Listing:
-    """An API server that lists these objects; nothing changes."""
-
-    def __init__(self, objects: dict[Resource, list[Object]]) -> None:
-        self._objects = objects
-
-    async def pages(
-        self, resource: Resource, keep: Callable[[Object], object], namespace: str | None = None, **_: str
-    ) -> AsyncIterator[tuple[list[object], str]]:
-        yield [kept for obj in self._objects.get(resource, ()) if (kept := keep(obj)) is not None], "1"
-
-    async def watch(self, *_: object) -> AsyncIterator[Object]:
-        await asyncio.Event().wait()
-        yield {}
-
-
-async def _follow(claims: ClaimCache, objects: dict[Resource, list[Object]]) -> None:
-    """Lists them as the operator does."""
-    claims.follow(_Listing(objects))  # type: ignore[arg-type]
-    while not claims.known:  # noqa: ASYNC110 - each round is a step of every task
-        await asyncio.sleep(0)
-    await claims.close()
 
 
 def snapshot_of_claims(count: int) -> Callable[[], object]:

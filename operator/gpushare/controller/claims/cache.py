@@ -6,9 +6,10 @@ kept current change by change, so a snapshot reads none of them again.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpushare.api import names
 from gpushare.controller.claims.views import claim, devices
@@ -41,44 +42,48 @@ _SELECTORS: dict[Resource, dict[str, str]] = {
 _OF_TEMPLATE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
 NONE: Mapping[str, frozenset[str]] = MappingProxyType({})
 
+Kept = TypeVar("Kept")
+Item = TypeVar("Item")
 
-class SliceStore(Store[tuple[ClaimDevice, ...]]):
+
+class _Gathered(Store[Kept], Generic[Kept, Item]):
+    """A store that gives out all its items together."""
+
+    def __init__(self, keep: Callable[[Object], Kept | None], changed: Callable[[], None]) -> None:
+        super().__init__(keep, changed)
+        self._all: tuple[Item, ...] = ()
+        self._gathered_at = 0
+
+    def all(self) -> tuple[Item, ...]:
+        """The same object until one changes."""
+        if self._gathered_at != self.changes:
+            self._all, self._gathered_at = tuple(self._items()), self.changes
+        return self._all
+
+    def _items(self) -> Iterable[Item]:
+        raise NotImplementedError
+
+
+class SliceStore(_Gathered[tuple[ClaimDevice, ...], ClaimDevice]):
     """The devices of each ResourceSlice of ours."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__(lambda obj: tuple(devices(obj)) or None, changed)
-        self._all: tuple[ClaimDevice, ...] | None = ()
 
-    def all(self) -> tuple[ClaimDevice, ...]:
-        """The same object until one changes."""
-        if self._all is None:
-            self._all = tuple(device for found in self.objects.values() for device in found)
-        return self._all
-
-    def _set(self, key: Key, version: int, kept: tuple[ClaimDevice, ...] | None) -> bool:
-        if not super()._set(key, version, kept):
-            return False
-        self._all = None
-        return True
+    def _items(self) -> Iterable[ClaimDevice]:
+        return chain.from_iterable(self.objects.values())
 
 
-class ClaimStore(Store[Claim]):
+class ClaimStore(_Gathered[Claim, Claim]):
     """The claims that ask for our devices or have some."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__(claim, changed)
-        self._all: tuple[Claim, ...] | None = ()
         self._held: dict[str, dict[str, int]] = {}
         """By pool and device, how many parts of it claims have."""
         self._allocated: Mapping[str, frozenset[str]] = NONE
         self._moved: set[str] = set()
         """Pools of which `_allocated` is to be found again."""
-
-    def all(self) -> tuple[Claim, ...]:
-        """The same object until one changes."""
-        if self._all is None:
-            self._all = tuple(self.objects.values())
-        return self._all
 
     def allocated(self) -> Mapping[str, frozenset[str]]:
         """By pool, the devices that claims have. What was given out is not changed any more."""
@@ -96,13 +101,15 @@ class ClaimStore(Store[Claim]):
         before = self.objects.get(key)
         if not super()._set(key, version, kept):
             return False
-        self._all = None
         had, has = before.held if before is not None else (), kept.held if kept is not None else ()
         for part in has:
             self._count(*part.device, 1)
         for part in had:
             self._count(*part.device, -1)
         return True
+
+    def _items(self) -> Iterable[Claim]:
+        return self.objects.values()
 
     def _count(self, pool: str, device: str, more: int) -> None:
         parts = self._held.setdefault(pool, {})

@@ -45,10 +45,10 @@ class Store(Generic[Kept]):
         self.objects: dict[Key, Kept] = {}
         """By (namespace, name)."""
         self.changes = 0
-        """How often something of it changed: who has seen all of it need not look again while that stays."""
+        """How often what is kept changed. Who has read all of it reads it again only when this is another number."""
         self._versions: dict[Key, int] = {}
         self._last_removal = 0
-        """The highest version of a removal: an answer no newer than that may be about an object that is gone."""
+        """The highest version of a removal or list: an answer no newer than it may be about an object that is gone."""
         self._keep = keep
         self._changed = changed
 
