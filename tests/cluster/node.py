@@ -29,7 +29,8 @@ def kill_if_there(harness: Harness, pid: int) -> None:
 
 def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:
     """state.json of the share's first daemon, as its supervisor wrote it."""
-    states = [json.loads((path / "state.json").read_text()) for path in harness.gpu_dirs().values()]
+    files = [path / "state.json" for path in harness.gpu_dirs().values()]  # a GPU that is given whole has none
+    states = [json.loads(file.read_text()) for file in files if file.exists()]
     found: dict[str, Any] = next(state for state in states if state["share"] == share.name)
     return found
 

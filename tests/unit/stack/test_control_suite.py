@@ -1,11 +1,15 @@
-"""Ends at control commands: their order, and how somebody is brought to the command."""
+"""Ends at control commands: their order, how somebody is brought to the command, and whose daemon it is."""
 
+import json
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.cluster.node import daemon_of
 from tests.gpu.stack.control_points import Command
 from tests.gpu.stack.suites import control
 
@@ -59,3 +63,14 @@ def test_an_action_that_does_not_lead_to_the_command_is_tried_last_from_then_on(
     reached = control.reach(scene(points, ways), end, had, actions)
     assert (reached, had, ways) == (comes_at > 0, tried, next_time)
     assert points.asked == [(SETS, "before")]
+
+
+def test_the_daemon_of_a_share_is_found_beside_whole_gpus_and_other_shares(
+    tmp_path: Path,
+) -> None:
+    for name, share, pid in (("GPU-1", "", 0), ("GPU-2", "other", 11), ("GPU-3", "control", 12)):
+        (tmp_path / name).mkdir()
+        if share:
+            (tmp_path / name / "state.json").write_text(json.dumps({"share": share, "controlPid": pid}))
+    harness = SimpleNamespace(gpu_dirs=lambda: {it.name: it for it in sorted(tmp_path.iterdir())})
+    assert daemon_of(cast(Any, harness), cast(Any, SimpleNamespace(name="control")))["controlPid"] == 12

@@ -22,13 +22,13 @@ from tests.cluster.node import daemon_of, kill_if_there, processes_of_part, rest
 from tests.gpu.stack.control_points import Command, ControlPoints, instrumented
 from tests.gpu.stack.suite import Findings
 
-SHARE, PER_GPU, NEIGHBOURS = "control", 8, 3
+SHARE, PER_GPU, GPUS, NEIGHBOURS = "control", 8, 1, 3
 VICTIMS = ("itself", "daemon", "server", "the other")
 """`itself`: who gives the command, agent or supervisor; `the other`: of these two the one that does not. A supervisor
 that was ended begins to count its daemon's failures anew, so each command has its four one after the other: of daemons
 alone, each would wait longer than the one before it.
 """
-LAST_SECONDS = 60
+LAST_SECONDS = 30
 """No end is begun in the last so many of the suite's time: the rest waits for the next run."""
 LEARN_SECONDS, FULL_SECONDS, READY_SECONDS = 5.0, 12.0, 60
 NOTICED_SECONDS = 2.0
@@ -78,7 +78,7 @@ def measure(harness: Harness, findings: Findings) -> None:
     with (
         _prompt_restarts(harness),
         instrumented(harness) as points,
-        harness.share(SHARE, per_gpu=PER_GPU, per_node=1) as share,
+        harness.share(SHARE, per_gpu=PER_GPU, per_node=GPUS) as share,
     ):
         share.wait_capacity(PER_GPU)
         with harness.namespace() as tenant:
@@ -215,10 +215,12 @@ def _killed(end: dict[str, str]) -> str:
 
 def _kill(scene: Scene, who: str) -> None:
     if who in ("daemon", "server"):
-        pid = _state(scene).get(*PIDS_OF[who])
-        pids = [pid] if pid else []
+        state = _state(scene)
+        assert state, f"the daemon's state cannot be read, so no {who} was killed"
+        pids = [state[it] for it in PIDS_OF[who] if state[it]]  # a server may have been ended by what led here
     else:
         pids = processes_of_part(scene.harness, who)
+        assert pids, f"there is no {who} to be killed"
     for pid in pids:
         kill_if_there(scene.harness, pid)
 
@@ -274,7 +276,7 @@ def _nothing(_: Scene) -> None:
 
 def _change_limits(scene: Scene) -> None:
     threads = 20 if scene.share.get()["spec"]["clients"]["threads"]["default"] != 20 else 25
-    scene.share.apply(PER_GPU, {"default": threads, "max": 50})
+    scene.share.apply(PER_GPU, {"default": threads, "max": 50}, per_node=GPUS)
 
 
 def _come(scene: Scene) -> None:
