@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from gpushare.agent.agent import Agent, Interfaces
@@ -63,16 +64,17 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
     checks: dict[str, probes.Check] = {"/healthz": process.unhealthy, "/readyz": process.unready}
     async with probes.serve(settings.probe_port, checks), exposed(settings.metrics_port, exported):
         lock = AllocationLock(boot_clock)
-        interfaces = Interfaces(
-            kube=kube,
-            nvml=await _open_nvml(settings),
-            pod_resources=LockedPodResources(PodResources(settings.pod_resources), lock),
-            plugins=_plugins(settings, lock),
-            control=_controls(settings),
-            recorder=EventRecorder(kube, "gpushare-agent", settings.pod),
-        )
-        process.agent = Agent(settings, interfaces, meters)
-        await process.agent.run()
+        with closing(PodResources(settings.pod_resources)) as pod_resources:
+            interfaces = Interfaces(
+                kube=kube,
+                nvml=await _open_nvml(settings),
+                pod_resources=LockedPodResources(pod_resources, lock),
+                plugins=_plugins(settings, lock),
+                control=_controls(settings),
+                recorder=EventRecorder(kube, "gpushare-agent", settings.pod),
+            )
+            process.agent = Agent(settings, interfaces, meters)
+            await process.agent.run()
 
 
 def _plugins(settings: AgentSettings, lock: AllocationLock) -> PluginFactory:

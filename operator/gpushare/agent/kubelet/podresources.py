@@ -39,6 +39,11 @@ class PodResources:
         self._connect = connect
         self._kept: RpcChannel | None = None
 
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
     async def held(self) -> list[HeldDevice]:
         """Devices of every resource held by containers of this node. PodResourcesError: no answer."""
         answer = await self._ask("List", messages.ListPodResourcesRequest())

@@ -34,6 +34,12 @@ class RpcChannel(Channel):
     def _protocol_factory(self) -> H2Protocol:
         return RpcConnection(super()._protocol_factory(), self._limit, Connections())
 
+    async def __connect__(self) -> H2Protocol:
+        protocol = await super().__connect__()
+        if protocol.connection.is_closing():  # grpclib would fail by an attribute that it has deleted
+            raise ConnectionResetError("the peer closed the connection before the question was sent")
+        return protocol
+
 
 async def ask(method: Callable[..., Coroutine[Any, Any, Any]], request: Any, seconds: float) -> Any:
     """`method`: of a generated stub for one answer. RpcError: there is none."""

@@ -31,8 +31,8 @@ class Connections:
         self._open.pop(connection, None)
 
     async def idle(self, seconds: float) -> None:
-        """Returns once no call is under way, or after `seconds`."""
-        await _until(lambda: not any(connection.processor.streams for connection in self._open), seconds)
+        """Returns once nobody waits for an answer, or after `seconds`."""
+        await _until(lambda: not any(connection.waited_for() for connection in self._open), seconds)
 
     async def close(self, seconds: float) -> None:
         """Closes all, and each that is made later. `seconds`: peers have so long to read what they were sent."""
@@ -61,6 +61,10 @@ class RpcConnection(H2Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._connections.remove(self)
         super().connection_lost(exc)
+
+    def waited_for(self) -> bool:
+        """Whether a call is under way that its peer has not given up. grpclib keeps some of those that it has."""
+        return any(stream.closable for stream in self.processor.streams.values())
 
     def _data(self, event: DataReceived) -> None:
         self.processor.process_data_received(event)

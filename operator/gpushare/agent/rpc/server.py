@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpclib.server
-from grpclib.const import Status
+from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 
@@ -46,7 +46,22 @@ class _Server(grpclib.server.Server):
         self._connections = connections
 
     def _protocol_factory(self) -> H2Protocol:
-        return RpcConnection(super()._protocol_factory(), MAX_REQUEST_BYTES, self._connections)
+        plain = super()._protocol_factory()
+        plain.handler.mapping = _Methods(plain.handler.mapping)
+        return RpcConnection(plain, MAX_REQUEST_BYTES, self._connections)
+
+
+class _Methods(dict[str, Handler]):
+    """Has one for each name. grpclib's own answer about a method that it lacks has no content type, and Go's clients
+    read UNKNOWN where UNIMPLEMENTED is meant.
+    """
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name) or Handler(_unimplemented, Cardinality.UNARY_UNARY, None, None)
+
+
+async def _unimplemented(_: "grpclib.server.Stream[Any, Any]") -> None:
+    raise GRPCError(Status.UNIMPLEMENTED, "there is no such method")
 
 
 async def received(stream: "grpclib.server.Stream[Any, Any]") -> Any:

@@ -83,6 +83,23 @@ async def test_a_connection_is_kept_until_a_question_fails(kubelet: FakeKubelet)
     assert len(made) == 2
 
 
+async def test_a_connection_that_was_kept_can_be_closed_and_is_made_anew(kubelet: FakeKubelet) -> None:
+    made: list[RpcChannel] = []
+
+    def kept(socket: Path) -> RpcChannel:
+        made.append(connect(socket))
+        return made[-1]
+
+    source = PodResources(kubelet.pod_resources, connect=kept)
+    source.close()
+    await source.held()
+    connection = await made[0].__connect__()
+    source.close()
+    assert connection.connection.is_closing()
+    await source.held()
+    assert len(made) == 2
+
+
 async def test_a_silent_kubelet_is_an_error_within_the_time_limit(kubelet: FakeKubelet) -> None:
     kubelet.answer_after = 5.0
     with pytest.raises(PodResourcesError, match="DEADLINE_EXCEEDED"):

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
 from h2.connection import H2Connection
+from h2.events import Event, PingAckReceived, ResponseReceived
 from h2.settings import SettingCodes
 
 from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
@@ -142,6 +144,35 @@ async def test_a_question_to_a_peer_that_never_answers_is_an_error(path: Path, s
     assert time.monotonic() - began < LONG / 2
 
 
+class Late(RpcChannel):
+    """Hears of its connection only once it has ended, as in a process that is busy."""
+
+    async def _create_connection(self) -> H2Protocol:
+        made = await super()._create_connection()
+        while not made.connection.is_closing():
+            await asyncio.sleep(0.01)
+        return made
+
+
+async def test_a_connection_that_ends_before_the_question_was_sent_is_told_as_such(path: Path) -> None:
+    async with peer(path, None), Late(path) as channel:
+        with pytest.raises(RpcError, match="UNAVAILABLE: the peer closed the connection before"):
+            await register(channel)
+
+
+async def test_a_method_that_nobody_serves_is_refused_as_grpc_says_it(path: Path) -> None:
+    async with served(path, Registration()):
+        with sockets.socket(sockets.AF_UNIX) as stranger:
+            stranger.connect(str(path))
+            stranger.settimeout(LONG)
+            asking = H2Connection()
+            stranger.sendall(question(asking, "/v1beta1.Registration/Invented"))
+            answer = await event_of(ResponseReceived, asking, stranger)
+    headers = dict(answer.headers)
+    assert headers[b"content-type"].startswith(b"application/grpc")
+    assert int(headers[b"grpc-status"]) == Status.UNIMPLEMENTED.value
+
+
 async def test_a_question_to_nobody_is_an_error(path: Path) -> None:
     async with RpcChannel(path) as channel:
         with pytest.raises(RpcError, match="UNAVAILABLE"):
@@ -231,21 +262,45 @@ async def test_a_server_stops_though_a_peer_neither_reads_its_answer_nor_leaves(
     async with served(path, service) as server:
         with sockets.socket(sockets.AF_UNIX) as idle:
             idle.connect(str(path))
-            idle.sendall(question())
+            idle.sendall(question(H2Connection()))
             await service.asked.wait()
             async with asyncio.timeout(LONG):
                 await server.stop(None)
 
 
-def question() -> bytes:
+async def test_a_server_waits_for_no_call_that_was_taken_back_in_the_packet_that_made_it(path: Path) -> None:
+    async with served(path, Registration()) as server:
+        with sockets.socket(sockets.AF_UNIX) as fickle:
+            fickle.connect(str(path))
+            asking = H2Connection()
+            asked = question(asking, "/v1beta1.Registration/Register", ended=False)
+            asking.reset_stream(1)
+            asking.ping(b"received")
+            fickle.settimeout(LONG)
+            fickle.sendall(asked + asking.data_to_send())
+            await event_of(PingAckReceived, asking, fickle)
+            began = time.monotonic()
+            await server.stop(LONG)
+    assert time.monotonic() - began < LONG / 2
+
+
+async def event_of(kind: type[Event], connection: H2Connection, socket: sockets.socket) -> Any:
+    """The next one that the peer sends."""
+    while data := await asyncio.to_thread(socket.recv, 4096):
+        for event in connection.receive_data(data):
+            if isinstance(event, kind):
+                return event
+    raise EOFError(kind.__name__)
+
+
+def question(connection: H2Connection, method: str = "/v1beta1.Registration/Register", ended: bool = True) -> bytes:
     """What a client sends that has room for a large answer."""
-    connection = H2Connection()
     connection.initiate_connection()
     connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 4 * MIB})
     connection.increment_flow_control_window(4 * MIB)
-    asked = {":method": "POST", ":scheme": "http", ":authority": "a", ":path": "/v1beta1.Registration/Register"}
+    asked = {":method": "POST", ":scheme": "http", ":authority": "a", ":path": method}
     connection.send_headers(1, [*asked.items(), ("te", "trailers"), ("content-type", "application/grpc")])
-    connection.send_data(1, b"\0" * 5, end_stream=True)
+    connection.send_data(1, b"\0" * 5, end_stream=ended)
     return connection.data_to_send()
 
 
