@@ -76,7 +76,7 @@ def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[s
         file.write_text(json.dumps(_job(tenant, program)))
         command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
         command += ["--share", SHARE, "--copies", str(COPIES), *FIGURES, *TIMES, "-o", "json"]
-        environment = {**os.environ, **harness.stack.environment}
+        environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
