@@ -1,0 +1,207 @@
+"""What passes between a client and the daemon, and when there is a socket at all."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+
+import pytest
+from msgspec import structs
+
+from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker
+from gpushare.mps.files import read_model, write_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import (
+    BrokerState,
+    RefusedAttach,
+)
+from gpushare.procfs import Owner
+from tests.unit.broker.fake_daemon import (
+    ATTACH,
+    COMMAND,
+    CREDENTIALS,
+    GREETING,
+    HELLO,
+    FakeDaemon,
+    attach,
+    connect,
+    open_descriptors,
+)
+from tests.unit.broker.serving.scene import (
+    ME,
+    MINE,
+    OTHER_POD,
+    POD,
+    SHARE,
+    grants,
+    refusals,
+    serving,
+    socket_of,
+    state,
+    until,
+)
+
+
+async def test_a_client_gets_its_socket_to_the_server(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    await until(lambda: [CREDENTIALS, ATTACH, b"\0\0\0\0"] in daemon.heard)
+    await until(lambda: state(gpu).attached == 1)
+    assert [(one.pid, one.pod_uid, one.container) for one in state(gpu).arrivals] == [(os.getpid(), POD, "app")]
+
+
+async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    await asyncio.to_thread(attach, gpu.attach_control)
+    assert set(daemon.uids) == {os.geteuid()}
+
+
+async def test_no_command_reaches_the_daemon_not_even_its_request(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
+) -> None:
+    before = len(daemon.heard)
+
+    def command() -> bytes:
+        with connect(gpu.attach_control) as sock:
+            assert sock.recv(64) == GREETING
+            sock.send(CREDENTIALS)
+            sock.send(COMMAND)
+            return sock.recv(64)
+
+    assert await asyncio.to_thread(command) == b""
+    assert len(daemon.heard) == before
+    await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.COMMAND])
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [(b"OUTBHELL\0",), (CREDENTIALS, b"\x05\0\0\0"), (CREDENTIALS, b"\x02"), (b"x" * 9000,)],
+    ids=["a greeting", "an unknown request", "a short request", "more than any message has"],
+)
+async def test_other_messages_are_refused(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, messages: tuple[bytes, ...]
+) -> None:
+    before = len(daemon.heard)
+
+    def talk() -> bytes:
+        with connect(gpu.attach_control) as sock:
+            sock.recv(64)
+            for message in messages:
+                sock.send(message)
+            return sock.recv(64)
+
+    assert await asyncio.to_thread(talk) == b""
+    assert len(daemon.heard) == before
+
+
+async def test_a_client_passes_no_descriptor_on_and_none_of_them_stays_open(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
+) -> None:
+    before = open_descriptors()
+
+    def smuggle() -> bytes:
+        with connect(gpu.attach_control) as sock, open("/dev/null") as file:  # noqa: PTH123
+            sock.recv(64)
+            socket.send_fds(sock, [CREDENTIALS], [file.fileno()])
+            return sock.recv(64)
+
+    assert await asyncio.to_thread(smuggle) == b""
+    await until(lambda: open_descriptors() <= before)
+
+
+async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    before = len(daemon.heard)
+
+    def look() -> bytes:
+        with connect(gpu.attach_control) as sock:
+            return sock.recv(64)
+
+    assert await asyncio.to_thread(look) == GREETING
+    assert len(daemon.heard) == before
+
+
+async def test_a_client_is_greeted_before_anybody_looks_who_it_is(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    """It goes on meanwhile, so the look costs it no time."""
+    seen: list[bytes] = []
+
+    def owners(_: int) -> Sequence[Owner]:
+        seen.append(client.recv(64))
+        return (ME,)
+
+    async with serving(gpu, owners=owners):
+        await until(gpu.attach_control.exists)
+        with connect(gpu.attach_control) as client:
+            await until(lambda: seen)
+    assert seen == [GREETING]
+
+
+async def test_one_container_cannot_keep_others_from_attaching_and_all_are_greeted(
+    gpu: GpuDir, daemon: FakeDaemon
+) -> None:
+    owner = [Owner(OTHER_POD, "b" * 64)]
+    async with serving(gpu, owners=lambda _: owner):
+        await until(gpu.attach_control.exists)
+        held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(MAX_CONNECTIONS_PER_CONTAINER)]
+        for sock in held:
+            assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        with await asyncio.to_thread(connect, gpu.attach_control) as one_more:
+            assert await asyncio.to_thread(one_more.recv, 64) == GREETING, "or CUDA would run without MPS"
+            assert await asyncio.to_thread(one_more.recv, 64) == b""
+        owner[:] = [ME]
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        for sock in held:
+            sock.close()
+
+
+async def test_the_socket_is_there_exactly_while_the_supervisor_lets_clients_in(gpu: GpuDir, broker: None) -> None:
+    gpu.client_control.unlink()
+    await until(lambda: not gpu.attach_control.exists())
+    FakeDaemon(gpu.client_control)
+    await until(gpu.attach_control.exists)
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+
+
+async def test_a_broker_that_starts_again_takes_over_and_the_name_stays(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        before = socket_of(gpu)
+    assert gpu.attach_control.exists()
+    async with serving(gpu):
+        await until(lambda: socket_of(gpu) != before)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+
+
+async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    async with serving(gpu, SHARE), serving(gpu, "other"):
+        await until(gpu.attach_control.exists)
+        before = socket_of(gpu)
+        gpu.client_share.write_text("other")
+        write_model(gpu.grants, structs.replace(grants(MINE), share="other"))
+        await until(lambda: gpu.attach_control.exists() and socket_of(gpu) != before)
+        await asyncio.sleep(2 * SCAN_SECONDS)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+
+
+async def test_without_a_daemon_behind_it_the_broker_says_why_and_lets_nobody_in(gpu: GpuDir) -> None:
+    FakeDaemon(gpu.client_control).close()
+    await Broker(gpu, SHARE, clock=lambda: 7.0).step()
+    found = state(gpu)
+    assert (found.listening, found.heartbeat) == (False, 7.0)
+    assert "the MPS daemon cannot be reached" in found.problem
+    assert not gpu.attach_control.exists()
+
+
+async def test_a_daemon_that_does_not_greet_holds_up_no_other_gpus_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    silent = GpuDir(gpu.path.parent / "GPU--before")
+    for directory in (silent.client, silent.attach, silent.broker):
+        directory.mkdir(parents=True)
+    write_model(silent.grants, grants(MINE))
+    silent.client_share.write_text(SHARE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wedged:
+        wedged.bind(str(silent.client_control))
+        wedged.listen(1)
+        async with serving(gpu):
+            await until(gpu.attach_control.exists)
+            assert read_model(silent.broker_state, BrokerState).absent, "it is still being asked"
+            assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+            await until(lambda: read_model(silent.broker_state, BrokerState).value is not None)
+    assert "TimeoutError" in state(silent).problem
+    assert not silent.attach_control.exists()

@@ -1,0 +1,188 @@
+"""Whom the broker lets in, refuses and keeps waiting, and how many of a container."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from gpushare.mps.clock import boot_clock
+from gpushare.mps.files import write_model
+from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import (
+    GrantedContainer,
+    RefusedAttach,
+)
+from gpushare.procfs import Owner
+from tests.unit.broker.fake_daemon import (
+    ATTACH,
+    CREDENTIALS,
+    GREETING,
+    HELLO,
+    FakeDaemon,
+    attach,
+)
+from tests.unit.broker.serving.scene import (
+    GRANT,
+    MINE,
+    POD,
+    Processes,
+    grants,
+    pod,
+    refusals,
+    serving,
+    state,
+    until,
+)
+
+
+async def test_a_process_of_no_pod_is_refused_at_once(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    async with serving(gpu, owners=lambda _: ()):
+        await until(gpu.attach_control.exists)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+        assert daemon.attaches == 0
+        await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "", 1)])
+
+
+async def test_a_container_beside_the_one_with_the_slot_is_refused(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    helper = GrantedContainer(name="helper", id="c" * 64)
+    write_model(gpu.grants, grants(pod(POD, *MINE.containers, helper)))
+    async with serving(gpu, owners=lambda _: (Owner(POD, "c" * 64),)):
+        await until(gpu.attach_control.exists)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+        assert daemon.attaches == 0
+        await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "helper", 1)])
+
+
+async def test_a_process_waits_until_the_agent_names_its_pod(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    write_model(gpu.grants, grants())
+    waiting = asyncio.create_task(asyncio.to_thread(attach, gpu.attach_control))
+    await asyncio.sleep(0.3)
+    assert (waiting.done(), daemon.attaches) == (False, 0)
+    write_model(gpu.grants, grants(MINE))
+    assert await waiting == HELLO
+
+
+async def test_a_process_waits_while_its_gpu_takes_no_client(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    write_model(gpu.grants, grants(MINE, closed="LimitsNotInForce"))
+    waiting = asyncio.create_task(asyncio.to_thread(attach, gpu.attach_control))
+    await asyncio.sleep(0.3)
+    assert (waiting.done(), daemon.attaches) == (False, 0)
+    write_model(gpu.grants, grants(MINE))
+    assert await waiting == HELLO
+
+
+async def test_one_process_more_than_granted_is_refused_until_another_has_ended(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    first, second, third = (processes.start(gpu.attach_control) for _ in range(3))
+    assert [await first.attach(), await second.attach(), await third.attach()] == ["in", "in", "refused"]
+    assert await first.attach() == "in", "one more context of a process that has attached"
+    await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+    await first.end()
+    assert await third.attach() == "in"
+
+
+async def test_a_broker_that_starts_again_counts_the_clients_that_run(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    running = [processes.start(gpu.attach_control) for _ in range(GRANT.processes)]
+    daemon.clients = [one.pid for one in running]
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        assert await processes.start(gpu.attach_control).attach() == "refused"
+        assert await running[0].attach() == "in"
+
+
+CONNECTS = """
+import socket, sys
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=int(sys.argv[1]))
+sock.connect(sys.argv[2])
+sys.stdin.readline()
+"""
+
+
+def connected_by_another(path: Path) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """A connection, and the process that made it, which ends with its standard input."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(5)
+    command = [sys.executable, "-c", CONNECTS, str(sock.fileno()), str(path)]
+    return sock, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[sock.fileno()])
+
+
+async def test_a_connection_whose_maker_has_ended_lets_nobody_in(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+    """Its process would count no more, so that any number of others could come by such connections."""
+    sock, maker = connected_by_another(gpu.attach_control)
+    with sock:
+        await until(lambda: has_connected(sock))
+        assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        await asyncio.to_thread(maker.communicate)
+        sock.send(CREDENTIALS)
+        sock.send(ATTACH)
+        assert await asyncio.to_thread(sock.recv, 64) == b""
+    assert daemon.attaches == 0
+    await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "app", 1)])
+
+
+async def test_a_maker_that_has_ended_before_it_was_accepted_is_nobody(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon
+) -> None:
+    """Its PID may be that of another container's process by then."""
+    sock, maker = connected_by_another(gpu.attach_control)
+    with sock:
+        maker.communicate()  # while the broker, in this very thread, cannot accept
+        assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        sock.send(CREDENTIALS)
+        sock.send(ATTACH)
+        assert await asyncio.to_thread(sock.recv, 64) == b""
+    assert daemon.attaches == 0
+    await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "", 1)])
+
+
+def has_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+async def test_a_process_that_attaches_for_others_gets_no_more_of_them_in_than_granted(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    """It hands its connections to others. The server lists those who speak on them."""
+    others = [processes.start(gpu.attach_control).pid for _ in range(2)]
+    for _ in range(2):
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    daemon.clients = [os.getpid(), others[0]]
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO, "one more context"
+    daemon.clients = others
+    assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+    await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+
+
+async def test_a_broker_that_starts_on_a_closed_gpu_counts_the_clients_that_run(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    daemon.clients = [processes.start(gpu.attach_control).pid for _ in range(2)]
+    write_model(gpu.grants, grants(MINE, closed="LimitsNotInForce"))
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        write_model(gpu.grants, grants(MINE))
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+        await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+
+
+async def test_the_next_broker_says_when_a_running_client_arrived(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    async with serving(gpu, clock=boot_clock):
+        await until(gpu.attach_control.exists)
+        client = processes.start(gpu.attach_control)
+        assert await client.attach() == "in"
+        await until(lambda: state(gpu).attached == 1)
+        before = state(gpu).arrivals
+    daemon.clients = [client.pid]
+    async with serving(gpu, clock=boot_clock):
+        await until(lambda: (state(gpu).attached, state(gpu).arrivals) == (0, before))
