@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpushare import heap
 from gpushare.agent.aio import periodic
 from gpushare.agent.aio.periodic import Loop
 from gpushare.agent.dra.driver import ClaimDelivery
@@ -20,7 +21,6 @@ from gpushare.agent.gpus.xids import XidWatch
 from gpushare.agent.incidents import IncidentReporter
 from gpushare.agent.kubelet.plugins import PluginFactory
 from gpushare.agent.kubelet.reader import PodResourcesSource
-from gpushare.agent.process import heap
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings

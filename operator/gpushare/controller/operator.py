@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from gpushare import heap
 from gpushare.api import names
 from gpushare.controller.cache import resync
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
@@ -23,6 +24,8 @@ from gpushare.kube.coordination.elector import Elector, LeaseLostError
 from gpushare.kube.coordination.leadership import Leadership
 
 LOG = logging.getLogger(__name__)
+TRIM_SECONDS = 10.0
+"""What is free in the heap is given back so often: each plan of a large fleet takes some MiB, for a moment."""
 
 
 class Operator:
@@ -110,6 +113,7 @@ class Operator:
             )
             start(monitor.run(), "heartbeats")
             start(resync.keep_resyncing(self.kube, cache), "resync")
+            start(heap.keep_trimming(TRIM_SECONDS), "trim")
             if self._settings.certificates == "SelfSigned":
                 from gpushare.controller.webhook_certificates import keep
 

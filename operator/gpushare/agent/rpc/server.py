@@ -6,7 +6,7 @@ way, whatever the peers do. The socket's file belongs to whoever started the ser
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpclib.server
 from grpclib.const import Cardinality, Handler, Status
@@ -47,7 +47,8 @@ class _Server(grpclib.server.Server):
 
     def _protocol_factory(self) -> H2Protocol:
         plain = super()._protocol_factory()
-        plain.handler.mapping = _Methods(plain.handler.mapping)
+        handler = cast(grpclib.server.Handler, plain.handler)
+        handler.mapping = _Methods(handler.mapping)
         return RpcConnection(plain, MAX_REQUEST_BYTES, self._connections)
 
 

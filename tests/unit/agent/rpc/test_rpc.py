@@ -149,7 +149,7 @@ class Late(RpcChannel):
 
     async def _create_connection(self) -> H2Protocol:
         made = await super()._create_connection()
-        while not made.connection.is_closing():
+        while not made.connection.is_closing():  # noqa: ASYNC110 - grpclib has no event for it
             await asyncio.sleep(0.01)
         return made
 

@@ -1,5 +1,6 @@
 """Gives free memory of the C library's heap back to the system, which it does by itself at the heap's end alone."""
 
+import asyncio
 import ctypes
 
 
@@ -8,3 +9,10 @@ async def trim() -> None:
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)
+
+
+async def keep_trimming(seconds: float) -> None:
+    """Each so many seconds, until it is cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        await trim()
