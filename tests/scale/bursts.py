@@ -21,13 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
-from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object
+from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object, Resource
 from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
@@ -39,6 +39,8 @@ KIND, PLAIN = "kind", "plain"
 START_SECONDS = 60.0
 WARM = 2
 """Bursts before those that are counted."""
+Configurations = Callable[[str, int, bytes], Iterable[tuple[Resource, Object]]]
+"""What makes an API server ask a webhook about the pods of a kind, by kind, port and the certificate's authority."""
 
 
 def pod(name: str, kind: str) -> Object:
@@ -54,8 +56,8 @@ def pod(name: str, kind: str) -> Object:
     }
 
 
-def configuration(kind: str, port: int, authority: bytes) -> Object:
-    return {
+def configurations(kind: str, port: int, authority: bytes) -> list[tuple[Resource, Object]]:
+    found = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": kind},
@@ -75,6 +77,7 @@ def configuration(kind: str, port: int, authority: bytes) -> Object:
             }
         ],
     }
+    return [(MUTATING_WEBHOOKS, found)]
 
 
 @contextmanager
@@ -116,13 +119,18 @@ def _wait(port: int) -> None:
     raise TimeoutError(f"the webhook did not begin to listen within {START_SECONDS:.0f} s")
 
 
+def why(error: Exception) -> str:
+    """Why a pod was refused, without what differs from pod to pod."""
+    return re.sub(r"\d+", "N", str(error) or type(error).__name__)
+
+
 async def create(kube: Kube, name: str, kind: str) -> float | str:
-    """Seconds, or why it was refused, without what differs from pod to pod."""
+    """Seconds, or why it was refused."""
     began = time.monotonic()
     try:
         made = await kube.create(PODS, pod(name, kind), SPACE)
     except API_ERRORS as error:
-        return re.sub(r"\d+", "N", str(error) or type(error).__name__)
+        return why(error)
     if kind != PLAIN and not made["spec"]["containers"][0].get("env"):
         return "the webhook was not asked"
     return time.monotonic() - began
@@ -149,14 +157,15 @@ async def bursts(kube: Kube, kinds: list[str], number: int, count: int, period: 
                 "pods": number * count,
                 "refused": sum(refusals[kind].values()),
                 "refusals": refusals[kind],
-                "milliseconds": _quantiles(seconds[kind]),
+                "milliseconds": quantiles(seconds[kind]),
             }
             for kind in kinds
         },
     }
 
 
-def _quantiles(seconds: list[float]) -> Object:
+def quantiles(seconds: list[float]) -> Object:
+    """In milliseconds; empty without any."""
     found = sorted(seconds)
     if not found:
         return {}
@@ -167,9 +176,12 @@ def _quantiles(seconds: list[float]) -> Object:
     }
 
 
-async def run(args: argparse.Namespace, scratch: Path) -> Object:
+@asynccontextmanager
+async def asked(
+    checkouts: Mapping[str, Path], scratch: Path, configured: Configurations = configurations
+) -> AsyncIterator[ControlPlane]:
+    """A real API server with a namespace for pods, which asks each checkout's webhook about those of its kind."""
     plane = ControlPlane(scratch / "cluster").create()
-    checkouts = {"here": base.ROOT, **({"against": args.against.resolve()} if args.against else {})}
     with ExitStack() as stack:
         stack.enter_context(plane.running())
         served = {kind: stack.enter_context(webhook(checkout)) for kind, checkout in checkouts.items()}
@@ -177,8 +189,19 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         try:
             await kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
             for kind, (port, authority) in served.items():
-                await kube.create(MUTATING_WEBHOOKS, configuration(kind, port, authority))
-            await asyncio.sleep(3)  # the API server reads webhook configurations by a watch
+                for resource, configuration in configured(kind, port, authority):
+                    await kube.create(resource, configuration)
+        finally:
+            await kube.close()
+        await asyncio.sleep(3)  # the API server reads webhook configurations by a watch
+        yield plane
+
+
+async def run(args: argparse.Namespace, scratch: Path) -> Object:
+    checkouts = {"here": base.ROOT, **({"against": args.against.resolve()} if args.against else {})}
+    async with asked(checkouts, scratch) as plane:
+        kube = await base.connected(plane)
+        try:
             kinds = [*checkouts, PLAIN]
             found = [await bursts(kube, kinds, args.bursts, args.count, period) for period in args.periods]
         finally:
