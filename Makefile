@@ -148,7 +148,7 @@ long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random l
 .PHONY: scale
 scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too
 	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
-	@$(BIN)/python -m tests.scale.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
+	@$(BIN)/python -m tests.scale.operator.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
 	@$(BIN)/python -m tests.scale.decisions.plot
 
 .PHONY: week

@@ -29,9 +29,9 @@ from statistics import median
 import yaml
 
 from gpushare.kube.client import Object
-from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane, programs
+from tests.scale.operator import watch as base
 from tests.scale.plugin import content
 from tests.scale.trees import trees
 

@@ -8,7 +8,7 @@ from gpushare.admission.bounds import MOST_CONTAINERS
 from gpushare.admission.review import Admitted, Answer, Denied
 from gpushare.admission.serving.decisions import Reviews
 from gpushare.admission.warnings import MOST_WARNINGS
-from tests.scale.reviews import MemorySources, container
+from tests.scale.webhook.reviews import MemorySources, container
 
 Body = dict[str, Any]
 

@@ -24,7 +24,18 @@ from gpushare.admission.bounds import (
 from gpushare.admission.review import Denied
 from gpushare.admission.serving.app import judged
 from gpushare.admission.serving.decisions import Reviews
-from tests.scale.reviews import CASES, CLASS, SLOT, MemorySources, answered, claim, container, pod, review, share
+from tests.scale.webhook.reviews import (
+    CASES,
+    CLASS,
+    SLOT,
+    MemorySources,
+    answered,
+    claim,
+    container,
+    pod,
+    review,
+    share,
+)
 
 SECONDS = 0.1
 ANSWER_BYTES = 512 * 1024

@@ -1,6 +1,6 @@
 """How long the operator takes from the start of its process to its first plan, on a small cluster.
 
-    python -m tests.scale.start --python IMAGE/bin/python --out docs/results/scale/start.json
+    python -m tests.scale.operator.start --python IMAGE/bin/python --out docs/results/scale/start.json
 
 etcd, kube-apiserver and `gpushare operator` are real processes; the operator runs as in a pod, so this needs root. The
 cluster has `--nodes` nodes of 8 GPUs and a GpuShare that has them all, as an operator finds it that follows another
@@ -33,9 +33,9 @@ from pathlib import Path
 from gpushare.api import names
 from gpushare.kube.client import GPU_SHARES, Kube, Object
 from gpushare.kube.resources import LEASES
-from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.operator import watch as base
 from tests.scale.parts import PARTS
 from tests.scale.trees import trees
 
@@ -171,7 +171,7 @@ def main() -> None:
         "cpu": results.processor(),
         **results.machine(),
     }
-    what = "python -m tests.scale.start; seconds, see its documentation"
+    what = "python -m tests.scale.operator.start; seconds, see its documentation"
     results.write({"what": what, "environment": environment, **measured}, args.out)
 
 

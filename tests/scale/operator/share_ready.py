@@ -1,4 +1,6 @@
-"""How long a share takes to become Ready, by GPUs and CPU limit: `python -m tests.scale.share_ready [--out FILE]`.
+"""How long a share takes to become Ready, by GPUs and CPU limit.
+
+    python -m tests.scale.operator.share_ready --out docs/results/scale/share-ready.json
 
 A cluster of its own with simulated GPUs on one node. Each round makes a share over all of them, and measures from the
 request that creates it to the first reading of Ready (one each 0.2 s). A simulated MPS daemon takes more CPU for its
@@ -59,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print(json.dumps(found[-1]), flush=True)
     finally:
         cluster.down(CLUSTER)
-    what = "python -m tests.scale.share_ready; seconds to Ready with simulated GPUs, see its documentation"
+    what = "python -m tests.scale.operator.share_ready; seconds to Ready with simulated GPUs, see its documentation"
     results.write({"what": what, "environment": results.machine(), "measured": found}, args.out)
 
 

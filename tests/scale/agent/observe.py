@@ -1,4 +1,4 @@
-"""What observation costs the node's agent: `python -m tests.scale.observe [GPUS CLIENTS READINGS]`.
+"""What observation costs the node's agent: `python -m tests.scale.agent.observe [GPUS CLIENTS READINGS]`.
 
 Real processes with real /proc entries, as many as GPUS × CLIENTS (default 8 × 48), behind an NVML that answers from
 memory: so what is measured is ours, from NVML's answer to the findings, not the driver. Each process is put into a

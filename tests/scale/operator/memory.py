@@ -1,6 +1,6 @@
 """What pods and claims that are nobody's of ours cost the operator: memory and CPU.
 
-    python -m tests.scale.operator_memory --out docs/results/scale/operator-memory.json
+    python -m tests.scale.operator.memory --out docs/results/scale/operator-memory.json
 
 Starts etcd and kube-apiserver on loopback ports in a scratch directory, with Nodes of 8 GPUs, one GpuShare that has
 them all and another that is delivered by ResourceClaim, so that the operator follows claims too. Every measurement
@@ -29,7 +29,7 @@ from gpushare.kube.client import GPU_SHARES, NAMESPACES, PODS, Kube, Object
 from gpushare.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
-from tests.scale.operator_watch import ROOT, connected, environment, fill, measured, operator_command
+from tests.scale.operator.watch import ROOT, connected, environment, fill, measured, operator_command
 
 NAMESPACE = "team"
 CLAIMED = "claimed"
@@ -167,7 +167,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
                 continue
             print(f"{subject} {repeat + 1}/{args.repeats}: {json.dumps(runs[-1])}", file=sys.stderr, flush=True)
         result = {
-            "what": "python -m tests.scale.operator_memory; MiB and CPU seconds of one operator, see its documentation",
+            "what": "python -m tests.scale.operator.memory; MiB and CPU seconds of one operator, see its documentation",
             "environment": environment(args) | {"changesOfJunkPerSecond": args.changes},
             "limitMib": LIMIT_MIB,
             "operator": found,

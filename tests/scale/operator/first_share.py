@@ -1,9 +1,9 @@
 """How long the first share after an install takes to become Ready, and where the time goes.
 
-`python -m tests.scale.first_share [--rounds N] [--out FILE]`: a cluster of its own with simulated GPUs. Each round
-installs the chart anew, makes the README's share, waits until it is Ready, deletes it, and makes it once more: the
-second has all that the first one had to wait for. Stages are seen in the files by which agent, supervisor and broker
-hand a GPU to each other (docs/architecture.md), and in the requests to the API server, by its audit log.
+`python -m tests.scale.operator.first_share [--rounds N] [--out FILE]`: a cluster of its own with simulated GPUs. Each
+round installs the chart anew, makes the README's share, waits until it is Ready, deletes it, and makes it once more:
+the second has all that the first one had to wait for. Stages are seen in the files by which agent, supervisor and
+broker hand a GPU to each other (docs/architecture.md), and in the requests to the API server, by its audit log.
 """
 
 import argparse
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     finally:
         cluster.down(args.cluster)
     medians = {which: statistics.median(it[which] for it in rounds) for which in ("install", "first", "second")}
-    what = "python -m tests.scale.first_share; seconds, see its documentation"
+    what = "python -m tests.scale.operator.first_share; seconds, see its documentation"
     results.write({"what": what, "environment": results.machine(), "median": medians, "rounds": rounds}, args.out)
 
 

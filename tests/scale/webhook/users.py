@@ -1,6 +1,6 @@
 """Many users who create slot pods at once: what does the webhook add to a creation, and does any fail?
 
-    python -m tests.scale.users --out docs/results/scale/webhook-users.json
+    python -m tests.scale.webhook.users --out docs/results/scale/webhook-users.json
 
 etcd, kube-apiserver and one webhook are real processes, and the API server asks the webhook as the chart says: the
 chart's own configurations, both the mutating and the validating one, with the webhook's address put in. Each of 200
@@ -25,8 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpushare.kube.client import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kube, Object, Resource
-from tests.scale import bursts, results
-from tests.scale import operator_watch as base
+from tests.scale import results
+from tests.scale.operator import watch as base
+from tests.scale.webhook import bursts
 from tests.unit.chart.rendered import of_kind
 
 SLOT_PODS = "here"
@@ -113,7 +114,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
             for kube in kubes:
                 await kube.close()
     return {
-        "what": "python -m tests.scale.users; milliseconds of a creation, see its documentation",
+        "what": "python -m tests.scale.webhook.users; milliseconds of a creation, see its documentation",
         "environment": {"cpu": results.processor(), **results.machine()},
         "users": args.users,
         "secondsOfEachKind": args.seconds,

@@ -1,6 +1,6 @@
 """What the broker and its turns add to an attach, beside a simulated MPS daemon.
 
-    chrt -f 10 python -m tests.scale.attach --before b7bb860 --out docs/results/scale/attach.json        as root
+    chrt -f 10 python -m tests.scale.agent.attach --before b7bb860 --out docs/results/scale/attach.json        as root
 
 A client attaches as CUDA does, in turns: to the daemon itself; through the broker with the share's whole ceiling as its
 grant, for which no limit is set; and through the broker with a smaller grant. With `--before` the product of another
@@ -35,7 +35,7 @@ from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
 from gpushare.simulation.client import SimulatedContext
 from tests.scale import results
-from tests.scale.operator_watch import ROOT
+from tests.scale.operator.watch import ROOT
 from tests.scale.trees import trees
 
 POD = "11111111-1111-1111-1111-111111111111"
@@ -153,7 +153,7 @@ def measure(pairs: int) -> tuple[Taken, dict[str, int]]:
 def measured_in(tree: Path, pairs: int) -> tuple[Taken, dict[str, int]]:
     """By this program, with the product as it is in `tree`."""
     environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{ROOT}"}
-    command = [sys.executable, "-m", "tests.scale.attach", "--ways", "--pairs", str(pairs)]
+    command = [sys.executable, "-m", "tests.scale.agent.attach", "--ways", "--pairs", str(pairs)]
     # Not in a tree: its own tests would be found first.
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True, check=True)
     taken, sent = json.loads(done.stdout)

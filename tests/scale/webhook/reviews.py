@@ -1,4 +1,4 @@
-"""What the largest objects cost the webhook: `python -m tests.scale.reviews [--out FILE]`.
+"""What the largest objects cost the webhook: `python -m tests.scale.webhook.reviews [--out FILE]`.
 
 Every case is an object that a tenant may send to the API server, as large as that takes it or as large as the webhook
 reads it, made so that it costs much. A review is measured from the text that came to the text of the answer, as CPU

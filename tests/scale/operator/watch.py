@@ -1,6 +1,6 @@
 """What the operator needs to know a fleet: memory, CPU to settle, and CPU while the fleet changes.
 
-    python -m tests.scale.operator_watch --before ce6b93a --watchers --out docs/results/scale/operator-watch.json
+    python -m tests.scale.operator.watch --before ce6b93a --watchers --out docs/results/scale/operator-watch.json
 
 Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: Nodes of about 14 kB (25
 images, 30 labels), a GpuNode with 8 GPUs for each, and one GpuShare that matches all of them. Every measurement begins
@@ -58,7 +58,7 @@ from tests.scale.trees import trees
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 NAMESPACE = "gpushare-system"
 MANAGER = "measurement"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GPUS = 8
 AT_ONCE = 12
 CHANGES_PER_SECOND = 10
@@ -461,7 +461,7 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
         await kube.close()
     subjects = {which: (operator_command(), tree) for which, tree in compared.items()}
     for kind in WATCHERS if args.watchers else ():
-        subjects[kind] = ["-m", "tests.scale.operator_watch", "--watch", kind, "--nodes", str(args.nodes)], ROOT
+        subjects[kind] = ["-m", "tests.scale.operator.watch", "--watch", kind, "--nodes", str(args.nodes)], ROOT
     found: dict[str, list[Object]] = {subject: [] for subject in subjects}
     for repeat in range(args.repeats):
         for subject, (command, tree) in subjects.items():
@@ -479,7 +479,7 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
 
 def result(found: dict[str, list[Object]], sizes: Object, measured_on: Object) -> Object:
     return {
-        "what": "python -m tests.scale.operator_watch; MiB and CPU seconds of one process, see its documentation",
+        "what": "python -m tests.scale.operator.watch; MiB and CPU seconds of one process, see its documentation",
         "environment": measured_on,
         "objectBytes": sizes,
         "operator": {subject: summary(found[subject]) for subject in ("before", "after") if found.get(subject)},

@@ -1,4 +1,4 @@
-"""Whether the webhook answers beside many connections: `python -m tests.scale.connections [--out FILE]`.
+"""Whether the webhook answers beside many connections: `python -m tests.scale.webhook.connections [--out FILE]`.
 
 A real webhook in a process of its own, with as many file descriptors as containerd gives a container, gets connections
 of one kind from another process, which opens each anew as soon as it is closed: fewer than the webhook keeps, so that
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
 from tests.scale import results
-from tests.scale.webhook import NAMES, ROOT, review
+from tests.scale.webhook.paired import NAMES, ROOT, review
 
 DESCRIPTORS = 1024
 """containerd 2 gives a container the soft limit of systemd."""
@@ -191,7 +191,7 @@ def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
     secret = {key: base64.b64encode(value).decode() for key, value in chain.items()}
     environment = os.environ | {"PYTHONPATH": f"{ROOT}/operator:{ROOT}/workload:{ROOT}"}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.scale.webhook", "--serve", str(port)],
+        [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)],
         stdin=subprocess.PIPE,
         env=environment,
         cwd=ROOT,
@@ -207,7 +207,7 @@ def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
         before = _memory(server.pid)
         spent = _cpu_seconds(server.pid)
         if kind != "nobody":
-            command = [sys.executable, "-m", "tests.scale.connections", "--attack", kind, "--port", str(port)]
+            command = [sys.executable, "-m", "tests.scale.webhook.connections", "--attack", kind, "--port", str(port)]
             attacker = subprocess.Popen(
                 [*command, "--connections", str(count)], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
             )

@@ -1,6 +1,6 @@
 """One of two webhook replicas is killed while slot pods are created: how many creations are refused?
 
-    python -m tests.scale.webhook_kill --out docs/results/scale/webhook-kill.json
+    python -m tests.scale.webhook.kill --out docs/results/scale/webhook-kill.json
 
 A cluster of its own, with the chart as it comes: two replicas behind a Service, and failurePolicy Fail. 30 slot pods a
 second are created for 30 s, whatever the answers are. After 10 s one replica's process gets SIGKILL, through the node.
@@ -30,7 +30,8 @@ from localcluster.cluster import cluster
 from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from tests.cluster.harness import Harness, client_pod, wait_until
 from tests.cluster.node import kill_if_there, processes_of_pod
-from tests.scale import bursts, results
+from tests.scale import results
+from tests.scale.webhook import bursts
 
 CLUSTER = "webhook-kill"
 SHARE = "inference"
@@ -173,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     finally:
         cluster.down(CLUSTER)
     found = {
-        "what": "python -m tests.scale.webhook_kill; see its documentation",
+        "what": "python -m tests.scale.webhook.kill; see its documentation",
         "environment": {"cpu": results.processor(), **results.machine()},
         "chart": args.set,
         "creations": sum(one["creations"] for one in rounds),

@@ -1,6 +1,6 @@
 """What the watches of many agents cost an API server: CPU of one write of a GpuShare, and memory.
 
-    python -m tests.scale.watches --out docs/results/scale/watches.json
+    python -m tests.scale.agent.watches --out docs/results/scale/watches.json
 
 `anAgent`: how many watches an agent has open, counted on a real cluster by the API server's audit log: before there is
 a share, with a share of slots that nobody uses, with clients in two namespaces, and with a share for claims too.
@@ -25,9 +25,9 @@ from pathlib import Path
 
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object, Resource
 from tests.cluster.harness import Harness, own_cluster, wait_until
-from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.operator import watch as base
 
 CLUSTER = "watches"
 AGENT = "system:serviceaccount:gpushare-system:gpushare-agent"
@@ -200,7 +200,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpushare-watches-") as scratch:
         found = asyncio.run(rounds(args, Path(scratch)))
     whole = {
-        "what": "python -m tests.scale.watches; see its documentation",
+        "what": "python -m tests.scale.agent.watches; see its documentation",
         "environment": {"cpu": results.processor(), **results.machine()},
         "agents": args.agents,
         "writesOfEachKind": WRITES,

@@ -1,6 +1,6 @@
 """What an agent takes on a full node where nothing changes: memory, CPU and wake-ups.
 
-    python -m tests.scale.agent_load --before e054fa7 --out docs/results/scale/agent-load.json        as root
+    python -m tests.scale.agent.load --before e054fa7 --out docs/results/scale/agent-load.json        as root
 
 The node has 8 simulated GPUs of one share and 110 pods, of which 48 are clients that have attached through the broker.
 API server, etcd, driver, supervisor, broker, MPS daemons and the agent are the product's own or the simulation's, each
@@ -38,9 +38,9 @@ from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS,
 from gpushare.mps.layout import BROKER_UID, gpu_dir
 from gpushare.simulation.nvml import SimulatedNvml
 from tests.scale import results
-from tests.scale.agent_memory import NAMESPACE, NODE, pod
+from tests.scale.agent.memory import NAMESPACE, NODE, pod
 from tests.scale.control_plane import ControlPlane, stop
-from tests.scale.operator_watch import CRDS, ROOT, Usage, connected
+from tests.scale.operator.watch import CRDS, ROOT, Usage, connected
 from tests.scale.trees import trees
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.agent.observed_pods import container_id
@@ -350,7 +350,7 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
             found[subject].append(one)
             print(f"{subject}: {json.dumps(one)}", file=sys.stderr, flush=True)
     return {
-        "what": "python -m tests.scale.agent_load; one agent on a full node at rest, see its documentation",
+        "what": "python -m tests.scale.agent.load; one agent on a full node at rest, see its documentation",
         "environment": environment(args),
         "agent": found,
     }
@@ -378,7 +378,7 @@ def main() -> None:
     results.add_out(parser)
     args = parser.parse_args()
     if os.environ.get(OWN_MOUNTS) != "1":
-        own = ["unshare", "--mount", sys.executable, "-m", "tests.scale.agent_load", *sys.argv[1:]]
+        own = ["unshare", "--mount", sys.executable, "-m", "tests.scale.agent.load", *sys.argv[1:]]
         raise SystemExit(subprocess.run(own, env=os.environ | {OWN_MOUNTS: "1"}, check=False).returncode)
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o755)  # the broker is another user

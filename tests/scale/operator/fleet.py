@@ -1,6 +1,6 @@
 """An operator under the load of a large fleet: how fast it is, what it needs, and whether it keeps its Lease.
 
-    python -m tests.scale.fleet --nodes 1000 --out docs/results/scale/fleet-1000.json
+    python -m tests.scale.operator.fleet --nodes 1000 --out docs/results/scale/fleet-1000.json
 
 etcd, kube-apiserver and `gpushare operator` are real processes; the operator runs as in a pod, so this needs root.
 Nodes have no kubelet: Nodes of about 14 kB and GpuNodes with 8 GPUs are made once, and one process stands in for all
@@ -38,9 +38,9 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, NODES, Kube, Object
 from gpushare.kube.resources import LEASES
-from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.operator import watch as base
 from tests.scale.trees import trees
 
 POOL_PART = 0.9
@@ -340,7 +340,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         await fill(kube, args.nodes)
         await kube.close()
     found: Object = {
-        "what": "python -m tests.scale.fleet; see its documentation",
+        "what": "python -m tests.scale.operator.fleet; see its documentation",
         "environment": {
             "nodes": args.nodes,
             "gpusPerNode": base.GPUS,

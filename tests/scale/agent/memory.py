@@ -1,6 +1,6 @@
 """What pods that only name a node cost its agent: memory, and whether it survives.
 
-    python -m tests.scale.agent_memory --before 2bc09cf --out docs/results/scale/agent-memory.json
+    python -m tests.scale.agent.memory --before 2bc09cf --out docs/results/scale/agent-memory.json
 
 Starts etcd and kube-apiserver on loopback ports in a scratch directory and fills them once: one Node, and pods that
 name it in their spec, as everybody may who may create pods. None of them runs. `--pods` of them ask for a slot and
@@ -29,7 +29,7 @@ import yaml
 from gpushare.kube.client import NAMESPACES, NODES, PODS, Kube, Object
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
-from tests.scale.operator_watch import CRDS, ROOT, Usage, connected
+from tests.scale.operator.watch import CRDS, ROOT, Usage, connected
 from tests.scale.trees import trees
 
 NODE = "n"
@@ -165,7 +165,7 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
         print(f"{subject}: {json.dumps(found[subject])}", file=sys.stderr, flush=True)
         print((scratch / f"{subject}.log").read_text()[-1500:], file=sys.stderr, flush=True)
     return {
-        "what": "python -m tests.scale.agent_memory; MiB and CPU seconds of one agent, see its documentation",
+        "what": "python -m tests.scale.agent.memory; MiB and CPU seconds of one agent, see its documentation",
         "environment": environment(args),
         "podBytes": sizes,
         "limitMib": LIMIT_MIB,

@@ -1,4 +1,4 @@
-"""How many pod reviews the webhook answers: `python -m tests.scale.webhook [--against DIRECTORY] [--out FILE]`.
+"""How many pod reviews the webhook answers: `python -m tests.scale.webhook.paired [--against DIRECTORY] [--out FILE]`.
 
 A real webhook in a process of its own, with a certificate and a share from memory, is asked over TLS by 50 connections
 that are kept alive, each with one review at a time, for 10 s. `--against`: a checkout whose webhook is asked in turns
@@ -29,7 +29,7 @@ from cryptography import x509
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from tests.scale import results
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMES = dns_names("gpushare-webhook", "gpushare-system")
 SHARE = {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
 
@@ -143,8 +143,8 @@ def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float
         port = probe.getsockname()[1]
     secret = {key: base64.b64encode(value).decode() for key, value in chain.items()}
     environment = os.environ | {"PYTHONPATH": f"{checkout}/operator:{checkout}/workload"}
-    command = [sys.executable, __file__, "--serve", str(port)]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=checkout)
+    command = [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT)
     try:
         assert server.stdin is not None
         server.stdin.write(json.dumps(secret).encode())

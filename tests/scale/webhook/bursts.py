@@ -1,12 +1,12 @@
 """Bursts of slot pods through a real API server: is any refused, and what does the webhook add?
 
-    python -m tests.scale.bursts --out docs/results/scale/webhook-bursts.json
+    python -m tests.scale.webhook.bursts --out docs/results/scale/webhook-bursts.json
 
-etcd, kube-apiserver and the webhook (`tests.scale.webhook --serve`) are real processes. Every PERIOD seconds COUNT pods
-with a slot are created at once, and as many pods without one, which no webhook is asked about (`plain`), in turns. With
-`--against` the webhook of another checkout serves beside this one, each asked about pods of its own by the same API
-server. Between two bursts nothing is asked, so connections lie idle: a server that closes them sooner than the API
-server expects refuses pods with EOF or a broken pipe. `failurePolicy` is Fail.
+etcd, kube-apiserver and the webhook (`tests.scale.webhook.paired --serve`) are real processes. Every PERIOD seconds
+COUNT pods with a slot are created at once, and as many pods without one, which no webhook is asked about (`plain`), in
+turns. With `--against` the webhook of another checkout serves beside this one, each asked about pods of its own by the
+same API server. Between two bursts nothing is asked, so connections lie idle: a server that closes them sooner than the
+API server expects refuses pods with EOF or a broken pipe. `failurePolicy` is Fail.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from pathlib import Path
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object, Resource
-from tests.scale import operator_watch as base
 from tests.scale import results
 from tests.scale.control_plane import ControlPlane
+from tests.scale.operator import watch as base
 
 HOST = "localhost"
 SPACE = "shop"
@@ -91,7 +91,7 @@ def webhook(checkout: Path) -> Iterator[tuple[int, bytes]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tests.scale.webhook", "--serve", str(port)]
+    command = [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)]
     environ = {**os.environ, "PYTHONPATH": f"{checkout}/operator:{base.ROOT}"}
     server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=base.ROOT, env=environ)
     try:
@@ -207,7 +207,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         finally:
             await kube.close()
     return {
-        "what": "python -m tests.scale.bursts; see its documentation",
+        "what": "python -m tests.scale.webhook.bursts; see its documentation",
         "environment": results.machine(),
         "bursts": args.bursts,
         "podsPerBurst": args.count,
