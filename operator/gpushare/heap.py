@@ -5,14 +5,14 @@ import ctypes
 
 
 async def trim() -> None:
-    """Takes a millisecond. Does nothing with a C library other than glibc."""
+    """Does nothing with a C library other than glibc."""
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)
 
 
 async def keep_trimming(seconds: float) -> None:
-    """Each so many seconds, until it is cancelled."""
+    """Trims every `seconds`, until it is cancelled."""
     while True:
         await asyncio.sleep(seconds)
         await trim()

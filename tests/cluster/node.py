@@ -20,11 +20,11 @@ def signal_in_node(harness: Harness, pid: int, name: str) -> None:
     subprocess.run(command, check=True, timeout=10)
 
 
-def kill_if_there(harness: Harness, pid: int) -> None:
-    """SIGKILL; a process that has just ended by itself is no error."""
+def kill_if_there(harness: Harness, pid: int) -> bool:
+    """SIGKILL. Whether it hit a process: one that has just ended by itself is no error."""
     init = str(processes.init(harness.layout))
-    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -KILL {pid} || true"]
-    subprocess.run(command, check=True, timeout=10, stderr=subprocess.DEVNULL)
+    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -KILL {pid}"]
+    return subprocess.run(command, check=False, timeout=10, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:

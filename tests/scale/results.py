@@ -21,8 +21,10 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """`load`: processes that want a CPU, over the last minute; the script's own are among them."""
-    return {"cores": os.cpu_count(), "load": load(), "python": platform.python_version()}
+    """`cores`: those that the script may use. `load`: processes that want a CPU, over the last minute; the script's own
+    are among them.
+    """
+    return {"cores": len(os.sched_getaffinity(0)), "load": load(), "python": platform.python_version()}
 
 
 def processor() -> str:

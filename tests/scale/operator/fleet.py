@@ -17,7 +17,8 @@ this order, once every agent is known to report:
 stand those of API server, etcd and the process that stands in for the agents, the part of the machine's cores that
 nobody used (`idlePercent`: where nothing is idle, the machine is the limit), and its load. Meanwhile the time between
 two renewals of the operator's Lease is watched (`leaseGapSeconds`: it is renewed 5 s after the last answer).
-`--before COMMIT` measures that commit too, from a copy of the same cluster.
+`taskset` binds all of it to some cores of a larger machine. `--before COMMIT` measures that commit too, from a copy of
+the same cluster.
 """
 
 import argparse

@@ -8,7 +8,7 @@ begins from a copy of that state, with `gpushare operator` of this work tree: `q
 `--pods` pods that nobody of ours cares for and `--claims` ResourceClaims for other devices; and `ownClaims`, with as
 many claims for the share's own DeviceClass, all of which wait. They are written to etcd, many at a time, as the API
 server would write them, and it is the API server that says how many it has. While the operator is measured,
-`--changes` of them are changed a second. Settled, changed and read as in `operator_watch`.
+`--changes` of them are changed a second. Settled, changed and read as in `tests.scale.operator.watch`.
 """
 
 import argparse

@@ -40,6 +40,7 @@ class PodResources:
         self._kept: RpcChannel | None = None
 
     def close(self) -> None:
+        """Nobody asks any more."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None

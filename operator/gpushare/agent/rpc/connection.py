@@ -63,7 +63,9 @@ class RpcConnection(H2Protocol):
         super().connection_lost(exc)
 
     def waited_for(self) -> bool:
-        """Whether a call is under way that its peer has not given up. grpclib keeps some of those that it has."""
+        """Whether a peer still waits for an answer. grpclib keeps the stream of a call that was taken back before its
+        task ran for the first time.
+        """
         return any(stream.closable for stream in self.processor.streams.values())
 
     def _data(self, event: DataReceived) -> None:

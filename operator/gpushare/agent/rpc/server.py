@@ -6,7 +6,7 @@ way, whatever the peers do. The socket's file belongs to whoever started the ser
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpclib.server
 from grpclib.const import Cardinality, Handler, Status
@@ -43,13 +43,11 @@ class RpcServer:
 class _Server(grpclib.server.Server):
     def __init__(self, services: Collection[Any], connections: Connections) -> None:
         super().__init__(services)
+        self._mapping = _Methods(self._mapping)
         self._connections = connections
 
     def _protocol_factory(self) -> H2Protocol:
-        plain = super()._protocol_factory()
-        handler = cast(grpclib.server.Handler, plain.handler)
-        handler.mapping = _Methods(handler.mapping)
-        return RpcConnection(plain, MAX_REQUEST_BYTES, self._connections)
+        return RpcConnection(super()._protocol_factory(), MAX_REQUEST_BYTES, self._connections)
 
 
 class _Methods(dict[str, Handler]):

@@ -28,7 +28,7 @@ VICTIMS = ("itself", "daemon", "server", "the other")
 that was ended begins to count its daemon's failures anew, so each command has its four one after the other: of daemons
 alone, each would wait longer than the one before it.
 """
-LAST_SECONDS = 30
+LAST_SECONDS = 45
 """No end is begun in the last so many of the suite's time: the rest waits for the next run."""
 LEARN_SECONDS, FULL_SECONDS, READY_SECONDS = 5.0, 12.0, 60
 NOTICED_SECONDS = 2.0
@@ -157,11 +157,11 @@ def text_of(end: dict[str, Any]) -> str:
 def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
     killed = _killed(end)
     before, daemon, began = scene.restarts(), _state(scene), time.monotonic()
-    problem, reached, tried = "", False, list[str]()
+    problem, reached, hit, tried = "", False, False, list[str]()
     try:
         reached = reach(scene, end, tried, ACTIONS)
         if reached:
-            _kill(scene, killed)
+            hit = _kill(scene, killed)
             scene.points.let_go()
             _wait_replaced(scene, killed, daemon)
     except AssertionError as error:
@@ -175,6 +175,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
     return end | {
         "by": tried,
         "killed": killed,
+        "hit": hit,
         "reached": reached,
         "spares": spares,
         "hurt": scene.restarts() - before,
@@ -213,16 +214,17 @@ def _killed(end: dict[str, str]) -> str:
     return end["victim"]
 
 
-def _kill(scene: Scene, who: str) -> None:
+def _kill(scene: Scene, who: str) -> bool:
+    """Whether it hit anybody: a server may have been ended by what led here."""
     if who in ("daemon", "server"):
         state = _state(scene)
         assert state, f"the daemon's state cannot be read, so no {who} was killed"
-        pids = [state[it] for it in PIDS_OF[who] if state[it]]  # a server may have been ended by what led here
+        pids = [state[it] for it in PIDS_OF[who] if state[it]]
     else:
         pids = processes_of_part(scene.harness, who)
-        assert pids, f"there is no {who} to be killed"
-    for pid in pids:
-        kill_if_there(scene.harness, pid)
+        assert pids, f"there is no {who} to kill"
+    hits = [kill_if_there(scene.harness, pid) for pid in pids]
+    return any(hits)
 
 
 def _wait_replaced(scene: Scene, killed: str, before: dict[str, Any]) -> None:
