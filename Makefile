@@ -13,7 +13,7 @@ CLUSTERS ?= auto
 RERUNS   ?= 2
 CYCLES   ?= 100
 MINUTES  ?= 60
-NODES    ?= 1000
+NODES    ?= 100 1000 5000
 # One environment per clone (it is an editable install) and lock file.
 LOCKS := requirements.lock requirements/build.lock requirements/release.lock
 VENV  := $(CACHE)/venv-$(shell (pwd; $(PY) --version; cat pyproject.toml $(LOCKS) 2>/dev/null) | sha256sum | cut -c1-16)
@@ -146,10 +146,24 @@ long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random l
 	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
 .PHONY: scale
-scale: venv cluster-build ## how cost grows with the fleet, NODES=1000 for the operator; BEFORE= measures that commit too
+scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m tests.scale.operator.start --out docs/results/scale/start.json
+	@$(BIN)/python -m tests.scale.operator.memory --out docs/results/scale/operator-memory.json
+	@$(BIN)/python -m tests.scale.webhook.users --out docs/results/scale/webhook-users.json
+	@$(BIN)/python -m tests.scale.webhook.bursts --out docs/results/scale/webhook-bursts.json
+	@$(BIN)/python -m tests.scale.webhook.kill --out docs/results/scale/webhook-kill.json
+	@$(BIN)/python -m tests.scale.agent.watches --out docs/results/scale/watches.json
+	@$(BIN)/python -m tests.scale.agent.load --out docs/results/scale/agent-load.json
+
+.PHONY: scale-fleet
+scale-fleet: venv cluster-build ## of that the decisions and the operator: fleets of NODES="100 1000 5000"; BEFORE= measures that commit too
 	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
-	@$(BIN)/python -m tests.scale.operator.fleet --nodes $(NODES) $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/fleet-$(NODES).json
 	@$(BIN)/python -m tests.scale.decisions.plot
+	@for nodes in $(NODES); do \
+	  $(BIN)/python -m tests.scale.operator.fleet --nodes $$nodes $(if $(BEFORE),--before $(BEFORE)) \
+	    --out docs/results/scale/fleet-$$nodes.json || exit; \
+	done
 
 .PHONY: week
 week: venv ## a simulated week of 10,000 GPUs, into docs/planning.md; TRACE= has the CSV files that tests/scale/week/trace.py names
