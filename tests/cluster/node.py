@@ -15,16 +15,19 @@ from tests.cluster.harness import Harness, Share, wait_until
 
 def signal_in_node(harness: Harness, pid: int, name: str) -> None:
     """`pid` is of the node's PID namespace; this machine knows the same process by another number."""
-    init = str(processes.init(harness.layout))
-    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -{name} {pid}"]
-    subprocess.run(command, check=True, timeout=10)
+    _in_node(harness, f"kill -{name} {pid}")
 
 
 def kill_if_there(harness: Harness, pid: int) -> bool:
     """SIGKILL. Whether it hit a process: one that has just ended by itself is no error."""
+    return _in_node(harness, f"kill -KILL {pid} 2>/dev/null && echo hit || true") == "hit\n"
+
+
+def _in_node(harness: Harness, line: str) -> str:
+    """What a line of bash in the node's PID namespace prints. CalledProcessError: it failed."""
     init = str(processes.init(harness.layout))
-    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", f"kill -KILL {pid}"]
-    return subprocess.run(command, check=False, timeout=10, stderr=subprocess.DEVNULL).returncode == 0
+    command = ["nsenter", "--target", init, "--pid", "--mount", "bash", "-c", line]
+    return subprocess.run(command, check=True, timeout=10, stdout=subprocess.PIPE, text=True).stdout
 
 
 def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:

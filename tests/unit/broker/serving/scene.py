@@ -115,7 +115,7 @@ class Process:
 
 
 class Processes:
-    """Processes that attach when they are told, and end with the test."""
+    """Each process attaches on request and ends with the test."""
 
     def __init__(self) -> None:
         self._started: list[Process] = []
