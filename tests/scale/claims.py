@@ -16,7 +16,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpushare.api import names
@@ -26,6 +26,7 @@ from gpushare.controller.claims.views import claim as read_claim
 from gpushare.controller.claims.views import devices as read_devices
 from gpushare.fleet.pending import consumption
 from gpushare.kube.client import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kube, Object, connect
+from tests.scale.nodes import all_of
 
 NAMESPACE = "default"
 SHARE = "burst"
@@ -161,20 +162,12 @@ async def make_nodes(kube: Kube, nodes: int, slots: int) -> None:
 
 async def burst(kube: Kube, pods: int, *, slot: bool) -> Object:
     began = time.monotonic()
-    creating = asyncio.create_task(_all(kube.create(PODS, pod(n, slot=slot), NAMESPACE) for n in range(pods)))
+    creating = asyncio.create_task(
+        all_of((kube.create(PODS, pod(n, slot=slot), NAMESPACE) for n in range(pods)), AT_ONCE)
+    )
     bound, seconds = await _until_still(kube, began, pods)
     await creating
     return {"bound": bound, "seconds": round(seconds, 1), "podsPerSecond": round(bound / max(seconds, 0.1), 1)}
-
-
-async def _all(requests: Iterable[Awaitable[object]]) -> None:
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def one(request: Awaitable[object]) -> None:
-        async with limit:
-            await request
-
-    await asyncio.gather(*(one(request) for request in requests))
 
 
 async def _until_still(kube: Kube, began: float, most: int) -> tuple[int, float]:
@@ -212,7 +205,9 @@ async def run(nodes: int, gpus: int, count: int, seed: int) -> Object:
     kube = await connect("gpushare-burst")
     try:
         await offer(kube, nodes, gpus)
-        await _all(kube.create(RESOURCE_CLAIMS, claim(n, size), NAMESPACE) for n, size in enumerate(wanted))
+        await all_of(
+            (kube.create(RESOURCE_CLAIMS, claim(n, size), NAMESPACE) for n, size in enumerate(wanted)), AT_ONCE
+        )
         result = await burst(kube, count, slot=False)
         result["scheduler"] = await packed(kube)
     finally:

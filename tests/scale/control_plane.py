@@ -20,9 +20,12 @@ from pathlib import Path
 
 import yaml
 
+from gpushare.kube.access import kubeconfig_access
+from gpushare.kube.client import Kube, connect_to
 from localcluster.paths import cache_root
 
 START_SECONDS = 90.0
+MANAGER = "measurement"
 _SETTINGS = re.compile(r"\b(MALLOC_\w+|SSL_CERT_FILE)=(\S+)")
 """What the image sets of glibc's heap and of OpenSSL."""
 _OWN = ("KUBECONFIG", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -133,6 +136,10 @@ class ControlPlane:
         }
         self.kubeconfig.write_text(yaml.safe_dump(config))
         self.kubeconfig.chmod(0o600)
+
+
+async def connected(plane: ControlPlane) -> Kube:
+    return connect_to(await kubeconfig_access(plane.kubeconfig), MANAGER)
 
 
 def _etcd(directory: Path, client: int, peer: int) -> list[str]:

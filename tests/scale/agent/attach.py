@@ -34,8 +34,8 @@ from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
 from gpushare.simulation.client import SimulatedContext
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.operator.watch import ROOT
 from tests.scale.trees import trees
 
 POD = "11111111-1111-1111-1111-111111111111"
@@ -152,7 +152,7 @@ def measure(pairs: int) -> tuple[Taken, dict[str, int]]:
 
 def measured_in(tree: Path, pairs: int) -> tuple[Taken, dict[str, int]]:
     """By this program, with the product as it is in `tree`."""
-    environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{ROOT}"}
+    environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{REPOSITORY}"}
     command = [sys.executable, "-m", "tests.scale.agent.attach", "--ways", "--pairs", str(pairs)]
     # Not in a tree: its own tests would be found first.
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True, check=True)

@@ -37,11 +37,13 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS, Kube, Object
 from gpushare.mps.layout import BROKER_UID, gpu_dir
 from gpushare.simulation.nvml import SimulatedNvml
+from localcluster.paths import REPOSITORY
 from tests.scale import results
 from tests.scale.agent.memory import NAMESPACE, NODE, pod
-from tests.scale.control_plane import ControlPlane, stop
-from tests.scale.operator.watch import CRDS, ROOT, Usage, connected
+from tests.scale.control_plane import ControlPlane, connected, stop
+from tests.scale.nodes import CRDS
 from tests.scale.trees import trees
+from tests.scale.usage import Usage
 from tests.unit.agent.fake_kubelet import FakeKubelet
 from tests.unit.agent.observed_pods import container_id
 
@@ -118,7 +120,7 @@ class Node:
 
     async def fill(self, kube: Kube) -> None:
         """Every pod runs, as the API server has it."""
-        for path in sorted((ROOT / "crds").glob("*.yaml")):
+        for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
             await kube.create(CRDS, yaml.safe_load(path.read_text()))
         for namespace in (NAMESPACE, "gpushare-system"):
             await kube.create(NAMESPACES, {"metadata": {"name": namespace}})

@@ -20,22 +20,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import aiohttp
 import yaml
 
 from gpushare.kube.client import NAMESPACES, NODES, PODS, Kube, Object
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator.watch import CRDS, ROOT, Usage, connected
+from tests.scale.control_plane import ControlPlane, connected
+from tests.scale.nodes import CRDS, all_of
 from tests.scale.trees import trees
+from tests.scale.usage import Usage
 
 NODE = "n"
 NAMESPACE = "team"
 GATES = 250_000
-AT_ONCE = 12
 LIST_SECONDS = 45.0
 CHANGE_SECONDS = 20.0
 LIMIT_MIB = 512
@@ -88,26 +89,16 @@ async def create_large(plane: ControlPlane, names: Iterable[str]) -> None:
 
 async def fill(plane: ControlPlane, kube: Kube, pods: int, large: int) -> Object:
     """Returns how large one pod of each sort is as JSON, in bytes."""
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
+    for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
         await kube.create(CRDS, yaml.safe_load(path.read_text()))
     await kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     await kube.create(NODES, {"metadata": {"name": NODE}})
     runtime = {"status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4"}}}
     await kube.patch(NODES, NODE, runtime, manager="kubelet", subresource="status")
-    await _all(kube.create(PODS, pod(f"junk-{number}"), NAMESPACE) for number in range(pods))
+    await all_of(kube.create(PODS, pod(f"junk-{number}"), NAMESPACE) for number in range(pods))
     await create_large(plane, (f"large-{number}" for number in range(large)))
     names = (*(["junk-0"] if pods else []), *(["large-0"] if large else []))
     return {name: len(json.dumps(await kube.get(PODS, name, NAMESPACE))) for name in names}
-
-
-async def _all(requests: Iterable[Awaitable[object]]) -> None:
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def one(request: Awaitable[object]) -> None:
-        async with limit:
-            await request
-
-    await asyncio.gather(*(one(request) for request in requests))
 
 
 async def measured(plane: ControlPlane, python: Path, tree: Path, large: int, scratch: Path, log: Path) -> Object:

@@ -25,9 +25,10 @@ from pathlib import Path
 
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object, Resource
 from tests.cluster.harness import Harness, own_cluster, wait_until
+from tests.scale import nodes as base
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import MANAGER, ControlPlane, connected
+from tests.scale.usage import Usage
 
 CLUSTER = "watches"
 AGENT = "system:serviceaccount:gpushare-system:gpushare-agent"
@@ -122,13 +123,13 @@ def status_of(turn: int) -> Object:
 async def write(kube: Kube, turn: int, of_status: bool) -> str:
     body = status_of(turn) if of_status else spec_of(turn)
     subresource = "status" if of_status else None
-    obj = await kube.patch(GPU_SHARES, SHARE, body, manager=base.MANAGER, subresource=subresource)
+    obj = await kube.patch(GPU_SHARES, SHARE, body, manager=MANAGER, subresource=subresource)
     return str(obj["metadata"]["resourceVersion"])
 
 
 async def cpu_of_writes(kube: Kube, pid: int, watchers: Watchers | None, of_status: bool, idle: float) -> Object:
     """`idle`: what the API server uses in WINDOW_SECONDS anyway."""
-    before, began, last = base.Usage.of(pid).cpu, time.monotonic(), []
+    before, began, last = Usage.of(pid).cpu, time.monotonic(), []
     for turn in range(WRITES):
         await asyncio.sleep(max(0.0, began + turn * WINDOW_SECONDS / WRITES - time.monotonic()))
         asked = time.monotonic()
@@ -136,13 +137,13 @@ async def cpu_of_writes(kube: Kube, pid: int, watchers: Watchers | None, of_stat
         if watchers is not None:
             last.append((await watchers.all_have(version) - asked) * 1000)
     await asyncio.sleep(max(0.0, began + WINDOW_SECONDS - time.monotonic()))
-    used = base.Usage.of(pid).cpu - before - idle * (time.monotonic() - began) / WINDOW_SECONDS
+    used = Usage.of(pid).cpu - before - idle * (time.monotonic() - began) / WINDOW_SECONDS
     found: Object = {"cpuMilliseconds": round(used / WRITES * 1000, 1)}
     return found | ({"lastHasIt": {"p50": round(statistics.median(last)), "max": round(max(last))}} if last else {})
 
 
 async def measured(plane: ControlPlane, agents: int) -> Object:
-    kube, pid = await base.connected(plane), plane.pids["apiServer"]
+    kube, pid = await connected(plane), plane.pids["apiServer"]
     watchers = Watchers(kube, agents) if agents else None
     following = asyncio.create_task(watchers.run()) if watchers else None
     try:
@@ -154,9 +155,9 @@ async def measured(plane: ControlPlane, agents: int) -> Object:
                 if watchers is not None:
                     await watchers.all_have(version)
         await asyncio.sleep(QUIET_SECONDS)
-        before = base.Usage.of(pid)
+        before = Usage.of(pid)
         await asyncio.sleep(WINDOW_SECONDS)
-        after = base.Usage.of(pid)
+        after = Usage.of(pid)
         idle = after.cpu - before.cpu
         return {
             "idleCores": round(idle / WINDOW_SECONDS, 3),
@@ -175,7 +176,7 @@ async def measured(plane: ControlPlane, agents: int) -> Object:
 async def rounds(args: argparse.Namespace, scratch: Path) -> list[Object]:
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
-        kube = await base.connected(original)
+        kube = await connected(original)
         await base.fill(kube, args.agents)
         await kube.close()
     found = []

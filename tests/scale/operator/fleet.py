@@ -39,10 +39,11 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, NODES, Kube, Object
 from gpushare.kube.resources import LEASES
+from tests.scale import nodes as base
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import ControlPlane, connected, stop
 from tests.scale.trees import trees
+from tests.scale.usage import Usage
 
 POOL_PART = 0.9
 SHARES = 100
@@ -236,13 +237,13 @@ class Steps:
 
     async def changes(self) -> Object:
         await asyncio.sleep(10)
-        before, began, done = base.Usage.of(self._process.pid).cpu, time.monotonic(), 0
+        before, began, done = Usage.of(self._process.pid).cpu, time.monotonic(), 0
         while (passed := time.monotonic() - began) < CHANGE_SECONDS:
             while done < passed * base.CHANGES_PER_SECOND:
                 self._agents.hold(base.name_of(done % self._pool), done + 1)
                 done += 1
             await asyncio.sleep(0.05)
-        used = base.Usage.of(self._process.pid).cpu - before
+        used = Usage.of(self._process.pid).cpu - before
         return {"changes": done, "cores": round(used / (time.monotonic() - began), 3)}
 
 
@@ -258,13 +259,8 @@ async def fill(kube: Kube, nodes: int) -> None:
 
 async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, log: Path) -> Object:
     command, environ = plane.as_in_a_pod(python, tree, base.operator_command())
-    environ |= {
-        "GPUSHARE_NAMESPACE": base.NAMESPACE,
-        "GPUSHARE_POD_NAME": "operator-0",
-        "GPUSHARE_IMAGE": "gpushare:scale",
-        "GPUSHARE_CERTIFICATES": "CertManager",
-    }
-    kube = await base.connected(plane)
+    environ |= base.OPERATOR_ENVIRONMENT
+    kube = await connected(plane)
     agents, lease = Agents(kube), LeaseWatch(kube)
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
@@ -285,7 +281,7 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
             return all((obj.get("status") or {}).get("conditions") for obj in objects)
 
         result["agentsKnownSeconds"] = round(await until(reporting, process), 1)
-        result["residentAtStartMib"] = round(base.Usage.of(process.pid).resident, 1)
+        result["residentAtStartMib"] = round(Usage.of(process.pid).resident, 1)
         steps = Steps(kube, agents, process, nodes)
         for name, step in (
             ("oneShare", steps.one_share),
@@ -294,18 +290,18 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
             ("changes", steps.changes),
         ):
             pids = {"operator": process.pid, **plane.pids, "agents": os.getpid()}
-            before = {part: base.Usage.of(pid).cpu for part, pid in pids.items()}
+            before = {part: Usage.of(pid).cpu for part, pid in pids.items()}
             ticks = results.processor_ticks()
             try:
                 result[name] = await step()
             except TimeoutError as error:
                 result[name] = {"failed": str(error)}
             for part, pid in pids.items():
-                result[name][f"{part}CpuSeconds"] = round(base.Usage.of(pid).cpu - before[part], 2)
+                result[name][f"{part}CpuSeconds"] = round(Usage.of(pid).cpu - before[part], 2)
             result[name]["idlePercent"] = results.idle_percent(ticks)
             result[name]["load"] = results.load()
             print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
-        usage = base.Usage.of(process.pid)
+        usage = Usage.of(process.pid)
         result |= {"residentMib": round(usage.resident, 1), "peakMib": round(usage.peak, 1)}
     except RuntimeError as error:
         result["failed"] = str(error)
@@ -313,12 +309,7 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
         await kube.close()
     result |= {"leaseGapSeconds": round(lease.longest, 2), "load": results.load()}
     return result
@@ -337,7 +328,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
     pythons = {"after": args.python, "before": args.before_python or args.python}
     original = ControlPlane(scratch / "cluster").create()
     with original.running():
-        kube = await base.connected(original)
+        kube = await connected(original)
         await fill(kube, args.nodes)
         await kube.close()
     found: Object = {

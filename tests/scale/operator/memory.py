@@ -27,9 +27,11 @@ import aiohttp
 from gpushare.api import names
 from gpushare.kube.client import GPU_SHARES, NAMESPACES, PODS, Kube, Object
 from gpushare.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator.watch import ROOT, connected, environment, fill, measured, operator_command
+from tests.scale.control_plane import ControlPlane, connected
+from tests.scale.nodes import fill, operator_command
+from tests.scale.operator.watch import environment, measured
 
 NAMESPACE = "team"
 CLAIMED = "claimed"
@@ -136,7 +138,8 @@ async def one(plane: ControlPlane, args: argparse.Namespace, subject: str, log: 
             changing = asyncio.create_task(change(kube, pods, claims, args.changes))
             try:
                 has = await counted(kube)
-                found = await measured(plane, operator_command(), ROOT, args.nodes, args.seconds, log, args.python)
+                command = operator_command()
+                found = await measured(plane, command, REPOSITORY, args.nodes, args.seconds, log, args.python)
                 await kube.get(DEVICE_CLASSES, names.device_class(CLAIMED))  # the operator follows claims
             finally:
                 changing.cancel()

@@ -33,9 +33,9 @@ from pathlib import Path
 from gpushare.api import names
 from gpushare.kube.client import GPU_SHARES, Kube, Object
 from gpushare.kube.resources import LEASES
+from tests.scale import nodes as base
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import ControlPlane, connected, stop
 from tests.scale.parts import PARTS
 from tests.scale.trees import trees
 
@@ -85,12 +85,7 @@ async def one(plane: ControlPlane, kube: Kube, python: Path, tree: Path, lease: 
     modules = ",".join(("gpushare.cli.main", *PARTS["operator"]))
     arguments = base.operator_command()[2:]
     command, environ = plane.as_in_a_pod(python, tree, ["-s", "-c", _OPERATOR, modules, *arguments])
-    environ |= {
-        "GPUSHARE_NAMESPACE": base.NAMESPACE,
-        "GPUSHARE_POD_NAME": "operator-0",
-        "GPUSHARE_IMAGE": "gpushare:scale",
-        "GPUSHARE_CERTIFICATES": "CertManager",
-    }
+    environ |= base.OPERATOR_ENVIRONMENT
     with log.open("wb") as output:
         began = time.time()
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
@@ -101,8 +96,7 @@ async def one(plane: ControlPlane, kube: Kube, python: Path, tree: Path, lease: 
                 raise RuntimeError(f"no first plan: see {log}, in a directory of --logs")
             await asyncio.sleep(0.1)
     finally:
-        process.terminate()
-        process.wait()
+        stop(process)
     found, at, cpu = {}, began, 0.0
     for it in _marks(log):
         found[it["stage"]] = {"seconds": round(it["at"] - at, 3), "cpuSeconds": round(it["cpu"] - cpu, 3)}
@@ -132,7 +126,7 @@ async def run(args: argparse.Namespace, compared: dict[str, Path], scratch: Path
     pythons = {"after": args.python, "before": args.before_python or args.python}
     runs: dict[str, dict[str, list[Object]]] = {name: {state: [] for state in LEASE_STATES} for name in compared}
     with ControlPlane(scratch / "cluster").create().running() as plane:
-        kube = await base.connected(plane)
+        kube = await connected(plane)
         try:
             await base.fill(kube, args.nodes)
             for repeat in range(args.repeats + 1):  # the first one is left out: it gives the share all its GPUs

@@ -29,9 +29,9 @@ from statistics import median
 import yaml
 
 from gpushare.kube.client import Object
+from tests.scale import nodes as base
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane, programs
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import ControlPlane, connected, programs
 from tests.scale.plugin import content
 from tests.scale.trees import trees
 
@@ -91,7 +91,7 @@ def build(tree: Path, output: Path) -> Path:
 
 
 async def fill(plane: ControlPlane, nodes: int, address: tuple[str, int]) -> None:
-    kube = await base.connected(plane)
+    kube = await connected(plane)
     try:
         await content.fill(kube, nodes, address)
     finally:

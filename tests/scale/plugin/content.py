@@ -15,7 +15,7 @@ from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
 from gpushare.kube.client import NAMESPACES, Kube, Object
 from gpushare.kube.resources import CORE_EVENTS, PODS
-from tests.scale.operator import watch as base
+from tests.scale import nodes as base
 
 USERS = "ml"
 POD = "train-0"

@@ -2,7 +2,7 @@
 
     python -m tests.scale.webhook.bursts --out docs/results/scale/webhook-bursts.json
 
-etcd, kube-apiserver and the webhook (`tests.scale.webhook.paired --serve`) are real processes. Every PERIOD seconds
+etcd, kube-apiserver and the webhook (`tests.scale.webhook.server`) are real processes. Every PERIOD seconds
 COUNT pods with a slot are created at once, and as many pods without one, which no webhook is asked about (`plain`), in
 turns. With `--against` the webhook of another checkout serves beside this one, each asked about pods of its own by the
 same API server. Between two bursts nothing is asked, so connections lie idle: a server that closes them sooner than the
@@ -12,31 +12,24 @@ API server expects refuses pods with EOF or a broken pipe. `failurePolicy` is Fa
 import argparse
 import asyncio
 import base64
-import json
-import os
 import re
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
-from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, NAMESPACES, PODS, Kube, Object, Resource
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.control_plane import ControlPlane
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import ControlPlane, connected
+from tests.scale.webhook.server import served
 
 HOST = "localhost"
 SPACE = "shop"
 SLOT = "gpushare.dev/inference"
 KIND, PLAIN = "kind", "plain"
-START_SECONDS = 60.0
 WARM = 2
 """Bursts before those that are counted."""
 Configurations = Callable[[str, int, bytes], Iterable[tuple[Resource, Object]]]
@@ -78,45 +71,6 @@ def configurations(kind: str, port: int, authority: bytes) -> list[tuple[Resourc
         ],
     }
     return [(MUTATING_WEBHOOKS, found)]
-
-
-@contextmanager
-def webhook(checkout: Path) -> Iterator[tuple[int, bytes]]:
-    """(its port, the authority of its certificate)."""
-    now = datetime.now(UTC)
-    authority = renewed_authority({}, {}, now)
-    assert authority is not None
-    chain = renewed_serving({}, authority, (HOST,), now)
-    assert chain is not None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)]
-    environ = {**os.environ, "PYTHONPATH": f"{checkout}/operator:{base.ROOT}"}
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=base.ROOT, env=environ)
-    try:
-        assert server.stdin is not None
-        server.stdin.write(json.dumps({key: base64.b64encode(it).decode() for key, it in chain.items()}).encode())
-        server.stdin.close()
-        _wait(port)
-        yield port, chain[BUNDLE]
-    finally:
-        server.terminate()
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-
-def _wait(port: int) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"the webhook did not begin to listen within {START_SECONDS:.0f} s")
 
 
 def why(error: Exception) -> str:
@@ -184,12 +138,12 @@ async def asked(
     plane = ControlPlane(scratch / "cluster").create()
     with ExitStack() as stack:
         stack.enter_context(plane.running())
-        served = {kind: stack.enter_context(webhook(checkout)) for kind, checkout in checkouts.items()}
-        kube = await base.connected(plane)
+        servers = {kind: stack.enter_context(served(checkout, (HOST,))) for kind, checkout in checkouts.items()}
+        kube = await connected(plane)
         try:
             await kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
-            for kind, (port, authority) in served.items():
-                for resource, configuration in configured(kind, port, authority):
+            for kind, server in servers.items():
+                for resource, configuration in configured(kind, server.port, server.authority):
                     await kube.create(resource, configuration)
         finally:
             await kube.close()
@@ -198,9 +152,9 @@ async def asked(
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
-    checkouts = {"here": base.ROOT, **({"against": args.against.resolve()} if args.against else {})}
+    checkouts = {"here": REPOSITORY, **({"against": args.against.resolve()} if args.against else {})}
     async with asked(checkouts, scratch) as plane:
-        kube = await base.connected(plane)
+        kube = await connected(plane)
         try:
             kinds = [*checkouts, PLAIN]
             found = [await bursts(kube, kinds, args.bursts, args.count, period) for period in args.periods]

@@ -8,25 +8,24 @@ of their own and from the attacker's. Times depend on what else the machine does
 
 import argparse
 import asyncio
-import base64
 import json
 import logging
 import os
 import resource
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.webhook.paired import NAMES, ROOT, review
+from tests.scale.usage import Usage
+from tests.scale.webhook.paired import review
+from tests.scale.webhook.server import NAMES, served
 
 DESCRIPTORS = 1024
 """containerd 2 gives a container the soft limit of systemd."""
@@ -180,40 +179,15 @@ def _figures(times: list[float | None]) -> dict[str, float | int | None]:
 
 
 def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
-    now = datetime.now(UTC)
-    authority = renewed_authority({}, {}, now)
-    assert authority is not None
-    chain = renewed_serving({}, authority, NAMES, now)
-    assert chain is not None
-    with socket.socket() as probe:
-        probe.bind((ATTACKER, 0))
-        port = probe.getsockname()[1]
-    secret = {key: base64.b64encode(value).decode() for key, value in chain.items()}
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}/operator:{ROOT}/workload:{ROOT}"}
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)],
-        stdin=subprocess.PIPE,
-        env=environment,
-        cwd=ROOT,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS)),
-    )
-    attacker = None
-    try:
-        assert server.stdin is not None
-        server.stdin.write(json.dumps(secret).encode())
-        server.stdin.close()
-        tls = ssl.create_default_context(cadata=chain[BUNDLE].decode())
-        _until_it_answers(port, tls)
-        before = _memory(server.pid)
-        spent = _cpu_seconds(server.pid)
+    with served(REPOSITORY, NAMES, DESCRIPTORS) as server, ExitStack() as attacks:
+        _until_it_answers(server.port, server.tls)
+        before = Usage.of(server.pid)
+        attacker = None
         if kind != "nobody":
-            command = [sys.executable, "-m", "tests.scale.webhook.connections", "--attack", kind, "--port", str(port)]
-            attacker = subprocess.Popen(
-                [*command, "--connections", str(count)], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
-            )
+            attacker = attacks.enter_context(attacking(kind, server.port, count))
             time.sleep(seconds / 2)
-        answers = asyncio.run(asked(port, tls, seconds))
-        spent = _cpu_seconds(server.pid) - spent
+        answers = asyncio.run(asked(server.port, server.tls, seconds))
+        spent = Usage.of(server.pid).cpu - before.cpu
         descriptors = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
         opened = 0
         if attacker:
@@ -225,14 +199,23 @@ def measure(kind: str, count: int, seconds: float) -> dict[str, object]:
             "load": results.load(),
             "serverDescriptors": descriptors,
             "serverCpuSeconds": round(spent, 1),
-            "memoryMiBBefore": before,
-            "memoryMiBPeak": _memory(server.pid),
+            "memoryMiBBefore": round(before.peak, 1),
+            "memoryMiBPeak": round(Usage.of(server.pid).peak, 1),
         }
+
+
+@contextmanager
+def attacking(kind: str, port: int, count: int) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "tests.scale.webhook.connections", "--attack", kind, "--port", str(port)]
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}/operator:{REPOSITORY}/workload:{REPOSITORY}"}
+    attacker = subprocess.Popen(
+        [*command, "--connections", str(count)], env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield attacker
     finally:
-        for process in (attacker, server):
-            if process:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+        attacker.kill()
+        attacker.wait()
 
 
 def _until_it_answers(port: int, tls: ssl.SSLContext) -> None:
@@ -241,17 +224,6 @@ def _until_it_answers(port: int, tls: ssl.SSLContext) -> None:
             return
         time.sleep(0.1)
     raise TimeoutError("the webhook did not begin to answer")
-
-
-def _memory(pid: int) -> float:
-    """The most that it has had resident, in MiB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024, 1)
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _attack_until_terminated(kind: str, port: int, count: int) -> None:

@@ -8,30 +8,17 @@ client takes its part of it; the server's CPU time for a review does not.
 
 import argparse
 import asyncio
-import base64
 import json
-import os
-import signal
-import socket
 import ssl
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Collection
-from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
-from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-
-ROOT = Path(__file__).parents[3]
-NAMES = dns_names("gpushare-webhook", "gpushare-system")
-SHARE = {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
+from tests.scale.usage import Usage
+from tests.scale.webhook.server import NAMES, served
 
 
 def pod() -> dict[str, Any]:
@@ -69,44 +56,6 @@ def review() -> bytes:
     ).encode()
 
 
-class MemorySources:
-    def __init__(self) -> None:
-        from gpushare.api.gpushare import GpuShare
-
-        self._share = GpuShare.model_validate(SHARE)
-
-    async def shares(self, names: Collection[str]) -> dict[str, Any]:
-        return {name: self._share for name in names if name == self._share.name}
-
-    def share_names(self) -> list[str]:
-        return [self._share.name]
-
-    async def claims(self, *_: Any) -> dict[str, Any]:
-        return {}
-
-    async def namespace_labels(self, _: str) -> dict[str, str]:
-        return {}
-
-
-async def serve_webhook(port: int, secret: dict[str, str]) -> None:
-    """Until SIGTERM, with the webhook of whatever checkout is on the path."""
-    from prometheus_client import CollectorRegistry
-
-    from gpushare.admission.metrics import AdmissionMeters
-    from gpushare.http.server import serve
-
-    try:
-        package = import_module("gpushare.admission.serving.server").__package__
-    except ImportError:  # before the server had a package of its own
-        package = "gpushare.admission"
-    app, certificate, server = (import_module(f"{package}.{name}") for name in ("app", "certificate", "server"))
-    live = certificate.LiveCertificate()
-    live.load(secret)
-    made = app.create_app(MemorySources(), "gpushare-system", AdmissionMeters(CollectorRegistry()))
-    async with serve(made, port, tls=live.context, limits=server.LIMITS):
-        await asyncio.Event().wait()
-
-
 async def ask(port: int, tls: ssl.SSLContext, until: float, request: bytes, seconds: list[float]) -> None:
     """One connection: a review, its answer, the next one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=NAMES[0])
@@ -132,52 +81,17 @@ async def load(port: int, tls: ssl.SSLContext, connections: int, seconds: float)
 
 def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float]:
     """One server process, asked for `seconds`."""
-    now = datetime.now(UTC)
-    authority = renewed_authority({}, {}, now)
-    assert authority is not None
-    chain = renewed_serving({}, authority, NAMES, now)
-    assert chain is not None
-    assert x509.load_pem_x509_certificate(chain["tls.crt"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    secret = {key: base64.b64encode(value).decode() for key, value in chain.items()}
-    environment = os.environ | {"PYTHONPATH": f"{checkout}/operator:{checkout}/workload"}
-    command = [sys.executable, "-m", "tests.scale.webhook.paired", "--serve", str(port)]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT)
-    try:
-        assert server.stdin is not None
-        server.stdin.write(json.dumps(secret).encode())
-        server.stdin.close()
-        _wait(port)
-        tls = ssl.create_default_context(cadata=chain[BUNDLE].decode())
-        asyncio.run(load(port, tls, connections, 1.0))  # warm
-        spent = _cpu_seconds(server.pid)
-        found = sorted(asyncio.run(load(port, tls, connections, seconds)))
-        spent = _cpu_seconds(server.pid) - spent
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
+    with served(checkout, NAMES) as server:
+        asyncio.run(load(server.port, server.tls, connections, 1.0))  # warm
+        spent = Usage.of(server.pid).cpu
+        found = sorted(asyncio.run(load(server.port, server.tls, connections, seconds)))
+        spent = Usage.of(server.pid).cpu - spent
     return {
         "reviewsPerSecond": round(len(found) / seconds, 1),
         "p50Milliseconds": round(found[len(found) // 2] * 1000, 2),
         "p99Milliseconds": round(found[int(len(found) * 0.99)] * 1000, 2),
         "cpuMillisecondsPerReview": round(spent / len(found) * 1000, 3),
     }
-
-
-def _wait(port: int) -> None:
-    for _ in range(200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError("the webhook did not begin to listen")
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -187,12 +101,8 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0)
     results.add_out(parser)
-    parser.add_argument("--serve", type=int, metavar="PORT", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve:
-        asyncio.run(serve_webhook(args.serve, json.load(sys.stdin)))
-        return
-    checkouts = {"here": ROOT} | ({"against": args.against.resolve()} if args.against else {})
+    checkouts = {"here": REPOSITORY} | ({"against": args.against.resolve()} if args.against else {})
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
     for number in range(args.rounds):
         for name, checkout in checkouts.items():

@@ -25,8 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpushare.kube.client import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kube, Object, Resource
+from localcluster.paths import REPOSITORY
 from tests.scale import results
-from tests.scale.operator import watch as base
+from tests.scale.control_plane import connected
 from tests.scale.webhook import bursts
 from tests.unit.chart.rendered import of_kind
 
@@ -104,8 +105,8 @@ async def rounds(kubes: list[Kube], rate: float, args: argparse.Namespace) -> Ob
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> Object:
-    async with bursts.asked({SLOT_PODS: base.ROOT}, scratch, chart_configurations) as plane:
-        kubes = [await base.connected(plane) for _ in range(-(-args.users // USERS_OF_A_CLIENT))]
+    async with bursts.asked({SLOT_PODS: REPOSITORY}, scratch, chart_configurations) as plane:
+        kubes = [await connected(plane) for _ in range(-(-args.users // USERS_OF_A_CLIENT))]
         try:
             for kind in (SLOT_PODS, bursts.PLAIN):
                 await creations(kubes, kind, f"warm-{kind}", args.rates[0], args.users, WARM_SECONDS)
