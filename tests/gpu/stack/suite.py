@@ -94,11 +94,12 @@ def run(name: str, suite: Suite, out: Path, seconds: float, part: tuple[int, int
 
 
 def _earlier(path: Path, record: bring.Record) -> dict[str, Any]:
+    """What was measured on such GPUs, however many the machine had."""
     if not path.exists():
         return {}
     found: dict[str, Any] = json.loads(path.read_text())
-    same = found["simulated"] is record.simulated and found["environment"]["gpus"] == environment_block()["gpus"]
-    return found if same else {}
+    kinds, here = set(found["environment"]["gpus"]), set(environment_block()["gpus"])
+    return found if found["simulated"] is record.simulated and kinds == here else {}
 
 
 def _versions(harness: Harness) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Points:
 
 def scene(points: Points, ways: list[str]) -> control.Scene:
     nobody = cast(Any, None)
-    return control.Scene(nobody, nobody, nobody, cast(Any, points), [], {SETS: ways})
+    return control.Scene(nobody, nobody, nobody, cast(Any, points), [], "a GPU", {SETS: ways})
 
 
 def test_ends_of_one_command_follow_each_other_so_that_daemons_are_not_ended_time_after_time() -> None:

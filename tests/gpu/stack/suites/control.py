@@ -41,13 +41,14 @@ WATCHED_SECONDS = 3.0
 
 @dataclass
 class Scene:
-    """`ways`: by command, the names of the actions by which it was given, the surest first."""
+    """`gpu`: its product. `ways`: by command, the names of the actions by which it was given, the surest first."""
 
     harness: Harness
     share: Share
     tenant: Tenant
     points: ControlPoints
     names: list[str]
+    gpu: str
     ways: dict[Command, list[str]] = field(default_factory=dict)
     numbered: int = 0
 
@@ -83,7 +84,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         share.wait_capacity(PER_GPU)
         with harness.namespace() as tenant:
             names = tenant.neighbours(SHARE, NEIGHBOURS, restart="Always")
-            scene = Scene(harness, share, tenant, points, names)
+            scene = Scene(harness, share, tenant, points, names, findings.truth["product"])
             findings.figures["commands"] = commands = _known(scene, findings.earlier) or _learn(scene)
             scene.ways = {Command(it["role"], it["command"]): it["by"] for it in commands}
             if findings.figures["full_disk"] is None:
@@ -184,6 +185,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
         "wrong": _wrong(scene),
         "seconds": round(time.monotonic() - began, 1),
         "operator_image": scene.harness.stack.operator_image,
+        "gpu": scene.gpu,
     }
 
 
