@@ -9,7 +9,7 @@ under a private MPS daemon, two processes run KERNELS kernels each at the same t
     trace      activity records (what nsys and torch.profiler show): does it see all of its own kernels, and no others?
     counters   hardware counters of each kernel (what ncu shows): does it get them, and what do they cost its neighbour?
 
-Exit code 0 if a trace could be taken in both. What else worked is in the file.
+Exit code 0 if a trace could be taken in both. What else worked is in the file; nsys leaves its reports beside it.
 """
 
 import json
@@ -49,7 +49,7 @@ if what == "neighbour":
     while time.monotonic() < end:
         each.append(work())
     found["worst_microseconds"], found["rounds"] = max(each), len(each)
-else:
+elif what != "unwatched":
     options = {}
     if what != "trace":
         from torch.profiler import _ExperimentalConfig
@@ -96,15 +96,16 @@ def watched_beside_another(environment: dict[str, str], what: str, directory: Pa
     return {"watched": ended(watched), "neighbour": ended(neighbour)}
 
 
-def tool(name: str, environment: dict[str, str], directory: Path, mode: str) -> dict[str, Any]:
-    """nsys and ncu where they are installed: how they end, and the last of what they print."""
+def tool(name: str, environment: dict[str, str], report: Path, mode: str) -> dict[str, Any]:
+    """nsys and ncu where they are installed: how they end, and the last of what they print. `report`: of nsys."""
     # Without it ncu refuses a client of MPS (measured).
     client = ("--mps", "client") if mode == "under_mps" else ()
     before = {
-        "nsys": ("nsys", "profile", "--trace=cuda", "--force-overwrite=true", "-o", str(directory / "report")),
+        "nsys": ("nsys", "profile", "--trace=cuda", "--force-overwrite=true", "-o", str(report)),
         "ncu": ("ncu", *client, "--launch-count", "3", "--metrics", COUNTER),
     }[name]
-    process = child(environment, "trace", "5", str(SIZE), str(directory / "trace.json"), before=before)
+    # PyTorch's own profiler would take CUPTI, which has room for one.
+    process = child(environment, "unwatched", str(KERNELS), str(SIZE), before=before)
     try:
         out, errors = process.communicate(timeout=CHILD_SECONDS)
     except subprocess.TimeoutExpired:
@@ -128,7 +129,11 @@ def main(path: Path) -> int:
                 result[mode] = {
                     "trace": watched_beside_another(environment, "trace", directory),
                     "counters": watched_beside_another(environment, COUNTER, directory),
-                    **{name: tool(name, environment, directory, mode) for name, found in tools.items() if found},
+                    **{
+                        name: tool(name, environment, path.with_name(f"{path.stem}-{mode}"), mode)
+                        for name, found in tools.items()
+                        if found
+                    },
                 }
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result, indent=2) + "\n")
