@@ -14,7 +14,7 @@ from tests.peers.cases import CASES
 from tests.peers.results import Results
 from tests.peers.session import Candidate, Deadline, Session, Task
 from tests.peers.ways.bare import BareMps, BareSlices
-from tests.peers.ways.gpushare import Gpushare, GpushareByClaims
+from tests.peers.ways.gpushare import Gpushare, GpushareAllThreads, GpushareByClaims
 from tests.peers.ways.hami import HamiCore
 from tests.peers.ways.nvidia import NvidiaPlugin
 from tests.peers.ways.way import Way
@@ -92,6 +92,7 @@ def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, C
 
     return {
         "gpushare": Candidate(partial(Gpushare, harness, memory_mib), 30),
+        "gpushare-all-threads": Candidate(partial(GpushareAllThreads, harness, memory_mib), 30),
         "gpushare-claims": Candidate(partial(GpushareByClaims, harness, memory_mib), 30),
         "nvidia-mps": Candidate(partial(plugin, "mps"), 35),
         "nvidia-time-slicing": Candidate(partial(plugin, "timeSlicing"), 35),

@@ -18,7 +18,7 @@ PEERS = REPOSITORY / "docs" / "peers"
 PUBLISHED = REPOSITORY / "docs" / "results" / "h100"
 """The results that the docs show: all ways on one GPU."""
 PAGES: Mapping[str, Sequence[str]] = {
-    "gpushare.md": ("gpushare", "gpushare-claims"),
+    "gpushare.md": ("gpushare", "gpushare-all-threads", "gpushare-claims"),
     "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
     "hami-core.md": ("hami-core",),
     "bare.md": ("bare-mps", "bare-slices"),

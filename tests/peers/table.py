@@ -7,6 +7,7 @@ from tests.peers.cases.accidents import ACCIDENTS
 
 TITLES = {
     "gpushare": "gpushare",
+    "gpushare-all-threads": "gpushare, all SMs for each client",
     "gpushare-claims": "gpushare, by claims",
     "nvidia-mps": "NVIDIA device plugin, MPS",
     "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
@@ -160,6 +161,14 @@ def _rate(load: str) -> Cell:
     return cell
 
 
+def _program(name: str) -> Cell:
+    def cell(cases: Mapping[str, Any]) -> str:
+        figure = cases["programs"][name]
+        return f"{figure['per_second']:,.0f} /s, p50 {figure['p50_ms']:.1f} ms, p99 {figure['p99_ms']:.1f} ms"
+
+    return cell
+
+
 def _standard(cases: Mapping[str, Any]) -> str:
     return str(cases["privileges"]["clients_meet"])
 
@@ -216,6 +225,8 @@ ROWS: dict[str, Cell] = {
     "small kernels, waiting after sixteen": _rate("small, depth 16"),
     "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
     "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
+    "eight pods of YOLOS-small, float16, an image at a time": _program("yolos"),
+    "eight pods of a GPT of 355 million parameters, tokens": _program("decode-medium"),
     "GPU memory in use: before the first client; with eight idle ones": _gpu_memory,
     "the strictest Pod Security Standard that its clients meet": _standard,
     "its own containers, init containers included": _rights,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tests.cluster.harness import Harness
-from tests.peers.cases import accidents, departures, limits, starting, throughput
+from tests.peers.cases import accidents, departures, limits, programs, starting, throughput
 from tests.peers.ways.way import Way
 
 
@@ -36,6 +36,7 @@ CASES: dict[str, Case] = {
     "illegal-access": _accident("illegal-access"),
     "throughput": Case(throughput.measure, 77),
     "users": Case(starting.users, 10),
+    "programs": Case(programs.measure, 60),
     "starts-alone": Case(starting.starts_alone, 12),
     "departures-20ms": _departures(20),
     **{name: _accident(name) for name in accidents.ACCIDENTS if name != "illegal-access"},

@@ -21,6 +21,8 @@ class Gpushare:
 
     name, namespace, standard = "gpushare", NAMESPACE, "restricted"
     variables, parts = MPS_VARIABLES, frozenset(Part)
+    threads: int | None = None
+    """Percent of the SMs for each client; None: an equal part."""
 
     def __init__(self, harness: Harness, memory_mib: int) -> None:
         """`memory_mib`: of the whole GPU."""
@@ -29,7 +31,7 @@ class Gpushare:
 
     @property
     def promise(self) -> Promise:
-        return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20)
+        return Promise(self.threads or 100 // CLIENTS, self._memory_mib // CLIENTS << 20)
 
     def install(self) -> dict[str, Any]:
         if not all(self._harness.component_ready(component) for component in ("operator", "webhook", "agent")):
@@ -54,7 +56,7 @@ class Gpushare:
         return self._harness.capacity(self._share.name)
 
     def offer(self, clients: int) -> None:
-        threads = 100 // clients
+        threads = self.threads or 100 // clients
         memory = {"default": f"{self._memory_mib // clients}Mi"}
         self._apply(clients, threads={"default": threads, "max": threads}, memory=memory)
         self._share.wait_ready()
@@ -73,6 +75,12 @@ class Gpushare:
 
     def _apply(self, clients: int, threads: dict[str, int], memory: dict[str, Any]) -> None:
         self._share.apply(per_gpu=clients, threads=threads, memory=memory)
+
+
+class GpushareAllThreads(Gpushare):
+    """Memory is divided, the SMs are not: each client may use all of them."""
+
+    name, threads = "gpushare-all-threads", 100
 
 
 class GpushareByClaims(Gpushare):

@@ -5,7 +5,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from gpushare.trial.spread import Spread
 from gpushare_workload.bench.results.document import Run
 from gpushare_workload.reporting.files import read
 from localcluster.kubectl import Object
+from localcluster.paths import REPOSITORY
 from tests.cluster.harness import POLL, Tenant
 
 TOLD_SECONDS = 15
@@ -20,6 +21,15 @@ LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
 MACHINE = "/opt/machine"
 OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
 """Variables of a lent machine that must be left alone."""
+PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
+STAND_IN = (
+    "import json, time\n"
+    "from gpushare.simulation.client import SimulatedContext\n"
+    "context = SimulatedContext.create()\n"
+    "while True:\n"
+    "    print(json.dumps({'rate': context.sms, 'latency_ms': [2.0]}), flush=True)\n"
+    "    time.sleep(0.2)\n"
+)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -85,10 +95,27 @@ def of_the_machine() -> dict[str, str]:
 
 def with_the_machines_libraries(pod: Object) -> None:
     """Mounts the machine's Python and its system libraries by hostPath."""
-    folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
-    pod["spec"]["volumes"] = [
-        {"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()
-    ]
-    pod["spec"]["containers"][0]["volumeMounts"] = [
-        {"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()
-    ]
+    _mount(pod, {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)})
+
+
+def run_program(pod: Object, program: Sequence[str]) -> None:
+    """Makes the pod's container run a program of workload/examples/frameworks with the machine's PyTorch or JAX.
+
+    `program`: its file and arguments; nothing: a stand-in that computes on a simulated GPU.
+    """
+    container = pod["spec"]["containers"][0]
+    if not program:
+        container["command"] = [sys.executable, "-c", STAND_IN]
+        return
+    container["command"] = [sys.executable, str(PROGRAMS / program[0]), *program[1:]]
+    container["env"] += [{"name": name, "value": value} for name, value in of_the_machine().items()]
+    with_the_machines_libraries(pod)
+    _mount(pod, {"programs": (str(PROGRAMS), str(PROGRAMS))})
+
+
+def _mount(pod: Object, folders: Mapping[str, tuple[str, str]]) -> None:
+    """By the volumes' names: the path of a folder on the machine, and the path in the container."""
+    volumes = pod["spec"].setdefault("volumes", [])
+    volumes += [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()]
+    mounts = pod["spec"]["containers"][0].setdefault("volumeMounts", [])
+    mounts += [{"name": name, "mountPath": inside, "readOnly": True} for name, (_, inside) in folders.items()]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.kubectl import Object
-from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness, Tenant
 from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
@@ -22,7 +21,6 @@ from tests.gpu.stack.suites import parts
 SHARE, COPIES = "programs", 4
 MEMORY_PART = 0.22
 """Of the GPU, for each copy."""
-FOLDER = REPOSITORY / "workload/examples/frameworks/programs"
 PROGRAMS = {
     "resnet-infer": ("resnet.py",),
     "yolos": ("yolos.py",),
@@ -34,14 +32,6 @@ PROGRAMS = {
     "gpt-medium": ("gpt.py", "--size", "medium"),
 }
 """The most telling first: a run that is cut off keeps what it has."""
-STAND_IN = (
-    "import json, time\n"
-    "from gpushare.simulation.client import SimulatedContext\n"
-    "context = SimulatedContext.create()\n"
-    "while True:\n"
-    "    print(json.dumps({'rate': context.sms, 'latency_ms': [2.0]}), flush=True)\n"
-    "    time.sleep(0.2)\n"
-)
 TIMES = ("--seconds", "4", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TRIAL_SECONDS = 150
@@ -87,16 +77,8 @@ def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[s
 def _job(tenant: Tenant, program: tuple[str, ...]) -> Object:
     """A Job for a whole GPU, as a user may have it. Without a program: a stand-in on a simulated GPU."""
     pod = tenant.pod("program", "none", "depart")
-    container = pod["spec"]["containers"][0]
-    container |= {"args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    if program:
-        container["command"] = [sys.executable, str(FOLDER / program[0]), *program[1:]]
-        container["env"] = [{"name": name, "value": value} for name, value in parts.of_the_machine().items()]
-        parts.with_the_machines_libraries(pod)
-        pod["spec"]["volumes"].append({"name": "programs", "hostPath": {"path": str(FOLDER), "type": "Directory"}})
-        container["volumeMounts"].append({"name": "programs", "mountPath": str(FOLDER), "readOnly": True})
-    else:
-        container["command"] = [sys.executable, "-c", STAND_IN]
+    pod["spec"]["containers"][0] |= {"args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    parts.run_program(pod, program)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
