@@ -1,7 +1,8 @@
 """Builds peers from checkouts of their sources, and packs what a machine without network needs of them.
 
-A checkout stays as it is; nothing of it enters this repository. NVIDIA's plugin has all its modules in its vendor tree;
-HAMi-core needs CUDA's headers, which NVIDIA publishes as wheels (nvidia-cuda-runtime-cu12, nvidia-nvml-dev-cu12).
+A checkout stays as it is; nothing of it enters this repository. NVIDIA's plugin has all its modules in its vendor tree,
+so has its DRA driver. HAMi-core needs CUDA's headers, which NVIDIA publishes as wheels (nvidia-cuda-runtime-cu12,
+nvidia-nvml-dev-cu12).
 """
 
 import json
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,9 +20,13 @@ from localcluster.errors import LocalClusterError
 from tests.gpu.stack.payload import compress, extract
 from tests.gpu.stack.place import WORK
 
-PLUGIN, HAMI = "nvidia-device-plugin", "hami-core"
+PLUGIN, DRA, HAMI = "nvidia-device-plugin", "nvidia-dra-driver", "hami-core"
 PROGRAMS = ("nvidia-device-plugin", "mps-control-daemon", "config-manager")
 CHART = "deployments/helm/nvidia-device-plugin"
+DRA_PROGRAM = "gpu-kubelet-plugin"
+DRA_CHART = "deployments/helm/dra-driver-nvidia-gpu"
+DRA_FILES = {"templates/mps-control-daemon.tmpl.yaml": "templates", "hack/kubelet-plugin-prestart.sh": "usr/bin"}
+"""What its image has besides, as its Dockerfile says: file of the checkout, folder of the image."""
 LIBRARY = "libvgpu.so"
 STUBS = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
 """What HAMi's library is linked with, and finds with the driver later: option of the linker, name."""
@@ -72,14 +77,20 @@ def unpacked(peer: str, out: Path) -> Path:
 
 def _plugin(source: Path, folder: Path, _: Path | None) -> Origin:
     _check(source / CHART / "Chart.yaml", "NVIDIA's k8s-device-plugin")
-    (folder / "bin").mkdir()
-    packages = [f"./cmd/{name}" for name in PROGRAMS]
-    options = ["-mod=vendor", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w"]
-    _run(["go", "build", *options, "-o", str(folder / "bin"), *packages], source)
+    _go_build(PROGRAMS, source, folder)
     shutil.copytree(source / CHART, folder / "chart")
-    chart = (source / CHART / "Chart.yaml").read_text()
-    version = next(line.split('"')[1] for line in chart.splitlines() if line.startswith("appVersion:"))
-    return Origin("NVIDIA/k8s-device-plugin", version, _commit(source), _run(["go", "version"], source).strip())
+    return _of_chart("NVIDIA/k8s-device-plugin", source, CHART)
+
+
+def _dra(source: Path, folder: Path, _: Path | None) -> Origin:
+    """Without the parts for compute domains and the webhook: they are off."""
+    _check(source / DRA_CHART / "Chart.yaml", "NVIDIA's DRA driver for GPUs, of 0.4 or later")
+    _go_build([DRA_PROGRAM], source, folder)
+    shutil.copytree(source / DRA_CHART, folder / "chart")
+    for name, target in DRA_FILES.items():
+        (folder / "image" / target).mkdir(parents=True)
+        shutil.copy(source / name, folder / "image" / target)
+    return _of_chart("kubernetes-sigs/dra-driver-nvidia-gpu", source, DRA_CHART)
 
 
 def _hami(source: Path, folder: Path, cuda: Path | None) -> Origin:
@@ -106,13 +117,28 @@ def _hami(source: Path, folder: Path, cuda: Path | None) -> Origin:
     return Origin("Project-HAMi/HAMi-core", f"commit {commit[:7]}", commit, compiler)
 
 
-_MAKERS: Mapping[str, Callable[[Path, Path, Path | None], Origin]] = {PLUGIN: _plugin, HAMI: _hami}
+_MAKERS: Mapping[str, Callable[[Path, Path, Path | None], Origin]] = {PLUGIN: _plugin, DRA: _dra, HAMI: _hami}
 PEERS = tuple(_MAKERS)
 
 
 def _check(path: Path, what: str) -> None:
     if not path.exists():
         raise LocalClusterError(f"this is no checkout of {what}: {path} is missing")
+
+
+def _go_build(programs: Sequence[str], source: Path, folder: Path) -> None:
+    """NVML comes with the driver: what is linked with it finds it when it starts."""
+    (folder / "bin").mkdir()
+    options = ["-mod=vendor", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w"]
+    packages = [f"./cmd/{name}" for name in programs]
+    environment = {"CGO_LDFLAGS_ALLOW": "-Wl,--unresolved-symbols=ignore-in-object-files"}
+    _run(["go", "build", *options, "-o", str(folder / "bin"), *packages], source, environment)
+
+
+def _of_chart(repository: str, source: Path, chart: str) -> Origin:
+    lines = (source / chart / "Chart.yaml").read_text().splitlines()
+    version = next(line.split('"')[1] for line in lines if line.startswith("appVersion:"))
+    return Origin(repository, version, _commit(source), _run(["go", "version"], source).strip())
 
 
 def _commit(source: Path) -> str:

@@ -14,6 +14,7 @@ from tests.peers.cases import CASES
 from tests.peers.results import Results
 from tests.peers.session import Candidate, Deadline, Session, Task
 from tests.peers.ways.bare import BareMps, BareSlices
+from tests.peers.ways.dra import NvidiaDra
 from tests.peers.ways.gpushare import Gpushare, GpushareAllThreads, GpushareByClaims
 from tests.peers.ways.hami import HamiCore
 from tests.peers.ways.nvidia import NvidiaPlugin
@@ -87,6 +88,9 @@ def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, C
     def plugin(sharing: str) -> Way:
         return NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), sharing, memory_mib)
 
+    def dra() -> Way:
+        return NvidiaDra(harness, build.unpacked(build.DRA, peers), memory_mib)
+
     def hami() -> Way:
         return HamiCore(harness, build.unpacked(build.HAMI, peers), memory_mib)
 
@@ -95,6 +99,7 @@ def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, C
         "gpushare-all-threads": Candidate(partial(GpushareAllThreads, harness, memory_mib), 30),
         "gpushare-claims": Candidate(partial(GpushareByClaims, harness, memory_mib), 30),
         "nvidia-mps": Candidate(partial(plugin, "mps"), 35),
+        "nvidia-dra": Candidate(dra, 35),
         "nvidia-time-slicing": Candidate(partial(plugin, "timeSlicing"), 35),
         "bare-mps": Candidate(partial(BareMps, harness), 5),
         "bare-slices": Candidate(partial(BareSlices, harness), 5),

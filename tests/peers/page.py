@@ -20,6 +20,7 @@ PUBLISHED = REPOSITORY / "docs" / "results" / "h100"
 PAGES: Mapping[str, Sequence[str]] = {
     "gpushare.md": ("gpushare", "gpushare-all-threads", "gpushare-claims"),
     "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
+    "nvidia-dra-driver.md": ("nvidia-dra",),
     "hami-core.md": ("hami-core",),
     "bare.md": ("bare-mps", "bare-slices"),
 }

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localcluster.kubectl import CommandError
 from tests.cluster.harness import Harness
 from tests.gpu.environment import environment_block
 from tests.gpu.stack.steps import time_limit
+from tests.peers import logs
 from tests.peers.cases import CASES, Case
 from tests.peers.cases.starting import gpu_memory
 from tests.peers.results import Results
@@ -112,7 +112,7 @@ class Session:
         finally:
             if way:
                 with self._log.open("a") as log:
-                    log.write(f"== {task.way}\n{_logs(self._harness, way)}\n")
+                    log.write(f"== {task.way}\n{logs.of_way(self._harness, way.namespace)}\n")
 
     def _install(self, way: Way, results: Results) -> None:
         """In place of the way that is there, and without the pods that a call left that was cut off."""
@@ -177,17 +177,6 @@ def _delete_clients(harness: Harness) -> None:
         if name.startswith(f"{NAMESPACES}-") and "deletionTimestamp" not in it["metadata"]:
             harness.kubectl.within(name).delete("pods", "--all", "--grace-period=1", seconds=90)
             harness.kubectl.delete("namespace", name, wait=False)
-
-
-def _logs(harness: Harness, way: Way) -> str:
-    """What the way's own pods wrote last, to understand a failure."""
-    within = harness.kubectl.within(way.namespace)
-    asked = [("get", "pods", "--output=wide"), ("get", "events", "--sort-by=.lastTimestamp")]
-    try:
-        asked += [("logs", it["metadata"]["name"], "--all-containers", "--tail=150") for it in within.items("pods")]
-        return "\n".join(within(*arguments) for arguments in asked)
-    except CommandError as error:
-        return str(error)
 
 
 def _failed(results: Results, what: str, error: Exception) -> None:

@@ -10,6 +10,7 @@ TITLES = {
     "gpushare-all-threads": "gpushare, all SMs for each client",
     "gpushare-claims": "gpushare, by claims",
     "nvidia-mps": "NVIDIA device plugin, MPS",
+    "nvidia-dra": "NVIDIA DRA driver, MPS",
     "nvidia-time-slicing": "NVIDIA device plugin, time-slicing",
     "bare-mps": "MPS by hand, without limits",
     "bare-slices": "no plugin, time slices",

@@ -29,7 +29,7 @@ def _accident(name: str) -> Case:
 
 
 CASES: dict[str, Case] = {
-    "privileges": Case(starting.privileges, 2),
+    "privileges": Case(starting.privileges, 8),
     "starts": Case(starting.starts, 22),
     "limits": Case(limits.measure, 27),
     "departures-1000ms": _departures(1000),

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gpushare.api import names
@@ -41,6 +42,7 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
         _, *others = tried
         tried, absent = {USUAL: tried[USUAL]}, {attempt: {"absent": "limits"} for attempt in others}
     with clients(harness, way) as tenant:
+        way.hold(tenant)
         begin = time.time() + START_SECONDS
         hold = HOLD_SECONDS + TURN_SECONDS * len(tried)
         pods = {}
@@ -53,16 +55,20 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
 
 
 def commands(harness: Harness, way: Way) -> dict[str, Any]:
-    """The control program's commands beside a client of another pod: by a user without privileges, then by root with
-    the capabilities that a container has by default."""
+    """The control program's commands beside a client of another pod, in another namespace where the way has that: by a
+    user without privileges, then by root with the capabilities that a container has by default."""
     found: dict[str, Any] = {}
     if Part.DAEMON not in way.parts:
         return {"absent": Part.DAEMON}
     for who, enforce in (("user", way.standard), ("root", "privileged")):
-        with clients(harness, way) as others, clients(harness, way, enforce) as tenant:
+        with clients(harness, way, enforce) as tenant, _others(harness, way, tenant) as others:
             found[who] = _commands(way, others, tenant, who)
     with clients(harness, way) as tenant:
         return found | {"new_client_after": served(tenant, "afterwards").as_json()}
+
+
+def _others(harness: Harness, way: Way, tenant: Clients) -> AbstractContextManager[Clients]:
+    return clients(harness, way) if Part.NAMESPACES in way.parts else nullcontext(tenant)
 
 
 def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str, Any]:

@@ -85,7 +85,9 @@ def _users(harness: Harness, way: Way) -> dict[str, Any]:
 
 def privileges(harness: Harness, way: Way) -> dict[str, Any]:
     """What the containers of the way's own pods may do, as their specifications say."""
-    pods = harness.kubectl.within(way.namespace).items("pods")
+    with clients(harness, way) as tenant:
+        way.hold(tenant)
+        pods = harness.kubectl.within(way.namespace).items("pods")
     return {
         "offered": way.offered(),
         "expected": CLIENTS,

@@ -23,6 +23,7 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
     mode = "mps" if Part.DAEMON in way.parts else "time-slicing"
     bench = ("--modes", mode, "--clients", "1", "--kinds", "compute", "--grids", *GRIDS, "--depths", "1", "16")
     with clients(harness, way) as tenant:
+        way.hold(tenant)
         start = str(int(time.time()) + UNTIL_START)
         names = [f"bench-{number}" for number in range(CLIENTS)]
         shared = ("--repeats", str(REPEATS), *SECONDS, "--json", "-", "--pods", str(CLIENTS), "--start-at", start)

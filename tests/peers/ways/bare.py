@@ -25,7 +25,7 @@ PIPES = f"{DIRECTORY}/pipe"
 class BareSlices:
     name, namespace, standard = "bare-slices", "none", "restricted"
     promise = Promise(None, None)
-    variables, parts = MPS_VARIABLES, frozenset[Part]()
+    variables, parts = MPS_VARIABLES, frozenset({Part.NAMESPACES})
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
@@ -42,6 +42,9 @@ class BareSlices:
 
     def prepare(self, tenant: Tenant) -> None:
         """Every namespace has the RuntimeClass."""
+
+    def hold(self, tenant: Tenant) -> None:
+        """A daemon is there before its clients."""
 
     def adapted(self, pod: Object) -> Object:
         [container] = pod["spec"]["containers"]
@@ -66,7 +69,7 @@ class BareSlices:
 class BareMps(BareSlices):
     name, standard = "bare-mps", "privileged"
     """A directory of the node, and its IPC namespace: no stricter standard admits them."""
-    parts = frozenset({Part.DAEMON})
+    parts = frozenset({Part.DAEMON, Part.NAMESPACES})
 
     def install(self) -> dict[str, Any]:
         origin = super().install()

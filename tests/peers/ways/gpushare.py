@@ -48,6 +48,9 @@ class Gpushare:
     def prepare(self, tenant: Tenant) -> None:
         """Any namespace may use the share."""
 
+    def hold(self, tenant: Tenant) -> None:
+        """The share's daemon is there before its clients."""
+
     def adapted(self, pod: Object) -> Object:
         pod["spec"]["containers"][0]["resources"] = {"limits": {self._share.resource: "1"}}
         return pod

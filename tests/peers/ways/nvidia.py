@@ -6,16 +6,18 @@ here, and no change of the compute mode.
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpushare.agent.gpus.driver import EXECUTABLES, control_program_dir
 from localcluster.cluster import cluster
 from localcluster.errors import LocalClusterError
 from localcluster.kubectl import CommandError, Kubectl, Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
-from tests.peers.build import ORIGIN
+from tests.peers.build import ORIGIN, PROGRAMS
 from tests.peers.ways import image, rehearsal
 from tests.peers.ways.processes import daemon_in
 from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
@@ -25,6 +27,9 @@ RELEASE = "nvidia-device-plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 LABELS = {"nvidia.com/gpu.present": "true"}
 MPS_LABELS = {"nvidia.com/mps.capable": "true"}
+TOOLS = ("mount", "umount", "tail")
+"""What the programs start: `mount` for the daemon's /dev/shm, `tail` for its log."""
+STAND_INS = {"usr/local/bin/nvidia-smi": image.no_compute_mode("/usr/bin/nvidia-smi")}
 INSTALL_SECONDS, OFFER_SECONDS = 90, 90
 PATCHED = {
     "image": "NVIDIA's programs on this machine's own C library and shell: no registry can be reached",
@@ -45,7 +50,7 @@ class NvidiaPlugin:
         self._harness, self._peer, self._sharing, self._memory_mib = harness, peer, sharing, memory_mib
         self._under_mps = sharing == "mps"
         self.name = "nvidia-mps" if self._under_mps else "nvidia-time-slicing"
-        self.parts = frozenset(Part) if self._under_mps else frozenset({Part.NODE_AGENT, Part.LIMITS})
+        self.parts = frozenset(Part) if self._under_mps else frozenset({Part.NODE_AGENT, Part.LIMITS, Part.NAMESPACES})
 
     @property
     def promise(self) -> Promise:
@@ -55,11 +60,11 @@ class NvidiaPlugin:
         if self._harness.stack.simulated:
             rehearsal.begin(self._harness)
         archive = WORK / "peer.tar"
-        name = image.build(self._peer / "bin", archive)
+        name = image.build("nvidia-device-plugin", archive, _programs(self._peer / "bin"), TOOLS, STAND_INS)
         cluster.load_images(self._harness.layout, [archive])
         archive.unlink()
         offer_runtime_class(self._harness, self._harness.stack.simulated)
-        self._label(LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
+        label(self._harness, LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
         self._install_chart(name)
         if self._harness.stack.simulated:
             raise LocalClusterError(self._what_a_rehearsal_shows())
@@ -71,10 +76,13 @@ class NvidiaPlugin:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
         if self._harness.stack.simulated:
             rehearsal.end(self._harness)
-        self._label(dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
+        label(self._harness, dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
 
     def prepare(self, tenant: Tenant) -> None:
         """Every namespace may ask for the resource."""
+
+    def hold(self, tenant: Tenant) -> None:
+        """The daemon is there before its clients."""
 
     def adapted(self, pod: Object) -> Object:
         pod["spec"]["containers"][0]["resources"] = {"limits": {RESOURCE: "1"}}
@@ -85,7 +93,7 @@ class NvidiaPlugin:
         return self._harness.allocatable(RESOURCE)
 
     def offer(self, clients: int) -> None:
-        self._label({CONFIG_LABEL: _config_of(clients)})
+        label(self._harness, {CONFIG_LABEL: _config_of(clients)})
         self._wait_offered(clients)
 
     def daemon(self) -> Daemon | None:
@@ -138,9 +146,19 @@ class NvidiaPlugin:
     def _wait_offered(self, clients: int) -> None:
         wait_until(f"{clients} of {RESOURCE}", lambda: self.offered() == clients, OFFER_SECONDS, self.offered)
 
-    def _label(self, labels: dict[str, Any]) -> None:
-        words = [f"{key}-" if value is None else f"{key}={value}" for key, value in labels.items()]
-        self._harness.kubectl("label", "node", NODE, "--overwrite", *words)
+
+def label(harness: Harness, labels: Mapping[str, str | None]) -> None:
+    """Labels of the node. None: without it."""
+    words = [f"{key}-" if value is None else f"{key}={value}" for key, value in labels.items()]
+    harness.kubectl("label", "node", NODE, "--overwrite", *words)
+
+
+def _programs(built: Path) -> dict[str, Path]:
+    programs = {f"/usr/bin/{name}": built / name for name in PROGRAMS}
+    if driver := control_program_dir(Path("/")):
+        # In their own place: a machine may have scripts in /usr/bin that start them, and NVIDIA's runtime mounts those.
+        programs |= {f"{driver}/{name}": driver / name for name in EXECUTABLES}
+    return programs
 
 
 def _log(within: Kubectl, pod: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gpushare.api import names
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant
+from tests.peers import logs
 
 CLIENTS = 8
 """On the one GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
@@ -22,6 +23,7 @@ class Part(StrEnum):
     DAEMON = "MPS daemon"
     DAEMON_POD = "pod of the MPS daemon"
     LIMITS = "limits that can be changed"
+    NAMESPACES = "GPU shared by several namespaces"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ class Way(Protocol):
         """The pod, asking for its part of the GPU in this way."""
         ...
 
+    def hold(self, tenant: Tenant) -> None:
+        """Starts what else would start with the namespace's first pod, and returns when it is there."""
+        ...
+
     def offered(self) -> int | None:
         """The parts that the node offers in all; None: nobody counts them."""
         ...
@@ -130,7 +136,11 @@ NAMESPACES = "peers"
 
 @contextmanager
 def clients(harness: Harness, way: Way, enforce: str | None = None) -> Iterator[Clients]:
-    """`enforce`: another Pod Security Standard than the way's own."""
+    """`enforce`: another Pod Security Standard than the way's own. A failure says what the way's pods had written."""
     with harness.namespace(NAMESPACES, enforce or way.standard) as tenant:
-        way.prepare(tenant)
-        yield Clients(way, tenant)
+        try:
+            way.prepare(tenant)
+            yield Clients(way, tenant)
+        except Exception as error:
+            error.add_note(logs.of_way(harness, way.namespace))
+            raise

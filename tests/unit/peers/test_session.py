@@ -94,7 +94,9 @@ def measured(tmp_path: Path, *tasks: tuple[str, list[str]]) -> tuple[bool, dict[
     """Whether all has figures, the results by way, and the cases that were begun."""
     (tmp_path / INSTALLED).write_text("fake")
     stubs = Stubs()
-    harness: Any = SimpleNamespace(kubectl=NoCluster(), layout=SimpleNamespace(state=tmp_path))
+    harness: Any = SimpleNamespace(
+        kubectl=NoCluster(), layout=SimpleNamespace(state=tmp_path), in_node=lambda _: tmp_path
+    )
 
     def unpacked() -> Any:
         raise LocalClusterError("build/peers/other.tar.xz is not there")
