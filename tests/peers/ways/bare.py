@@ -15,7 +15,7 @@ from tests.cluster.node import kill_if_there
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.peers.ways import rehearsal
 from tests.peers.ways.processes import CONTROL, daemon_in, start_in_node
-from tests.peers.ways.way import MPS_VARIABLES, Daemon, Part, Promise, Way
+from tests.peers.ways.way import MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
 
 DIRECTORY = "/run/peers-mps"
 """On the node: `pipe` for the clients, `log` for the daemon."""
@@ -43,7 +43,7 @@ class BareSlices:
     def prepare(self, tenant: Tenant) -> None:
         """Every namespace has the RuntimeClass."""
 
-    def hold(self, tenant: Tenant) -> None:
+    def hold(self, tenant: Clients) -> None:
         """A daemon is there before its clients."""
 
     def adapted(self, pod: Object) -> Object:

@@ -26,7 +26,7 @@ from tests.peers.build import DRA_PROGRAM, ORIGIN
 from tests.peers.ways import driver_root, image
 from tests.peers.ways.nvidia import LABELS, label
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, NAMESPACES, Daemon, Part, Promise, Way
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, NAMESPACES, Clients, Daemon, Part, Promise, Way
 
 RELEASE, DRIVER = "dra-driver-nvidia-gpu", "gpu.nvidia.com"
 MACHINE = Path("/")
@@ -99,10 +99,10 @@ class NvidiaDra:
     def adapted(self, pod: Object) -> Object:
         return with_claim(pod, resourceClaimName=CLAIM)
 
-    def hold(self, tenant: Tenant) -> None:
+    def hold(self, tenant: Clients) -> None:
         """By a pod that has the claim and does not use it: the daemon starts with the first one."""
         command = [sys.executable, "-c", "import time; time.sleep(3600)"]
-        tenant.start(self.adapted(tenant.pod(HOLDER, "", command=command)))
+        tenant.start(tenant.pod(HOLDER, command=command))
         wait_until("the MPS daemon", lambda: bool(tenant.running()), HOLD_SECONDS, lambda: tenant.explain(HOLDER))
 
     def offered(self) -> int | None:

@@ -16,6 +16,7 @@ LIBRARIES = f"usr/{BESIDE}"
 """A client's loader searches this folder."""
 OTHER_NAME = "usr/lib64"
 """The pod of the MPS daemon searches this one."""
+NVML = "libnvidia-ml.so.1"
 PROGRAMS = "usr/bin"
 SMI, OWN_SMI = "nvidia-smi", "nvidia-smi.program"
 STAND_IN = image.no_compute_mode(f'"${{0%/*}}/{OWN_SMI}"')
@@ -26,22 +27,25 @@ def make(machine: Path, folder: Path) -> bool:
     if (folder / PROGRAMS / SMI).exists():
         return True
     found = driver.find("/", machine)
+    libraries = {name: machine / path.lstrip("/") for name, path in found.libraries.items()}
+    if libraries and NVML not in libraries and (nvml := driver.nvml_library(machine)):
+        libraries[NVML] = nvml
     aside = folder.with_suffix(".new")
     for left in (aside, folder):
         shutil.rmtree(left, ignore_errors=True)
     for path in (LIBRARIES, PROGRAMS):
         (aside / path).mkdir(parents=True)
     (aside / OTHER_NAME).symlink_to(BESIDE)
-    for name, path in found.libraries.items():
-        _library(machine / path.lstrip("/"), aside / LIBRARIES, name)
+    for name, library in libraries.items():
+        _library(library, aside / LIBRARIES, name)
     programs = {**found.executables, **({OWN_SMI: found.tools[SMI]} if SMI in found.tools else {})}
     for name, path in programs.items():
         shutil.copy(machine / path.lstrip("/"), aside / PROGRAMS / name)
-    if found.libraries:
+    if libraries:
         (aside / PROGRAMS / SMI).write_bytes(STAND_IN)
         (aside / PROGRAMS / SMI).chmod(0o755)
     aside.rename(folder)
-    return bool(found.libraries)
+    return bool(libraries)
 
 
 def _library(source: Path, folder: Path, name: str) -> None:

@@ -8,7 +8,7 @@ from tests.cluster import claims
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.gpu.stack import bring
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
 
 RESERVED_MIB = 512
 """A share leaves this much of the GPU to the MPS server (`CONTEXT_RESERVE_MIB`)."""
@@ -48,7 +48,7 @@ class Gpushare:
     def prepare(self, tenant: Tenant) -> None:
         """Any namespace may use the share."""
 
-    def hold(self, tenant: Tenant) -> None:
+    def hold(self, tenant: Clients) -> None:
         """The share's daemon is there before its clients."""
 
     def adapted(self, pod: Object) -> Object:

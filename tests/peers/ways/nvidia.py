@@ -20,7 +20,7 @@ from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN, PROGRAMS
 from tests.peers.ways import image, rehearsal
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Daemon, Part, Promise, Way
+from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
@@ -81,7 +81,7 @@ class NvidiaPlugin:
     def prepare(self, tenant: Tenant) -> None:
         """Every namespace may ask for the resource."""
 
-    def hold(self, tenant: Tenant) -> None:
+    def hold(self, tenant: Clients) -> None:
         """The daemon is there before its clients."""
 
     def adapted(self, pod: Object) -> Object:

@@ -98,7 +98,7 @@ class Way(Protocol):
         """The pod, asking for its part of the GPU in this way."""
         ...
 
-    def hold(self, tenant: Tenant) -> None:
+    def hold(self, tenant: "Clients") -> None:
         """Starts what else would start with the namespace's first pod, and returns when it is there."""
         ...
 
