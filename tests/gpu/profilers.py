@@ -26,7 +26,7 @@ import work_tree  # noqa: F401 - before anything of ours
 from environment import environment_block
 from private_mps import PrivateMps
 
-KERNELS = 200
+KERNELS, FEW_KERNELS = 200, 5
 SIZE = 512
 CHILD_SECONDS = 40.0
 COUNTER = "smsp__inst_executed.sum"
@@ -98,14 +98,16 @@ def watched_beside_another(environment: dict[str, str], what: str, directory: Pa
 
 def tool(name: str, environment: dict[str, str], report: Path, mode: str) -> dict[str, Any]:
     """nsys and ncu where they are installed: how they end, and the last of what they print. `report`: of nsys."""
-    # Without it ncu refuses a client of MPS (measured).
+    # Without it ncu refuses a client of MPS, and with it a number of launches (measured).
     client = ("--mps", "client") if mode == "under_mps" else ()
+    quiet = ("--sample=none", "--cpuctxsw=none")  # else its report grows by 50 MB a second
+    kernels = {"nsys": KERNELS, "ncu": FEW_KERNELS}[name]
     before = {
-        "nsys": ("nsys", "profile", "--trace=cuda", "--force-overwrite=true", "-o", str(report)),
-        "ncu": ("ncu", *client, "--launch-count", "3", "--metrics", COUNTER),
+        "nsys": ("nsys", "profile", "--trace=cuda", *quiet, "--force-overwrite=true", "-o", str(report)),
+        "ncu": ("ncu", *client, "--metrics", COUNTER),
     }[name]
     # PyTorch's own profiler would take CUPTI, which has room for one.
-    process = child(environment, "unwatched", str(KERNELS), str(SIZE), before=before)
+    process = child(environment, "unwatched", str(kernels), str(SIZE), before=before)
     try:
         out, errors = process.communicate(timeout=CHILD_SECONDS)
     except subprocess.TimeoutExpired:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,12 @@ def machine() -> dict[str, Any]:
     are among them.
     """
     return {"cores": len(os.sched_getaffinity(0)), "load": load(), "python": platform.python_version()}
+
+
+def version_of(python: Path) -> str:
+    """Of the Python that runs what is measured."""
+    command = [str(python), "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
 
 
 def processor() -> str:

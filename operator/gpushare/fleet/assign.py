@@ -24,6 +24,10 @@ from gpushare.fleet.waiting import deadline, since
 Owners = Mapping[str, Mapping[str, str]]
 """node -> uuid -> share. Where the holders of a node are the owners, it is its facts' own mapping `holders`."""
 UNOWNED: Mapping[str, str] = {}
+_GIVEN = {"uuid", "share", "paused", "terminate_clients", "waiting_since"}
+"""The fields that a new assignment has set, one set for all: a plan for a new share may have an assignment for each GPU
+of the fleet. Made without a check, since its values were checked where they were read. Never changed.
+"""
 
 
 def deliverable(share: GpuShare, snapshot: Snapshot) -> bool:
@@ -163,7 +167,9 @@ def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:
     begun_at = None if begun is None else format_timestamp(begun)
     if record.assignment is not None and _says(record.assignment) == (owner, False, paused, expired, begun_at):
         return record.assignment  # most of a fleet stays as it is, and a new one costs as much as all else here
-    return Assignment(uuid=record.uuid, share=owner, paused=paused, terminate_clients=expired, waiting_since=begun_at)
+    return Assignment.model_construct(
+        _GIVEN, uuid=record.uuid, share=owner, paused=paused, terminate_clients=expired, waiting_since=begun_at
+    )
 
 
 def _says(assignment: Assignment) -> tuple[str, bool, bool, bool, str | None]:

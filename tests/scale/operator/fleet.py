@@ -267,7 +267,7 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
     tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]
     for task in tasks:
         task.add_done_callback(_said)
-    result: Object = {}
+    result: Object = {"python": results.version_of(python)}
     try:
         await agents.gpu_nodes.synced.wait()
 

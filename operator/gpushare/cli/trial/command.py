@@ -28,8 +28,8 @@ from gpushare.trial.verdict import Answer, verdict_of
 
 START_SECONDS = 600.0
 """An image may have to be pulled."""
-FREED_SECONDS, LOOK_SECONDS = 20.0, 1.0
-"""A share counts a slot as held for up to 15 s after its pod is gone: that of the trial before this one, say."""
+FREED_SECONDS, LOOK_SECONDS = 45.0, 1.0
+"""A share counts a slot as held for a while after its pod is gone (28 s seen): that of the trial before, say."""
 SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms")
 """Of the table's columns: those that a cluster's logs have figures for."""
 

@@ -104,6 +104,7 @@ def run_program(pod: Object, program: Sequence[str]) -> None:
     `program`: its file and arguments; nothing: a stand-in that computes on a simulated GPU.
     """
     container = pod["spec"]["containers"][0]
+    container.pop("args", None)  # those of the workload's own program
     if not program:
         container["command"] = [sys.executable, "-c", STAND_IN]
         return

@@ -60,7 +60,7 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[str, Any]:
-    """What the command says as JSON. RuntimeError: it failed."""
+    """What the command says as JSON, of a program that does not work too. RuntimeError: there was no trial."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(_job(tenant, program)))
@@ -68,7 +68,7 @@ def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[s
         command += ["--share", SHARE, "--copies", str(COPIES), *FIGURES, *TIMES, "-o", "json"]
         environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS)
-    if done.returncode:
+    if not done.stdout:
         raise RuntimeError(done.stderr[-2000:])
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -77,7 +77,7 @@ def _trial(harness: Harness, tenant: Tenant, program: tuple[str, ...]) -> dict[s
 def _job(tenant: Tenant, program: tuple[str, ...]) -> Object:
     """A Job for a whole GPU, as a user may have it. Without a program: a stand-in on a simulated GPU."""
     pod = tenant.pod("program", "none", "depart")
-    pod["spec"]["containers"][0] |= {"args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
     parts.run_program(pod, program)
     return {
         "apiVersion": "batch/v1",
