@@ -21,6 +21,8 @@ BIN   := $(VENV)/bin
 # The tools of `make docs` and `make audit` are apart, so that `make venv` stays small.
 DOCS  := $(CACHE)/docs-$(shell (pwd; $(PY) --version; cat requirements/docs.lock 2>/dev/null) | sha256sum | cut -c1-16)
 AUDIT := $(CACHE)/audit-$(shell (pwd; $(PY) --version; cat requirements/audit.lock 2>/dev/null) | sha256sum | cut -c1-16)
+# What is measured has the packages of the image and no others: kopf imports what it finds.
+OPERATOR := $(CACHE)/operator-$(shell ($(PY) --version; cat requirements/operator.lock 2>/dev/null) | sha256sum | cut -c1-16)
 LOCAL := $(PY) -m localcluster
 # An MPS daemon for several users takes UID 0 alone, also a simulated one: without root, that of a user namespace.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,$(shell unshare --map-root-user --map-auto true 2>/dev/null && echo unshare --map-root-user --map-auto --))
@@ -145,23 +147,26 @@ long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random l
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
+$(OPERATOR)/.complete:
+	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock)
+
 .PHONY: scale
 scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.scale.operator.start --out docs/results/scale/start.json
-	@$(BIN)/python -m tests.scale.operator.memory --out docs/results/scale/operator-memory.json
+	@$(BIN)/python -m tests.scale.operator.start --python $(OPERATOR)/bin/python --out docs/results/scale/start.json
+	@$(BIN)/python -m tests.scale.operator.memory --python $(OPERATOR)/bin/python --out docs/results/scale/operator-memory.json
 	@$(BIN)/python -m tests.scale.webhook.users --out docs/results/scale/webhook-users.json
 	@$(BIN)/python -m tests.scale.webhook.bursts --out docs/results/scale/webhook-bursts.json
 	@$(BIN)/python -m tests.scale.webhook.kill --out docs/results/scale/webhook-kill.json
 	@$(BIN)/python -m tests.scale.agent.watches --out docs/results/scale/watches.json
-	@$(BIN)/python -m tests.scale.agent.load --out docs/results/scale/agent-load.json
+	@$(BIN)/python -m tests.scale.agent.load --python $(OPERATOR)/bin/python --out docs/results/scale/agent-load.json
 
 .PHONY: scale-fleet
-scale-fleet: venv cluster-build ## of that the decisions and the operator: fleets of NODES="100 1000 5000"; BEFORE= measures that commit too
+scale-fleet: venv cluster-build $(OPERATOR)/.complete ## of that the decisions and the operator: fleets of NODES="100 1000 5000"; BEFORE= measures that commit too
 	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
 	@$(BIN)/python -m tests.scale.decisions.plot
 	@for nodes in $(NODES); do \
-	  $(BIN)/python -m tests.scale.operator.fleet --nodes $$nodes $(if $(BEFORE),--before $(BEFORE)) \
+	  $(BIN)/python -m tests.scale.operator.fleet --nodes $$nodes --python $(OPERATOR)/bin/python $(if $(BEFORE),--before $(BEFORE)) \
 	    --out docs/results/scale/fleet-$$nodes.json || exit; \
 	done
 

@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from localcluster.paths import REPOSITORY
+
+_OURS = {"gpushare", "pip", "setuptools"}
+_PACKAGES = """
+import importlib.metadata, platform, re
+print(platform.python_version())
+for it in importlib.metadata.distributions():
+    print(re.sub("[-_.]+", "-", it.metadata["Name"]).lower())
+"""
+
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="a JSON file; standard output if left out")
@@ -28,10 +38,16 @@ def machine() -> dict[str, Any]:
     return {"cores": len(os.sched_getaffinity(0)), "load": load(), "python": platform.python_version()}
 
 
-def version_of(python: Path) -> str:
-    """Of the Python that runs what is measured."""
-    command = [str(python), "-c", "import platform; print(platform.python_version())"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
+def runs_on(python: Path) -> dict[str, Any]:
+    """The Python that runs what is measured: `python`, its version, and `notOfTheImage`, the packages that it has and
+    the image has not. kopf alone imports some of them where they are installed.
+    """
+    command = [str(python), "-c", _PACKAGES]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    version, *installed = done.stdout.split()
+    lines = (REPOSITORY / "requirements" / "operator.lock").read_text().splitlines()
+    of_the_image = {line.partition("==")[0] for line in lines if "==" in line}
+    return {"python": version, "notOfTheImage": sorted(set(installed) - of_the_image - _OURS)}
 
 
 def processor() -> str:

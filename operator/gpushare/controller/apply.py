@@ -133,7 +133,8 @@ class Applier:
             self._replaceable.add(self._run(self._write_nodes(batch, shares, alike)))
         for write in others:
             self._replaceable.add(self._run(self._write_prepared(batch, write)))
-        before = list(self._tasks)
+        # Without those that were given up above: each would keep the plan before, that one the plan before it, and so on.
+        before = [task for task in self._tasks if not task.cancelling()]
         for write in reports:
             self._replaceable.add(self._run(self._report(batch, write, before)))
         for write in releasing:

@@ -260,6 +260,7 @@ async def fill(kube: Kube, nodes: int) -> None:
 async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, log: Path) -> Object:
     command, environ = plane.as_in_a_pod(python, tree, base.operator_command())
     environ |= base.OPERATOR_ENVIRONMENT
+    result: Object = results.runs_on(python)
     kube = await connected(plane)
     agents, lease = Agents(kube), LeaseWatch(kube)
     with log.open("wb") as output:
@@ -267,7 +268,6 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
     tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]
     for task in tasks:
         task.add_done_callback(_said)
-    result: Object = {"python": results.version_of(python)}
     try:
         await agents.gpu_nodes.synced.wait()
 

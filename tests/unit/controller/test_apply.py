@@ -1,6 +1,7 @@
 """Which writes wait for which, and what becomes of those that a newer plan no longer wants."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -141,6 +142,16 @@ async def test_of_a_plan_for_many_nodes_only_those_that_have_their_turn_are_task
         applier.submit([label(f"n{number}", str(turn)) for number in range(NODE_COUNT)])
         await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks()) - before <= AT_ONCE + 1
+    await applier.close()
+
+
+async def test_what_earlier_plans_wanted_is_not_kept(fleet: FakeKube, applier: Applier) -> None:
+    fleet.fail()
+    for turn in range(20):
+        applier.submit([*(label(f"n{number}", str(turn)) for number in range(NODE_COUNT)), status()])
+        await asyncio.sleep(0.01)
+    kept = [it for it in gc.get_objects() if isinstance(it, Write)]
+    assert len(kept) < 3 * NODE_COUNT, "of the latest plan, of the one before, and what is under way"
     await applier.close()
 
 
