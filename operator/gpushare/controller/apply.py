@@ -133,7 +133,7 @@ class Applier:
             self._replaceable.add(self._run(self._write_nodes(batch, shares, alike)))
         for write in others:
             self._replaceable.add(self._run(self._write_prepared(batch, write)))
-        # Without those that were given up above: each would keep the plan before, that one the plan before it, and so on.
+        # Without those that were given up above: each keeps its plan, and so all plans before would be kept in a chain.
         before = [task for task in self._tasks if not task.cancelling()]
         for write in reports:
             self._replaceable.add(self._run(self._report(batch, write, before)))
