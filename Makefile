@@ -22,7 +22,7 @@ BIN   := $(VENV)/bin
 DOCS  := $(CACHE)/docs-$(shell (pwd; $(PY) --version; cat requirements/docs.lock 2>/dev/null) | sha256sum | cut -c1-16)
 AUDIT := $(CACHE)/audit-$(shell (pwd; $(PY) --version; cat requirements/audit.lock 2>/dev/null) | sha256sum | cut -c1-16)
 # What is measured has the packages of the image and no others: kopf imports what it finds.
-OPERATOR := $(CACHE)/operator-$(shell ($(PY) --version; cat requirements/operator.lock 2>/dev/null) | sha256sum | cut -c1-16)
+OPERATOR := $(CACHE)/operator-$(shell ($(PY) --version; cat pyproject.toml requirements/operator.lock requirements/build.lock 2>/dev/null) | sha256sum | cut -c1-16)
 LOCAL := $(PY) -m localcluster
 # An MPS daemon for several users takes UID 0 alone, also a simulated one: without root, that of a user namespace.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,$(shell unshare --map-root-user --map-auto true 2>/dev/null && echo unshare --map-root-user --map-auto --))
@@ -148,7 +148,7 @@ long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random l
 	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
 $(OPERATOR)/.complete:
-	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock)
+	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock requirements/build.lock,$(OPERATOR)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .;)
 
 .PHONY: scale
 scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
