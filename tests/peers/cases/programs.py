@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from gpushare.trial.printed import percentile
 from gpushare.trial.spread import Spread
 from tests.cluster.harness import Harness, wait_until
 from tests.gpu.stack.suites import parts
@@ -42,15 +43,11 @@ def _since(tenant: Clients, name: str, before: int) -> list[dict[str, Any]]:
 def _figures(lines: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """`lines`: of each program, at least one. Each has the rate since the line before it, and the time of each step."""
     rates = [sum(line["rate"] for line in of_one) / len(of_one) for of_one in lines]
-    latencies = sorted(value for of_one in lines for line in of_one for value in line["latency_ms"])
+    latencies = [value for of_one in lines for line in of_one for value in line["latency_ms"]]
     return {
         "clients": len(lines),
         "per_second": round(sum(rates), 2),
         "per_second_of_one": Spread.of(rates).as_json(),
-        "p50_ms": _percentile(latencies, 50),
-        "p99_ms": _percentile(latencies, 99),
+        "p50_ms": percentile(latencies, 50),
+        "p99_ms": percentile(latencies, 99),
     }
-
-
-def _percentile(ordered: list[float], percent: int) -> float:
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

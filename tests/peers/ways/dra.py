@@ -10,20 +10,19 @@ its pods does, and ends after the last: so no two namespaces have the GPU at onc
 import json
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from localcluster.cluster import cluster
 from localcluster.errors import LocalClusterError
-from localcluster.kubectl import CommandError, Kubectl, Object
+from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA
 from tests.cluster.claims import with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.gpu.stack.place import WORK
 from tests.peers.build import DRA_PROGRAM, ORIGIN
-from tests.peers.ways import driver_root, image
+from tests.peers.ways import chart, driver_root, image
 from tests.peers.ways.nvidia import LABELS, label
 from tests.peers.ways.processes import daemon_in
 from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, NAMESPACES, Clients, Daemon, Part, Promise, Way
@@ -39,7 +38,7 @@ TOOLS = (
 )  # fmt: skip
 """What its chart, its scripts and its program start."""
 CLAIM, HOLDER, DAEMON_PODS = "gpu", "holder", "mps-control-daemon-"
-INSTALL_SECONDS, OFFER_SECONDS, TURN_SECONDS, HOLD_SECONDS = 90, 60, 90, 60
+OFFER_SECONDS, TURN_SECONDS, HOLD_SECONDS = 60, 90, 60
 PATCHED = {
     "image": "NVIDIA's programs on this machine's own C library and tools, and the `nvidia-cdi-hook` of NVIDIA's "
     "container toolkit 1.20.1: no registry can be reached",
@@ -72,9 +71,10 @@ class NvidiaDra:
         cluster.load_images(self._harness.layout, [archive])
         archive.unlink()
         label(self._harness, LABELS)
-        self._install_chart(name, has_driver)
+        chart.install(self._harness, RELEASE, self._peer / "chart", values(name), wait=has_driver)
         if not has_driver:
-            raise LocalClusterError(self._what_a_rehearsal_shows())
+            words = chart.last_words(self._harness, RELEASE, "init-container")
+            raise LocalClusterError(f"chart and image were accepted, but this machine has no driver: {words}")
         wait_until("the GPU in a ResourceSlice", self._offers, OFFER_SECONDS)
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         how = "helm install with gpuResourcesEnabledOverride=true, resources.computeDomains.enabled=false, "
@@ -130,16 +130,6 @@ class NvidiaDra:
         files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         return image.build("nvidia-dra-driver", archive, programs, TOOLS, files)
 
-    def _install_chart(self, name: str, wait: bool) -> None:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(values(name), file)
-            file.flush()
-            until_ready = ["--wait", f"--timeout={INSTALL_SECONDS}s"] if wait else []
-            self._harness.stack.helm(
-                "upgrade", "--install", RELEASE, str(self._peer / "chart"), "--namespace", RELEASE,
-                "--create-namespace", f"--values={file.name}", *until_ready,
-            )  # fmt: skip
-
     def _offers(self) -> bool:
         return any(it["spec"].get("devices") for it in self._slices())
 
@@ -152,17 +142,6 @@ class NvidiaDra:
         ours = [it for it in claims if it["metadata"]["namespace"].startswith(f"{NAMESPACES}-")]
         taken = [f"{it['metadata']['namespace']}/{CLAIM}" for it in ours if it.get("status", {}).get("allocation")]
         return taken + ([f"an MPS daemon: {daemon}"] if (daemon := self.daemon()) else [])
-
-    def _what_a_rehearsal_shows(self) -> str:
-        """Once its init container has run: chart and image were accepted, and what it misses is the driver."""
-        within = self._harness.kubectl.within(self.namespace)
-
-        def last_words() -> str:
-            names = [pod["metadata"]["name"] for pod in within.items("pods")]
-            return next((text.strip() for name in names if (text := _log(within, name)).strip()), "")
-
-        words = wait_until("its init container has run", last_words, INSTALL_SECONDS)
-        return f"chart and image were accepted, but this machine has no driver: {words[-300:]}"
 
 
 def values(name: str) -> dict[str, Any]:
@@ -197,11 +176,3 @@ def claim(promise: Promise) -> Object:
             }
         },
     }
-
-
-def _log(within: Kubectl, pod: str) -> str:
-    """Of its init container; empty before it runs."""
-    try:
-        return within("logs", pod, "--container=init-container", "--tail=3")
-    except CommandError:
-        return ""

@@ -5,7 +5,6 @@ here, and no change of the compute mode.
 """
 
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ from typing import Any
 from gpushare.agent.gpus.driver import EXECUTABLES, control_program_dir
 from localcluster.cluster import cluster
 from localcluster.errors import LocalClusterError
-from localcluster.kubectl import CommandError, Kubectl, Object
+from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN, PROGRAMS
-from tests.peers.ways import image, rehearsal
+from tests.peers.ways import chart, image, rehearsal
 from tests.peers.ways.processes import daemon_in
 from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
 
@@ -30,7 +29,7 @@ MPS_LABELS = {"nvidia.com/mps.capable": "true"}
 TOOLS = ("mount", "umount", "tail")
 """What the programs start: `mount` for the daemon's /dev/shm, `tail` for its log."""
 STAND_INS = {"usr/local/bin/nvidia-smi": image.no_compute_mode("/usr/bin/nvidia-smi")}
-INSTALL_SECONDS, OFFER_SECONDS = 90, 90
+OFFER_SECONDS = 90
 PATCHED = {
     "image": "NVIDIA's programs on this machine's own C library and shell: no registry can be reached",
     "compute mode": "`nvidia-smi -c` does nothing: the lent GPU stays in mode Default, not EXCLUSIVE_PROCESS",
@@ -67,7 +66,10 @@ class NvidiaPlugin:
         label(self._harness, LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
         self._install_chart(name)
         if self._harness.stack.simulated:
-            raise LocalClusterError(self._what_a_rehearsal_shows())
+            words = chart.last_words(self._harness, RELEASE, "nvidia-device-plugin-ctr")
+            raise LocalClusterError(
+                f"chart and image were accepted, but no simulated GPU has NVML for NVIDIA's plugin: {words}"
+            )
         self._wait_offered(CLIENTS)
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         return origin | {"patched": PATCHED}
@@ -116,28 +118,7 @@ class NvidiaPlugin:
             "runtimeClassName": "nvidia",
             "config": {"default": _config_of(CLIENTS), "map": {_config_of(n): self._config(n) for n in (4, 8)}},
         }
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(values, file)
-            file.flush()
-            self._harness.stack.helm(
-                "upgrade", "--install", RELEASE, str(self._peer / "chart"), "--namespace", RELEASE,
-                "--create-namespace", f"--values={file.name}", *self._until_ready(),
-            )  # fmt: skip
-
-    def _until_ready(self) -> list[str]:
-        """Without a GPU the plugin never is."""
-        return [] if self._harness.stack.simulated else ["--wait", f"--timeout={INSTALL_SECONDS}s"]
-
-    def _what_a_rehearsal_shows(self) -> str:
-        """Once the plugin's own program has run: chart and image were accepted, and what it misses is the GPU."""
-        within = self._harness.kubectl.within(self.namespace)
-
-        def last_words() -> str:
-            names = [pod["metadata"]["name"] for pod in within.items("pods")]
-            return next((text.strip() for name in names if (text := _log(within, name)).strip()), "")
-
-        words = wait_until("the plugin's program has run", last_words, INSTALL_SECONDS)
-        return f"chart and image were accepted, but no simulated GPU has NVML for NVIDIA's plugin: {words[-300:]}"
+        chart.install(self._harness, RELEASE, self._peer / "chart", values, wait=not self._harness.stack.simulated)
 
     def _config(self, clients: int) -> str:
         resources = [{"name": RESOURCE, "replicas": clients}]
@@ -159,14 +140,6 @@ def _programs(built: Path) -> dict[str, Path]:
         # In their own place: a machine may have scripts in /usr/bin that start them, and NVIDIA's runtime mounts those.
         programs |= {f"{driver}/{name}": driver / name for name in EXECUTABLES}
     return programs
-
-
-def _log(within: Kubectl, pod: str) -> str:
-    """Of the plugin itself; empty before it runs."""
-    try:
-        return within("logs", pod, "--container=nvidia-device-plugin-ctr", "--tail=3")
-    except CommandError:
-        return ""
 
 
 def _config_of(clients: int) -> str:
