@@ -1,1 +1,1 @@
-"""gpushare beside other ways to share a GPU: the same pods and the same tests, in turns, on one GPU of one cluster."""
+"""gpushare beside other ways to share a GPU: the same pods and the same tests, in turns, on one cluster."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from tests.cluster.harness import Harness
 from tests.gpu.stack import bring
-from tests.gpu.stack.place import SIMULATED_RESULTS
+from tests.gpu.stack.place import SIMULATED_RESULTS, WORK
 from tests.gpu.stack.steps import Steps
 from tests.peers import build, page, table
-from tests.peers.cases import CASES
+from tests.peers.burst_table import CASE
+from tests.peers.cases import CASES, Case, burst
 from tests.peers.results import Results
 from tests.peers.session import Candidate, Deadline, Session, Task
 from tests.peers.ways.bare import BareMps, BareSlices
@@ -18,10 +19,14 @@ from tests.peers.ways.dra import NvidiaDra
 from tests.peers.ways.gpushare import Gpushare, GpushareAllThreads, GpushareByClaims
 from tests.peers.ways.hami import HamiCore
 from tests.peers.ways.nvidia import NvidiaPlugin
-from tests.peers.ways.way import Way
+from tests.peers.ways.way import CLIENTS, Gpus, Way
 
 WAYS = tuple(table.TITLES)
 CALL_SECONDS = 520
+OF_A_BURST = ("gpushare", "gpushare-claims", "nvidia-mps", "nvidia-time-slicing")
+"""The ways that count places on each GPU."""
+BURST_SECONDS, BURST_MOST_SECONDS = 150, 600
+"""On two cores."""
 
 
 def main(argv: Sequence[str], description: str) -> int:
@@ -42,6 +47,12 @@ def _steps(description: str) -> Steps:
     measured.add_argument("--again", action="store_true", help="also the cases that have been measured")
     measured.add_argument("--seconds", type=float, default=CALL_SECONDS, help="for all of it (%(default)s)")
     measured.add_argument("--out", type=Path, help=f"for the results ({page.PUBLISHED}, or build/ in a rehearsal)")
+    bursts = steps.add("burst", _burst, "more pods at once than places, on all GPUs of the node; the ways alternate")
+    bursts.add_argument("way", nargs="+", choices=OF_A_BURST, metavar=f"WAY ({', '.join(OF_A_BURST)})")
+    bursts.add_argument("--peers", type=Path, default=Path("build/peers"), help="what `build` wrote to (%(default)s)")
+    bursts.add_argument("--repeats", type=int, default=2, help="of each way (%(default)s)")
+    bursts.add_argument("--seconds", type=float, default=3600, help="for all of it (%(default)s)")
+    bursts.add_argument("--out", type=Path, default=page.BURSTS, help="for the results (%(default)s)")
     drawn = steps.add("page", _page, "write the measured tables into the docs")
     drawn.add_argument("--results", type=Path, default=page.PUBLISHED, help="where the results are (%(default)s)")
     return steps
@@ -54,7 +65,7 @@ def _build(arguments: argparse.Namespace) -> bool:
 
 
 def _page(arguments: argparse.Namespace) -> bool:
-    page.write(page.read(arguments.results))
+    page.write(page.read(arguments.results), page.read(page.BURSTS, simulated_too=True))
     return True
 
 
@@ -70,7 +81,7 @@ def _measure(arguments: argparse.Namespace) -> bool:
     out.mkdir(parents=True, exist_ok=True)
     harness, log = Harness(stack), out / "peers.log"
     log.unlink(missing_ok=True)
-    session = Session(harness, _ways(harness, arguments.peers, record), deadline, log)
+    session = Session(harness, _ways(harness, arguments.peers, _gpus(record, CLIENTS)), deadline, log)
     tasks = []
     for name in arguments.way:
         results = Results(name, record, out, known)
@@ -82,22 +93,39 @@ def _measure(arguments: argparse.Namespace) -> bool:
     return session.measure(tasks)
 
 
-def _ways(harness: Harness, peers: Path, record: bring.Record) -> Mapping[str, Candidate]:
-    memory_mib = int(record.truth["memory_mib"])
+def _burst(arguments: argparse.Namespace) -> bool:
+    """Repeats that have been measured are left out. Placement needs no GPU: also simulated ones give results."""
+    stack, record = bring.running()
+    harness, out = Harness(stack), arguments.out
+    gpus = _gpus(record, burst.PER_GPU)
+    out.mkdir(parents=True, exist_ok=True)
+    case = Case(partial(burst.measure, gpus=gpus), BURST_SECONDS, BURST_MOST_SECONDS)
+    cases = {f"{CASE}{number + 1}": case for number in range(arguments.repeats)}
+    ways = _ways(harness, arguments.peers, gpus)
+    session = Session(harness, ways, Deadline(arguments.seconds), WORK / "burst.log", cases)
+    results = {name: Results(name, record, out, out, WORK / "burst") for name in arguments.way}
+    todo = ((name, way, kept) for name in cases for way, kept in results.items())
+    return session.measure([Task(way, [name], kept) for name, way, kept in todo if not kept.is_done(name)])
 
+
+def _gpus(record: bring.Record, clients: int) -> Gpus:
+    return Gpus(int(record.truth["gpus"]), int(record.truth["memory_mib"]), clients)
+
+
+def _ways(harness: Harness, peers: Path, gpus: Gpus) -> Mapping[str, Candidate]:
     def plugin(sharing: str) -> Way:
-        return NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), sharing, memory_mib)
+        return NvidiaPlugin(harness, build.unpacked(build.PLUGIN, peers), sharing, gpus)
 
     def dra() -> Way:
-        return NvidiaDra(harness, build.unpacked(build.DRA, peers), memory_mib)
+        return NvidiaDra(harness, build.unpacked(build.DRA, peers), gpus.memory_mib)
 
     def hami() -> Way:
-        return HamiCore(harness, build.unpacked(build.HAMI, peers), memory_mib)
+        return HamiCore(harness, build.unpacked(build.HAMI, peers), gpus.memory_mib)
 
     return {
-        "gpushare": Candidate(partial(Gpushare, harness, memory_mib), 30),
-        "gpushare-all-threads": Candidate(partial(GpushareAllThreads, harness, memory_mib), 30),
-        "gpushare-claims": Candidate(partial(GpushareByClaims, harness, memory_mib), 30),
+        "gpushare": Candidate(partial(Gpushare, harness, gpus), 30),
+        "gpushare-all-threads": Candidate(partial(GpushareAllThreads, harness, gpus), 30),
+        "gpushare-claims": Candidate(partial(GpushareByClaims, harness, gpus), 30),
         "nvidia-mps": Candidate(partial(plugin, "mps"), 35),
         "nvidia-dra": Candidate(dra, 35),
         "nvidia-time-slicing": Candidate(partial(plugin, "timeSlicing"), 35),

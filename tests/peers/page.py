@@ -11,12 +11,15 @@ from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
+from tests.peers.burst_table import burst_table
 from tests.peers.table import TITLES, Result, table
 
 COMPARISON = REPOSITORY / "docs" / "comparison.md"
 PEERS = REPOSITORY / "docs" / "peers"
 PUBLISHED = REPOSITORY / "docs" / "results" / "h100"
 """The results that the docs show: all ways on one GPU."""
+BURSTS = REPOSITORY / "docs" / "results" / "burst"
+"""Those of bursts of pods."""
 PAGES: Mapping[str, Sequence[str]] = {
     "gpushare.md": ("gpushare", "gpushare-all-threads", "gpushare-claims"),
     "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
@@ -26,6 +29,7 @@ PAGES: Mapping[str, Sequence[str]] = {
 }
 """The ways that a page of docs/peers is about."""
 BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
+BEGIN_BURSTS = "<!-- bursts: tests/peers/run page -->"
 RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "privileged": lambda it: "yes" if it["privileged"] else "no",
     "capabilities": lambda it: _capabilities(it),
@@ -37,12 +41,15 @@ RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def read(results: Path) -> dict[str, Result]:
-    """The results by the ways' names. Raises LocalClusterError if there are none, or one is of a rehearsal."""
+def read(results: Path, simulated_too: bool = False) -> dict[str, Result]:
+    """The results by the ways' names. `simulated_too`: also those of simulated GPUs are results.
+
+    Raises LocalClusterError if there are none, or one is of a rehearsal.
+    """
     found = {name: json.loads(path.read_text()) for name in TITLES if (path := results / file_of(name)).exists()}
     if not found:
-        raise LocalClusterError(f"{results} has no peers-*.json: `tests/peers/run measure` writes them")
-    if simulated := [name for name, result in found.items() if result["simulated"]]:
+        raise LocalClusterError(f"{results} has no peers-*.json: `tests/peers/run measure`, or `burst`, writes them")
+    if not simulated_too and (simulated := [name for name, result in found.items() if result["simulated"]]):
         raise LocalClusterError(f"{', '.join(simulated)}: figures of a rehearsal are no results")
     return {name: result | {"path": str(results / file_of(name))} for name, result in found.items()}
 
@@ -52,31 +59,33 @@ def file_of(way: str) -> str:
     return f"peers-{way}.json"
 
 
-def write(found: Mapping[str, Result]) -> None:
-    for page, text in texts(found).items():
+def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
+    for page, text in texts(found, bursts).items():
         page.write_text(text)
 
 
-def texts(found: Mapping[str, Result]) -> dict[Path, str]:
+def texts(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> dict[Path, str]:
     """What each page is with these results, by its path. What stands outside of the marks stays."""
-    pages = {COMPARISON: table(_linked(found, COMPARISON))}
+    compared = _between_marks(COMPARISON.read_text(), table(_linked(found, COMPARISON)))
+    pages = {COMPARISON: _between_marks(compared, burst_table(_linked(bursts, COMPARISON)), BEGIN_BURSTS)}
     for name, ways in PAGES.items():
         page = PEERS / name
         linked = _linked(found, page)
-        pages[page] = "\n".join(_peer(TITLES[way], linked.get(way)) for way in ways)
-    return {page: _between_marks(page.read_text(), text) for page, text in pages.items()}
+        text = "\n".join(_peer(TITLES[way], linked.get(way)) for way in ways)
+        pages[page] = _between_marks(page.read_text(), text)
+    return pages
 
 
 def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
     return {name: {**it, "path": os.path.relpath(it["path"], page.parent)} for name, it in found.items()}
 
 
-def _between_marks(page: str, text: str) -> str:
-    head, begin, rest = page.partition(BEGIN)
+def _between_marks(page: str, text: str, mark: str = BEGIN) -> str:
+    head, begin, rest = page.partition(mark)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise LocalClusterError(f"a page has no place for what was measured: {BEGIN} … {END}")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
+        raise LocalClusterError(f"a page has no place for what was measured: {mark} … {END}")
+    return f"{head}{mark}\n{text}{END}{tail}"
 
 
 def _peer(title: str, result: Result | None) -> str:

@@ -19,7 +19,7 @@ from tests.peers.ways.way import NAMESPACES, Way
 FIRST = "starts"
 INSTALLED = "peers-way"
 """Names the way that the cluster has now, in the cluster's own directory: `up` installs gpushare in a new one."""
-INSTALL_SECONDS, CASE_SECONDS, CLEAN_UP_SECONDS = 180, 180, 30
+INSTALL_SECONDS, CLEAN_UP_SECONDS = 180, 30
 """At most for one of them."""
 LEAST_SECONDS = 20
 """Of cases: a way that would get less time than that is not begun in favour of those before it."""
@@ -154,8 +154,11 @@ class Session:
     def _case(self, way: Way, case: str, results: Results, part: Deadline) -> bool:
         began = time.monotonic()
         try:
-            with time_limit(case, min(CASE_SECONDS, part.left + OVER_SECONDS, self._deadline.left), CLEAN_UP_SECONDS):
-                figures = self._cases[case].measure(self._harness, way)
+            it = self._cases[case]
+            with time_limit(
+                case, min(it.most_seconds, part.left + OVER_SECONDS, self._deadline.left), CLEAN_UP_SECONDS
+            ):
+                figures = it.measure(self._harness, way)
         except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
             _failed(results, case, error)
             self._say(way.name, time.monotonic() - began, f"{case}: FAILED")

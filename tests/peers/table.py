@@ -26,13 +26,16 @@ OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
 
-def table(found: Mapping[str, Result]) -> str:
-    """In Markdown. Each column's head links to the file that its cells come from. Ways without effect are left out."""
+def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -> str:
+    """In Markdown. Each column's head links to the file that its cells come from. Ways without effect are left out.
+
+    `rows`: cells by their question; default: ROWS.
+    """
     shown = {name: result for name, result in found.items() if in_effect(result)}
     heads = [f"[{TITLES[name]}]({result['path']})" for name, result in shown.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     of_each = [{**result["cases"], PROMISE: result.get(PROMISE, {})} for result in shown.values()]
-    for question, cell in ROWS.items():
+    for question, cell in (rows or ROWS).items():
         cells = [_cell(cell, cases) for cases in of_each]
         if set(cells) != {NOT_MEASURED}:
             lines.append(f"| {question} | {' | '.join(cells)} |")

@@ -12,11 +12,9 @@ from tests.cluster.harness import Harness
 from tests.cluster.node import signal_in_node
 from tests.gpu.stack.suites import faults, parts
 from tests.peers.cases.served import REPAIR_SECONDS, served, since, told
-from tests.peers.ways.way import CLIENTS, Clients, Part, Way, clients
+from tests.peers.ways.way import CHANGED_CLIENTS, CLIENTS, Clients, Part, Way, clients
 
 NEIGHBOURS, SETTLE_SECONDS = 3, 4.0
-CHANGED_CLIENTS = 4
-"""In place of eight: each new client gets twice the threads and memory."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import kill_if_there
 from tests.cluster.rights.runtime_class import offer_runtime_class
-from tests.peers.ways import rehearsal
+from tests.peers.rehearsal import driver
 from tests.peers.ways.processes import CONTROL, daemon_in, start_in_node
 from tests.peers.ways.way import MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
 
@@ -32,13 +32,13 @@ class BareSlices:
 
     def install(self) -> dict[str, Any]:
         if self._harness.stack.simulated:
-            rehearsal.begin(self._harness)
+            driver.begin(self._harness)
         offer_runtime_class(self._harness, self._harness.stack.simulated)
         return {"repository": "none", "installed": "RuntimeClass nvidia; pods with NVIDIA_VISIBLE_DEVICES=all"}
 
     def uninstall(self, successor: Way) -> None:
         if self._harness.stack.simulated and not isinstance(successor, BareSlices):
-            rehearsal.end(self._harness)
+            driver.end(self._harness)
 
     def prepare(self, tenant: Tenant) -> None:
         """Every namespace has the RuntimeClass."""
@@ -107,7 +107,7 @@ class BareMps(BareSlices):
             self._harness.in_node(path).mkdir(parents=True, exist_ok=True)
         programs = control_program_dir(Path("/"))
         if self._harness.stack.simulated:
-            programs, environment = rehearsal.PROGRAMS, environment | rehearsal.ENVIRONMENT
+            programs, environment = driver.PROGRAMS, environment | driver.ENVIRONMENT
         if programs is None:
             raise LocalClusterError(f"this machine has no {CONTROL}")
         start_in_node(self._harness, [str(programs / CONTROL), "-d"], environment)

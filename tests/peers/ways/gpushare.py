@@ -8,7 +8,7 @@ from tests.cluster import claims
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.gpu.stack import bring
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
+from tests.peers.ways.way import MPS_VARIABLES, Clients, Daemon, Gpus, Part, Promise, Way
 
 RESERVED_MIB = 512
 """A share leaves this much of the GPU to the MPS server (`CONTEXT_RESERVE_MIB`)."""
@@ -24,19 +24,20 @@ class Gpushare:
     threads: int | None = None
     """Percent of the SMs for each client; None: an equal part."""
 
-    def __init__(self, harness: Harness, memory_mib: int) -> None:
-        """`memory_mib`: of the whole GPU."""
-        self._harness, self._memory_mib = harness, memory_mib - RESERVED_MIB
+    def __init__(self, harness: Harness, gpus: Gpus) -> None:
+        self._harness, self._gpus = harness, gpus
+        self._memory_mib = gpus.memory_mib - RESERVED_MIB
         self._share = Share(harness, "peers")
 
     @property
     def promise(self) -> Promise:
-        return Promise(self.threads or 100 // CLIENTS, self._memory_mib // CLIENTS << 20)
+        clients = self._gpus.clients
+        return Promise(self.threads or 100 // clients, self._memory_mib // clients << 20)
 
     def install(self) -> dict[str, Any]:
         if not all(self._harness.component_ready(component) for component in ("operator", "webhook", "agent")):
             bring.upgrade()
-        self.offer(CLIENTS)
+        self.offer(self._gpus.clients)
         return {"repository": "this one", "installed": "helm install charts/gpushare --set computeMode=Leave"}
 
     def uninstall(self, successor: Way) -> None:
@@ -63,7 +64,8 @@ class Gpushare:
         memory = {"default": f"{self._memory_mib // clients}Mi"}
         self._apply(clients, threads={"default": threads, "max": threads}, memory=memory)
         self._share.wait_ready()
-        wait_until(f"{clients} parts are offered", lambda: self.offered() == clients, explain=self.offered)
+        places = self._gpus.count * clients
+        wait_until(f"{places} parts are offered", lambda: self.offered() == places, explain=self.offered)
 
     def daemon(self) -> Daemon | None:
         try:
@@ -91,8 +93,8 @@ class GpushareByClaims(Gpushare):
 
     name = "gpushare-claims"
 
-    def __init__(self, harness: Harness, memory_mib: int) -> None:
-        super().__init__(harness, memory_mib)
+    def __init__(self, harness: Harness, gpus: Gpus) -> None:
+        super().__init__(harness, gpus)
         self._share = Share(harness, "peers-claims")
 
     def prepare(self, tenant: Tenant) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 from gpushare.agent.gpus.driver import EXECUTABLES, control_program_dir
 from localcluster.cluster import cluster
-from localcluster.errors import LocalClusterError
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
 from tests.gpu.stack.place import WORK
 from tests.peers.build import ORIGIN, PROGRAMS
-from tests.peers.ways import chart, image, rehearsal
+from tests.peers.rehearsal import driver, nvml
+from tests.peers.ways import chart, image
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, Clients, Daemon, Part, Promise, Way
+from tests.peers.ways.way import CHANGED_CLIENTS, MPS_VARIABLES, Clients, Daemon, Gpus, Part, Promise, Way
 
 RESOURCE = "nvidia.com/gpu"
 RELEASE = "nvidia-device-plugin"
@@ -38,46 +38,44 @@ PATCHED = {
 
 
 class NvidiaPlugin:
-    """`sharing`: as in the plugin's configuration, `mps` or `timeSlicing`. `peer`: the unpacked folder.
-
-    In a rehearsal without a GPU its installation ends with what its program says of the missing driver.
-    """
+    """`sharing`: as in the plugin's configuration, `mps` or `timeSlicing`. `peer`: the unpacked folder."""
 
     namespace, standard, variables = RELEASE, "restricted", MPS_VARIABLES
 
-    def __init__(self, harness: Harness, peer: Path, sharing: str, memory_mib: int) -> None:
-        self._harness, self._peer, self._sharing, self._memory_mib = harness, peer, sharing, memory_mib
+    def __init__(self, harness: Harness, peer: Path, sharing: str, gpus: Gpus) -> None:
+        self._harness, self._peer, self._sharing, self._gpus = harness, peer, sharing, gpus
         self._under_mps = sharing == "mps"
         self.name = "nvidia-mps" if self._under_mps else "nvidia-time-slicing"
         self.parts = frozenset(Part) if self._under_mps else frozenset({Part.NODE_AGENT, Part.LIMITS, Part.NAMESPACES})
 
     @property
     def promise(self) -> Promise:
-        return Promise(100 // CLIENTS, self._memory_mib // CLIENTS << 20) if self._under_mps else Promise(None, None)
+        if not self._under_mps:
+            return Promise(None, None)
+        clients = self._gpus.clients
+        return Promise(100 // clients, self._gpus.memory_mib // clients << 20)
 
     def install(self) -> dict[str, Any]:
-        if self._harness.stack.simulated:
-            rehearsal.begin(self._harness)
+        simulated = self._harness.stack.simulated
+        if simulated:
+            driver.begin(self._harness)
+        made = STAND_INS | (nvml.files(self._gpus.count) if simulated else {})
         archive = WORK / "peer.tar"
-        name = image.build("nvidia-device-plugin", archive, _programs(self._peer / "bin"), TOOLS, STAND_INS)
+        name = image.build("nvidia-device-plugin", archive, _programs(self._peer / "bin"), TOOLS, made)
         cluster.load_images(self._harness.layout, [archive])
         archive.unlink()
-        offer_runtime_class(self._harness, self._harness.stack.simulated)
-        label(self._harness, LABELS | (MPS_LABELS if self._under_mps else {}) | {CONFIG_LABEL: _config_of(CLIENTS)})
+        offer_runtime_class(self._harness, simulated)
+        config = {CONFIG_LABEL: _config_of(self._gpus.clients)}
+        label(self._harness, LABELS | (MPS_LABELS if self._under_mps else {}) | config)
         self._install_chart(name)
-        if self._harness.stack.simulated:
-            words = chart.last_words(self._harness, RELEASE, "nvidia-device-plugin-ctr")
-            raise LocalClusterError(
-                f"chart and image were accepted, but no simulated GPU has NVML for NVIDIA's plugin: {words}"
-            )
-        self._wait_offered(CLIENTS)
+        self._wait_offered(self._gpus.clients)
         origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
-        return origin | {"patched": PATCHED}
+        return origin | {"patched": PATCHED | (nvml.PATCHED if simulated else {})}
 
     def uninstall(self, _: Way) -> None:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
         if self._harness.stack.simulated:
-            rehearsal.end(self._harness)
+            driver.end(self._harness)
         label(self._harness, dict.fromkeys((*LABELS, *MPS_LABELS, CONFIG_LABEL)))
 
     def prepare(self, tenant: Tenant) -> None:
@@ -113,19 +111,21 @@ class NvidiaPlugin:
 
     def _install_chart(self, name: str) -> None:
         repository, _, tag = name.rpartition(":")
+        configs = {_config_of(n): self._config(n) for n in (CHANGED_CLIENTS, self._gpus.clients)}
         values = {
             "image": {"repository": repository, "tag": tag},
             "runtimeClassName": "nvidia",
-            "config": {"default": _config_of(CLIENTS), "map": {_config_of(n): self._config(n) for n in (4, 8)}},
+            "config": {"default": _config_of(self._gpus.clients), "map": configs},
         }
-        chart.install(self._harness, RELEASE, self._peer / "chart", values, wait=not self._harness.stack.simulated)
+        chart.install(self._harness, RELEASE, self._peer / "chart", values, wait=True)
 
     def _config(self, clients: int) -> str:
         resources = [{"name": RESOURCE, "replicas": clients}]
         return json.dumps({"version": "v1", "sharing": {self._sharing: {"resources": resources}}})
 
     def _wait_offered(self, clients: int) -> None:
-        wait_until(f"{clients} of {RESOURCE}", lambda: self.offered() == clients, OFFER_SECONDS, self.offered)
+        places = self._gpus.count * clients
+        wait_until(f"{places} of {RESOURCE}", lambda: self.offered() == places, OFFER_SECONDS, self.offered)
 
 
 def label(harness: Harness, labels: Mapping[str, str | None]) -> None:

@@ -12,7 +12,23 @@ from tests.cluster.harness import Harness, Tenant
 from tests.peers import logs
 
 CLIENTS = 8
-"""On the one GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
+"""On each GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
+CHANGED_CLIENTS = 4
+"""In place of eight: each new client gets twice the threads and memory."""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Those of the node, all alike, and how many clients each of them is to have."""
+
+    count: int
+    memory_mib: int
+    clients: int = CLIENTS
+
+    @property
+    def places(self) -> int:
+        """On all of them."""
+        return self.count * self.clients
 
 
 class Part(StrEnum):
@@ -83,7 +99,7 @@ class Way(Protocol):
         ...
 
     def install(self) -> dict[str, Any]:
-        """Returns where it came from, once the node offers `CLIENTS`. Repeated, it completes what is missing."""
+        """Returns where it came from, once the node offers all places. Repeated, it completes what is missing."""
         ...
 
     def uninstall(self, successor: "Way") -> None:
@@ -107,7 +123,7 @@ class Way(Protocol):
         ...
 
     def offer(self, clients: int) -> None:
-        """Changes the number of clients on the GPU, and with it their limits. Returns when the node offers them."""
+        """Changes the number of clients on each GPU, and with it their limits. Returns when the node offers them."""
         ...
 
     def daemon(self) -> Daemon | None:

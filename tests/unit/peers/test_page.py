@@ -20,7 +20,8 @@ def rows(cases: dict[str, Any]) -> dict[str, str]:
     return dict(line.strip("| ").split(" | ") for line in lines)
 
 
-PAGES = page.texts(page.read(page.PUBLISHED))
+BURSTS = page.read(page.BURSTS, simulated_too=True)
+PAGES = page.texts(page.read(page.PUBLISHED), BURSTS)
 PEER = {
     "path": "a.json",
     "truth": {"product": "NVIDIA H200", "driver": "580.159.04"},
@@ -52,7 +53,7 @@ def test_every_way_has_its_page_once() -> None:
 def test_a_peers_page_says_what_differed_and_what_its_containers_may_do(tmp_path: Path) -> None:
     results = {"cases": {"privileges": {"containers": {"plugin/ctr": RIGHTS}}}, "simulated": False}
     (tmp_path / "peers-nvidia-mps.json").write_text(json.dumps(PEER | results))
-    text = page.texts(page.read(tmp_path))[page.PEERS / "nvidia-device-plugin.md"]
+    text = page.texts(page.read(tmp_path), BURSTS)[page.PEERS / "nvidia-device-plugin.md"]
     assert "NVIDIA/k8s-device-plugin 0.20.0,\non an NVIDIA H200, driver 580.159.04" in text
     assert "| image | of this machine |" in text
     rights = "no | the runtime's default, and SYS_ADMIN | of the image | writable | yes | `/run/nvidia/mps` | yes"
