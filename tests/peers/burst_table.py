@@ -47,10 +47,8 @@ def _overpacked(burst: Figures) -> str:
     return str(max(burst[when]["overpacked"] for when in ("until_full", "after_deletion")))
 
 
-def _after_deletion(burst: Figures) -> str:
-    after = burst["after_deletion"]
-    started = after["waiting_pods_started"]
-    return f"{started} after {after['seconds']} s, {after['on_the_gpu_with_room']} of them on that GPU"
+def _on_the_gpu_with_room(burst: Figures) -> str:
+    return f"{burst['after_deletion']['on_the_gpu_with_room']} of {burst['full']['waiting']}"
 
 
 ROWS: dict[str, Cell] = {
@@ -64,6 +62,9 @@ ROWS: dict[str, Cell] = {
     ),
     "pods beyond the places": _each(_beyond),
     "GPUs that ever had more pods than places": _each(_overpacked),
-    "pods of one GPU deleted: started of those that waited": _each(_after_deletion),
+    "pods of one GPU deleted: last of those that waited started after": _each(
+        lambda burst: f"{burst['after_deletion']['seconds']} s"
+    ),
+    "… and are on that GPU": _each(_on_the_gpu_with_room),
     "part of the cores' time that nobody used before": _each(lambda burst: f"{burst['idle_percent_before']} %"),
 }

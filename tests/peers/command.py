@@ -50,7 +50,7 @@ def _steps(description: str) -> Steps:
     bursts = steps.add("burst", _burst, "more pods at once than places, on all GPUs of the node; the ways alternate")
     bursts.add_argument("way", nargs="+", choices=OF_A_BURST, metavar=f"WAY ({', '.join(OF_A_BURST)})")
     bursts.add_argument("--peers", type=Path, default=Path("build/peers"), help="what `build` wrote to (%(default)s)")
-    bursts.add_argument("--repeats", type=int, default=2, help="of each way (%(default)s)")
+    bursts.add_argument("--repeats", type=int, default=3, help="of each way (%(default)s)")
     bursts.add_argument("--seconds", type=float, default=3600, help="for all of it (%(default)s)")
     bursts.add_argument("--out", type=Path, default=page.BURSTS, help="for the results (%(default)s)")
     drawn = steps.add("page", _page, "write the measured tables into the docs")

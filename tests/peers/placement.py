@@ -42,7 +42,9 @@ class Evenness:
 def read(harness: Harness, namespace: str) -> Reading:
     """Raises RpcError if the kubelet does not answer, and ValueError if a pod has devices of several GPUs."""
     answer = asyncio.run(_listed(harness))
-    return {pod.name: gpu for pod in answer.pod_resources if pod.namespace == namespace if (gpu := gpu_of(_names(pod)))}
+    return {
+        pod.name: gpu for pod in answer.pod_resources if pod.namespace == namespace and (gpu := gpu_of(_names(pod)))
+    }
 
 
 def gpu_of(devices: Iterable[str]) -> str | None:

@@ -72,7 +72,8 @@ def rows(*repeats: dict[str, Any]) -> dict[str, str]:
         ("pods on the GPUs of the full node", "25 on each"),
         ("pods beyond the places", "8 wait, 0 failed"),
         ("GPUs that ever had more pods than places", "1"),
-        ("pods of one GPU deleted: started of those that waited", "8 after 14 s, 7 of them on that GPU"),
+        ("pods of one GPU deleted: last of those that waited started after", "14 s"),
+        ("… and are on that GPU", "7 of 8"),
     ],
 )
 def test_the_table_says_what_was_found(question: str, says: str) -> None:
