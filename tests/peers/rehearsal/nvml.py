@@ -1,7 +1,7 @@
 """What NVIDIA's device plugin finds of a driver where GPUs are simulated: NVML, and a control program without a daemon.
 
-The plugin and its MPS control daemon then start, offer the GPUs and place pods as with a real driver. No client can
-compute under its MPS.
+The plugin and its MPS control daemon then start, offer the GPUs and place pods as with a real driver. Clients compute
+on the simulated GPUs, but meet no MPS daemon and so no limits.
 """
 
 import platform
