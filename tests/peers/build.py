@@ -31,7 +31,9 @@ LIBRARY = "libvgpu.so"
 STUBS = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
 """What HAMi's library is linked with, and finds with the driver later: option of the linker, name."""
 HAMI_OPTIONS = ("DLSYM_HOOK_ENABLE", "MULTIPROCESS_LIMIT_ENABLE", "HOOK_MEMINFO_ENABLE", "HOOK_NVML_ENABLE")
-"""As its own build.sh has them."""
+HAMI_TYPE = "Debug"
+"""As its own build.sh has them. In a build of another type its stand-ins for CUDA's functions are hidden."""
+HAMI_STANDS_IN_FOR = "cuMemAlloc_v2"
 BUILD_SECONDS = 1800
 ORIGIN = "origin.json"
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 3}]
@@ -109,9 +111,11 @@ def _hami(source: Path, folder: Path, cuda: Path | None) -> Origin:
         options = [f"-D{name}=1" for name in HAMI_OPTIONS]
         linker = f"-DCMAKE_SHARED_LINKER_FLAGS=-L{stubs}"
         environment = {"CUDA_HOME": str(cuda.resolve())}
-        _run(["cmake", "-B", "build", *options, "-DCMAKE_BUILD_TYPE=Release", linker], copy, environment)
+        _run(["cmake", "-B", "build", *options, f"-DCMAKE_BUILD_TYPE={HAMI_TYPE}", linker], copy, environment)
         _run(["cmake", "--build", "build", "--target", "vgpu"], copy, environment)
         shutil.copy(copy / "build" / LIBRARY, folder / LIBRARY)
+    if HAMI_STANDS_IN_FOR not in _run(["nm", "--dynamic", "--defined-only", LIBRARY], folder).split():
+        raise LocalClusterError(f"{LIBRARY} does not stand in for CUDA's {HAMI_STANDS_IN_FOR}: its limits would not hold")
     commit = _commit(source)
     compiler = _run(["gcc", "--version"], source).splitlines()[0]
     return Origin("Project-HAMi/HAMi-core", f"commit {commit[:7]}", commit, compiler)

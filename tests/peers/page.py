@@ -109,11 +109,12 @@ def _installed(result: Result) -> str:
     where = f"{gpu['product']}, driver {gpu['driver']}"
     measured = result.get("measured", {})
     seconds = sum(case["seconds"] for case in measured.values())
-    took = f" The {len(measured)} cases took {seconds:.0f} s." if measured else ""
+    took = f" Cases: {len(measured)}, in {seconds:.0f} s." if measured else ""
+    days = sorted({case["at"][:10] for case in measured.values()}) or [result["environment"]["date"][:10]]
     how = f" Installed by: {origin['installed']}." if "installed" in origin else ""
     of_what = "from" if origin["repository"] == "none" else f"of {version}{commit},\non"
     return (
-        f"[The results]({result['path']}) are {of_what} an {where}, {result['environment']['date']}.\n"
+        f"[The results]({result['path']}) are {of_what} an {where}, {' and '.join(days)}.\n"
         f"It offered its parts {result['installed_seconds']:.0f} s after the installation began.{took}{how}"
     )
 

@@ -118,16 +118,11 @@ def _accident(name: str) -> Cell:
         new = figure["new_client"]
         seconds = new["seconds"]
         after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
-        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}"
+        usual = cases.get("limits", {}).get("as started", {}).get("sms")
+        other = "" if new.get("sms") in (usual, None) else f", and it sees {_view(new)}"
+        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}{other}"
 
     return cell
-
-
-def _changed(cases: Mapping[str, Any]) -> str:
-    """What a client that starts after the change sees, beside what one saw before."""
-    figure, new = cases["limits-changed"], cases["limits-changed"].get("new_client", {})
-    died = _accident("limits-changed")(cases)
-    return died if "absent" in figure or new["sms"] is None else f"{died}; it sees {_view(new)}"
 
 
 def _view(seen: Mapping[str, Any]) -> str:
@@ -217,7 +212,7 @@ ROWS: dict[str, Cell] = {
     "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
     "an illegal access; seconds from creating the faulty pod until a new one computed": _accident("illegal-access"),
     "a client crashes in mid-kernel": _accident("client-crashes"),
-    "half as many clients with twice the limits": _changed,
+    "half as many clients with twice the limits": _accident("limits-changed"),
     "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
     "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
     "the MPS server killed": _accident("server-killed"),

@@ -74,7 +74,9 @@ def _others(harness: Harness, way: Way, tenant: Clients) -> AbstractContextManag
 def _commands(way: Way, others: Clients, tenant: Clients, who: str) -> dict[str, Any]:
     [neighbour] = others.neighbours("", 1)
     daemon = way.daemon()
-    plan = {"way": "control", "server": daemon.server if daemon else None, "client": 0}
+    if daemon is None or daemon.server is None:
+        raise AssertionError(f"no MPS server of {way.name} serves {neighbour}")
+    plan = {"way": "control", "server": daemon.server, "client": 0}
     pod = _pod(tenant, f"control-{who}", way, plan)
     if who == "root":
         escapes.as_root(pod)

@@ -24,7 +24,7 @@ MOUNTS = {LIBRARY: IN_POD, PRELOAD: f"/etc/{PRELOAD}", LOCKS: f"/tmp/{LOCKS}"}
 MEMORY, THREADS = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
 PATCHED = {
     "plugin and scheduler": "none: variables and mounts are set in each pod, as HAMi's device plugin sets them",
-    "CUDA's headers": "of 12.9, from NVIDIA's wheels",
+    "CUDA's headers": "of 13.5, from NVIDIA's wheels",
 }
 
 

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from tests.cluster.harness import POLL, Tenant
 
 TOLD_SECONDS = 15
 LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
-MACHINE = "/opt/machine"
+MACHINE, TOOLKIT = "/opt/machine", "/usr/local/cuda"
 OF_THE_MACHINE = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
 """Variables of a lent machine that must be left alone."""
 PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
@@ -87,15 +89,26 @@ def of_the_machine() -> dict[str, str]:
     return {
         "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
         **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
-        "LD_LIBRARY_PATH": MACHINE,
+        "LD_LIBRARY_PATH": ":".join([*_of_its_packages(), MACHINE]),
         "HOME": "/tmp",
         "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
     }
 
 
+def _of_its_packages() -> list[str]:
+    """Folders of the CUDA libraries that came with the machine's Python packages.
+
+    The system may have others of the same names, by which a program can be slower (measured: a third).
+    """
+    return [str(folder) for folder in sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib"))]
+
+
 def with_the_machines_libraries(pod: Object) -> None:
-    """Mounts the machine's Python and its system libraries by hostPath."""
-    _mount(pod, {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)})
+    """Mounts the machine's Python, its system libraries, and CUDA's toolkit where it has one, by hostPath."""
+    folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
+    if assembler := shutil.which("ptxas", path=f"{os.environ['PATH']}:{TOOLKIT}/bin"):  # JAX runs it
+        folders["toolkit"] = (str(Path(assembler).resolve().parents[1]), TOOLKIT)
+    _mount(pod, folders)
 
 
 def run_program(pod: Object, program: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes that prepare chunks; several numbers are measured in turns",
     )
     parser.add_argument("--gpu-workers", type=int, default=1, metavar="N", help="processes with a GPU context")
-    parser.add_argument("--finish", type=int, default=2, metavar="N", help="processes that check and store results")
+    parser.add_argument(
+        "--finish",
+        nargs="+",
+        type=int,
+        default=[2],
+        metavar="N",
+        help="processes that check and store results; several numbers are measured in turns",
+    )
     parser.add_argument("--queue", type=int, default=4, metavar="CHUNKS", help="capacity of a queue")
     parser.add_argument("--pieces", type=int, default=4, help="pieces of a chunk whose copies are overlapped")
     parser.add_argument(
@@ -105,30 +113,31 @@ def run(
     arguments: argparse.Namespace, events: JsonLines, stop: Stop, targets: tuple[Target, Target, Target] | None = None
 ) -> None:
     """`targets` are those of the three stages: by default prepare_chunks, compute_chunks and finish_chunks."""
-    check_bounds(arguments, elements=1, chunk=1, gpu_workers=1, finish=1, queue=1, pieces=1, repeats=1)
-    for workers in arguments.prepare:
-        if workers < 1:
-            raise ValueError(f"--prepare {workers}: must be at least 1")
+    check_bounds(arguments, elements=1, chunk=1, gpu_workers=1, queue=1, pieces=1, repeats=1)
+    for option in ("prepare", "finish"):
+        for workers in getattr(arguments, option):
+            if workers < 1:
+                raise ValueError(f"--{option} {workers}: must be at least 1")
     for name in arguments.filters:
         plan = ChunkPlan(name, arguments.elements, min(arguments.chunk, arguments.elements), arguments.seed)
         serial: list[dict[str, Any]] = []
-        piped: dict[tuple[Copies, int], list[dict[str, Any]]] = {}
+        piped: dict[tuple[Copies, int, int], list[dict[str, Any]]] = {}
         for _ in range(arguments.repeats):
             alone, found = _serial(plan, arguments, stop)
             serial.append(alone)
-            for copies in arguments.copies:
+            for form in product(arguments.copies, arguments.prepare, arguments.finish):
+                copies, preparing, finishing = form
                 cut = replace(plan, pieces=arguments.pieces if copies is Copies.OVERLAPPED else 1)
-                for workers in arguments.prepare:
-                    counts = [workers, arguments.gpu_workers, arguments.finish]
-                    staged, others = _piped(
-                        cut, counts, arguments, stop, targets or (prepare_chunks, compute_chunks, finish_chunks)
-                    )
-                    if not np.allclose(found[:, 0], others[:, 0], rtol=1e-6):
-                        raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
-                    gain = alone["wall_seconds"] / staged["wall_seconds"]
-                    piped.setdefault((copies, workers), []).append({**staged, "times_as_fast": gain})
+                counts = [preparing, arguments.gpu_workers, finishing]
+                staged, others = _piped(
+                    cut, counts, arguments, stop, targets or (prepare_chunks, compute_chunks, finish_chunks)
+                )
+                if not np.allclose(found[:, 0], others[:, 0], rtol=1e-6):
+                    raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
+                gain = alone["wall_seconds"] / staged["wall_seconds"]
+                piped.setdefault(form, []).append({**staged, "times_as_fast": gain})
         events.emit("measured", **summarised(serial))
-        for (copies, _), runs in piped.items():
+        for (copies, *_), runs in piped.items():
             events.emit("measured", copies=copies, cores=len(os.sched_getaffinity(0)), **summarised(runs))
 
 

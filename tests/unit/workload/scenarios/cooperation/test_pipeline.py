@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {
     "chunk": 3,
     "prepare": [2],
     "gpu_workers": 1,
-    "finish": 1,
+    "finish": [1],
     "queue": 1,
     "pieces": 3,
     "copies": [Copies.PAGEABLE],
@@ -75,9 +75,15 @@ def test_each_way_to_copy_and_each_number_of_processes_is_measured() -> None:
     assert all(line["cores"] >= 1 for line in piped)
 
 
-def test_no_process_to_prepare_is_refused() -> None:
-    with pytest.raises(ValueError, match="--prepare 0: must be at least 1"):
-        run(prepare=[2, 0])
+@pytest.mark.parametrize("option", ["prepare", "finish"])
+def test_a_stage_without_processes_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=f"--{option} 0: must be at least 1"):
+        run(**{option: [2, 0]})
+
+
+def test_each_number_that_prepares_is_measured_with_each_that_finishes() -> None:
+    _, *piped = run(prepare=[1, 2], finish=[1, 3], filters=[ChunkFilter.ADD])
+    assert [(line["workers"]["prepare"], line["workers"]["finish"]) for line in piped] == [(1, 1), (1, 3), (2, 1), (2, 3)]
 
 
 def test_a_single_chunk_may_be_shorter_than_asked_for() -> None:
