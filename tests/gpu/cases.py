@@ -186,7 +186,11 @@ CASES = (
     Case("graph", ("graph",), holds=graph_is_faster),
     Case("graph_in_4_processes", ("graph", "--processes", "4"), holds=graph_is_faster),
     Case("graph_in_4_time_slices", ("graph", "--processes", "4"), mps=False),
-    Case("pipeline", ("pipeline", "--filters", "add", "normalise"), holds=overlap_shortens_the_gpus_stage),
+    Case(
+        "pipeline",
+        ("pipeline", "--filters", "add", "normalise", "--copies", "pageable", "overlapped"),
+        holds=overlap_shortens_the_gpus_stage,
+    ),
     Case("pipeline_of_signals", (*SIGNALS,), holds=gpu_is_one_stage_of_three),
     Case(
         "pipeline_of_1_to_16",

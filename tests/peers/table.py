@@ -119,7 +119,7 @@ def _accident(name: str) -> Cell:
         seconds = new["seconds"]
         after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
         usual = cases.get("limits", {}).get("as started", {}).get("sms")
-        other = "" if new.get("sms") in (usual, None) else f", and it sees {_view(new)}"
+        other = f", and it sees {_view(new)}" if usual and new.get("sms") not in (usual, None) else ""
         return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}{other}"
 
     return cell

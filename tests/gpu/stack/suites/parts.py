@@ -98,7 +98,7 @@ def of_the_machine() -> dict[str, str]:
 def _of_its_packages() -> list[str]:
     """Folders of the CUDA libraries that came with the machine's Python packages.
 
-    The system may have others of the same names, by which a program can be slower (measured: a third).
+    The system may have others of the same names, by which a program can be slower: a decoding GPT by 29 % (measured).
     """
     return [str(folder) for folder in sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib"))]
 
