@@ -115,7 +115,9 @@ def _hami(source: Path, folder: Path, cuda: Path | None) -> Origin:
         _run(["cmake", "--build", "build", "--target", "vgpu"], copy, environment)
         shutil.copy(copy / "build" / LIBRARY, folder / LIBRARY)
     if HAMI_STANDS_IN_FOR not in _run(["nm", "--dynamic", "--defined-only", LIBRARY], folder).split():
-        raise LocalClusterError(f"{LIBRARY} does not stand in for CUDA's {HAMI_STANDS_IN_FOR}: its limits would not hold")
+        raise LocalClusterError(
+            f"{LIBRARY} does not stand in for CUDA's {HAMI_STANDS_IN_FOR}: its limits would not hold"
+        )
     commit = _commit(source)
     compiler = _run(["gcc", "--version"], source).splitlines()[0]
     return Origin("Project-HAMi/HAMi-core", f"commit {commit[:7]}", commit, compiler)

@@ -110,7 +110,9 @@ def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> No
     figure = {"hurt": 0, "neighbours": 3, "new_client": new}
     says = "0 of 3 died; new pod: 4.0 s, and it sees 32 SMs, 35,000 MiB free"
     usual = {"as started": {"sms": 16, "free_mib": 17000}}
-    told = rows({"limits-changed": figure, "client-crashes": figure | {"new_client": new | {"sms": 16}}, "limits": usual})
+    told = rows(
+        {"limits-changed": figure, "client-crashes": figure | {"new_client": new | {"sms": 16}}, "limits": usual}
+    )
     assert told["half as many clients with twice the limits"] == says
     assert told["a client crashes in mid-kernel"] == "0 of 3 died; new pod: 4.0 s"
 

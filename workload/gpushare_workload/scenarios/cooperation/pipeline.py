@@ -71,23 +71,10 @@ class Copies(StrEnum):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--elements", type=int, default=10_000_000, help="floats in total")
     parser.add_argument("--chunk", type=int, default=1_000_000, help="floats in each chunk; the last may be shorter")
-    parser.add_argument(
-        "--prepare",
-        nargs="+",
-        type=int,
-        default=[8],
-        metavar="N",
-        help="processes that prepare chunks; several numbers are measured in turns",
-    )
+    for option, default, what in (("--prepare", 8, "prepare chunks"), ("--finish", 2, "check and store results")):
+        several = f"processes that {what}; several numbers are measured in turns"
+        parser.add_argument(option, nargs="+", type=int, default=[default], metavar="N", help=several)
     parser.add_argument("--gpu-workers", type=int, default=1, metavar="N", help="processes with a GPU context")
-    parser.add_argument(
-        "--finish",
-        nargs="+",
-        type=int,
-        default=[2],
-        metavar="N",
-        help="processes that check and store results; several numbers are measured in turns",
-    )
     parser.add_argument("--queue", type=int, default=4, metavar="CHUNKS", help="capacity of a queue")
     parser.add_argument("--pieces", type=int, default=4, help="pieces of a chunk whose copies are overlapped")
     parser.add_argument(

@@ -83,7 +83,12 @@ def test_a_stage_without_processes_is_refused(option: str) -> None:
 
 def test_each_number_that_prepares_is_measured_with_each_that_finishes() -> None:
     _, *piped = run(prepare=[1, 2], finish=[1, 3], filters=[ChunkFilter.ADD])
-    assert [(line["workers"]["prepare"], line["workers"]["finish"]) for line in piped] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    assert [(line["workers"]["prepare"], line["workers"]["finish"]) for line in piped] == [
+        (1, 1),
+        (1, 3),
+        (2, 1),
+        (2, 3),
+    ]
 
 
 def test_a_single_chunk_may_be_shorter_than_asked_for() -> None:
