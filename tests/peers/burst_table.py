@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.peers.table import Cell, Result, table
+from tests.peers.table import NOT_MEASURED, Cell, Result, table
 
 CASE = "burst-"
 """How the names of the repeats begin."""
@@ -20,7 +20,7 @@ def _each(say: Callable[[Figures], str]) -> Cell:
 
     def cell(cases: Mapping[str, Any]) -> str:
         said = [say(figures) for name, figures in cases.items() if name.startswith(CASE)]
-        return said[0] if len(set(said)) == 1 else "; ".join(said)
+        return said[0] if len(set(said)) == 1 else "; ".join(said) or NOT_MEASURED
 
     return cell
 
@@ -47,6 +47,11 @@ def _overpacked(burst: Figures) -> str:
     return str(max(burst[when]["overpacked"] for when in ("until_full", "after_deletion")))
 
 
+def _refilled(burst: Figures) -> str:
+    seconds = burst["after_deletion"]["seconds"]
+    return "none started" if seconds is None else f"{seconds} s"
+
+
 def _on_the_gpu_with_room(burst: Figures) -> str:
     return f"{burst['after_deletion']['on_the_gpu_with_room']} of {burst['full']['waiting']}"
 
@@ -62,9 +67,7 @@ ROWS: dict[str, Cell] = {
     ),
     "pods beyond the places": _each(_beyond),
     "GPUs that ever had more pods than places": _each(_overpacked),
-    "pods of one GPU deleted: last of those that waited started after": _each(
-        lambda burst: f"{burst['after_deletion']['seconds']} s"
-    ),
+    "pods of one GPU deleted: last of those that waited started after": _each(_refilled),
     "… and are on that GPU": _each(_on_the_gpu_with_room),
     "part of the cores' time that nobody used before": _each(lambda burst: f"{burst['idle_percent_before']} %"),
 }

@@ -108,8 +108,8 @@ def _installed(result: Result) -> str:
     version = f"{origin['repository']} {origin.get('version', '')}".strip()
     where = f"{gpu['product']}, driver {gpu['driver']}"
     measured = result.get("measured", {})
-    seconds = sum(case["seconds"] for case in measured.values())
-    took = f" Cases: {len(measured)}, in {seconds:.0f} s." if measured else ""
+    tried = [case for name, case in measured.items() if "absent" not in result["cases"].get(name, {})]
+    took = f" Cases: {len(tried)}, in {sum(case['seconds'] for case in tried):.0f} s." if tried else ""
     days = sorted({case["at"][:10] for case in measured.values()}) or [result["environment"]["date"][:10]]
     how = f" Installed by: {origin['installed']}." if "installed" in origin else ""
     of_what = "from" if origin["repository"] == "none" else f"of {version}{commit},\non"

@@ -22,6 +22,8 @@ Cell = Callable[[Mapping[str, Any]], str]
 NOT_MEASURED = "–"
 NO_PODS = "has no pods of its own"
 PROMISE = "promise"
+REFUSALS = ("Insufficient privileges", "Not enough privilege", "Unknown command", "Invalid process")
+"""How the control program answers a command that it does not obey."""
 OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
@@ -110,7 +112,9 @@ def _departure(kernel_ms: int) -> Cell:
     return cell
 
 
-def _accident(name: str) -> Cell:
+def _accident(name: str, always: bool = False) -> Cell:
+    """Says what the new pod sees if it is not what pods see usually, or `always`."""
+
     def cell(cases: Mapping[str, Any]) -> str:
         figure = cases[name]
         if absent := figure.get("absent"):
@@ -119,8 +123,11 @@ def _accident(name: str) -> Cell:
         seconds = new["seconds"]
         after = f"not within {new['not_within_seconds']} s" if seconds is None else f"{seconds:.1f} s"
         usual = cases.get("limits", {}).get("as started", {}).get("sms")
-        other = f", and it sees {_view(new)}" if usual and new.get("sms") not in (usual, None) else ""
-        return f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}{other}"
+        seen = new.get("sms")
+        told = seen is not None and (always or (usual is not None and seen != usual))
+        return (
+            f"{figure['hurt']} of {figure['neighbours']} died; new pod: {after}{f', sees {_view(new)}' if told else ''}"
+        )
 
     return cell
 
@@ -145,8 +152,9 @@ def _commands(who: str) -> Cell:
         figure = cases["commands"][who]
         if "refused" in figure:
             return "the pod is not admitted"
+        obeyed = [answer for answer in figure["answered"].values() if not answer.startswith(REFUSALS)]
         hurt = "neighbour died" if figure["neighbour_hurt"] else "neighbour went on"
-        return f"{len(figure['answered'])} of {figure['asked']} answered; {hurt}"
+        return f"{len(obeyed)} of {figure['asked']} obeyed with an answer; {hurt}"
 
     return cell
 
@@ -212,7 +220,7 @@ ROWS: dict[str, Cell] = {
     "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
     "an illegal access; seconds from creating the faulty pod until a new one computed": _accident("illegal-access"),
     "a client crashes in mid-kernel": _accident("client-crashes"),
-    "half as many clients with twice the limits": _accident("limits-changed"),
+    "half as many clients with twice the limits": _accident("limits-changed", always=True),
     "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
     "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
     "the MPS server killed": _accident("server-killed"),

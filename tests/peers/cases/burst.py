@@ -98,7 +98,7 @@ def _refill(tenant: Clients, full: Reading, gpus: Gpus, before: Sequence[Object]
         "deleted": len(leaving),
         "waiting_pods_started": len(_started(newcomers)),
         "on_the_gpu_with_room": sum(readings[-1].get(_name(pod)) == gpu for pod in newcomers),
-        "seconds": round(max((_start(pod) for pod in _started(newcomers)), default=0) - began),
+        "seconds": round(max(map(_start, _started(newcomers))) - began) if _started(newcomers) else None,
         "overpacked": placement.evenness(readings, gpus.count, gpus.clients).overpacked,
         **_state(readings[-1], pods, gpus),
     }

@@ -108,7 +108,7 @@ def test_a_way_that_serves_nobody_after_four_users_is_told_so() -> None:
 def test_a_change_of_limits_says_what_a_client_sees_that_starts_after_it() -> None:
     new = {"seconds": 4.0, "sms": 32, "free_mib": 35000}
     figure = {"hurt": 0, "neighbours": 3, "new_client": new}
-    says = "0 of 3 died; new pod: 4.0 s, and it sees 32 SMs, 35,000 MiB free"
+    says = "0 of 3 died; new pod: 4.0 s, sees 32 SMs, 35,000 MiB free"
     usual = {"as started": {"sms": 16, "free_mib": 17000}}
     told = rows(
         {"limits-changed": figure, "client-crashes": figure | {"new_client": new | {"sms": 16}}, "limits": usual}
@@ -145,3 +145,17 @@ def test_figures_of_a_rehearsal_never_reach_the_page(tmp_path: Path) -> None:
 def test_without_results_the_command_that_makes_them_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalClusterError, match="tests/peers/run measure"):
         page.read(tmp_path)
+
+
+def test_a_refusal_is_no_obedience_of_the_daemon() -> None:
+    answered = {
+        "get_server_list": "57",
+        "quit": "Not enough privilege to execute quit command",
+        "x": 'Unknown command "x"',
+    }
+    figure = {"asked": 15, "answered": answered, "neighbour_hurt": True}
+    told = rows({"commands": {"user": figure, "root": {"refused": "forbidden"}}})
+    assert (
+        told["the daemon's commands, from a pod without privileges"] == "1 of 15 obeyed with an answer; neighbour died"
+    )
+    assert told["… from a pod that is root"] == "the pod is not admitted"

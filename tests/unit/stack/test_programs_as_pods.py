@@ -19,31 +19,19 @@ def test_the_program_gets_its_own_arguments_and_no_others(program: tuple[str, ..
     assert pod["spec"]["volumes"][0] == {"name": "of-the-way"}, "what a way of sharing has added stays"
 
 
-def test_the_libraries_of_pythons_packages_come_before_the_systems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nvidia/cudnn/lib").mkdir(parents=True)
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    assert parts.of_the_machine()["LD_LIBRARY_PATH"] == f"{tmp_path}/nvidia/cudnn/lib:{parts.MACHINE}"
+def test_the_cuda_libraries_of_pythons_packages_are_found(tmp_path: Path) -> None:
+    for folder in ("nvidia/cudnn/lib", "nvidia/cu13/lib", "nvidia/cu13/include", "torch/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert parts.libraries_of(tmp_path) == [f"{tmp_path}/nvidia/cu13/lib", f"{tmp_path}/nvidia/cudnn/lib"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_cudas_toolkit_is_mounted_where_the_machine_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
+@pytest.mark.parametrize(("mode", "found"), [(0o755, True), (0o644, False)])
+def test_cudas_toolkit_is_where_its_assembler_is(tmp_path: Path, mode: int, found: bool) -> None:
     assembler = tmp_path / "cuda-13/bin/ptxas"
     assembler.parent.mkdir(parents=True)
-    assembler.touch(0o755 if there else 0o644)
-    monkeypatch.setenv("PATH", str(assembler.parent))
-    monkeypatch.setattr(parts, "TOOLKIT", "/nowhere")
-    pod = client_pod("program", "team", "workload:1", "a-share", ())
-    parts.run_program(pod, ("jax_train.py",))
-    [container] = pod["spec"]["containers"]
-    mounted = [it["mountPath"] for it in container["volumeMounts"] if it["name"] == "toolkit"]
-    assert mounted == (["/nowhere"] if there else [])
-    assert [it["hostPath"]["path"] for it in pod["spec"]["volumes"] if it["name"] == "toolkit"] == (
-        [str(tmp_path / "cuda-13")] if there else []
-    )
+    assembler.touch(mode)
+    (tmp_path / "cuda").symlink_to(tmp_path / "cuda-13")
+    assert parts.toolkit(f"/nowhere:{tmp_path}/cuda/bin") == (f"{tmp_path}/cuda-13" if found else None)
 
 
 @pytest.mark.parametrize(

@@ -89,25 +89,32 @@ def of_the_machine() -> dict[str, str]:
     return {
         "NCCL_NVLS_ENABLE": "0",  # a multicast that goes wrong can take GPUs of the host from all who share it
         **{name: value for name, value in os.environ.items() if name.startswith(OF_THE_MACHINE)},
-        "LD_LIBRARY_PATH": ":".join([*_of_its_packages(), MACHINE]),
+        "LD_LIBRARY_PATH": ":".join([*libraries_of(Path(sysconfig.get_path("purelib"))), MACHINE]),
         "HOME": "/tmp",
         "USER": "rank",  # its UID has no name in the image, and PyTorch asks for one
     }
 
 
-def _of_its_packages() -> list[str]:
-    """Folders of the CUDA libraries that came with the machine's Python packages.
+def libraries_of(packages: Path) -> list[str]:
+    """Folders of the CUDA libraries that came with Python packages, which are in `packages`.
 
-    The system may have others of the same names, by which a program can be slower: a decoding GPT by 29 % (measured).
+    The system may have others of the same names, by which a program may be slower.
     """
-    return [str(folder) for folder in sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/lib"))]
+    return [str(folder) for folder in sorted(packages.glob("nvidia/*/lib"))]
+
+
+def toolkit(path: str) -> str | None:
+    """The folder of CUDA's toolkit, by its assembler on `path`, which JAX runs. In /usr/bin it is no toolkit."""
+    assembler = shutil.which("ptxas", path=path)
+    folder = Path(assembler).resolve().parents[1] if assembler else Path("/usr")
+    return None if folder == Path("/usr") else str(folder)
 
 
 def with_the_machines_libraries(pod: Object) -> None:
     """Mounts the machine's Python, its system libraries, and CUDA's toolkit where it has one, by hostPath."""
     folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
-    if assembler := shutil.which("ptxas", path=f"{os.environ['PATH']}:{TOOLKIT}/bin"):  # JAX runs it
-        folders["toolkit"] = (str(Path(assembler).resolve().parents[1]), TOOLKIT)
+    if found := toolkit(f"{os.environ.get('PATH', '')}:{TOOLKIT}/bin"):
+        folders["toolkit"] = (found, TOOLKIT)
     _mount(pod, folders)
 
 
