@@ -97,7 +97,9 @@ def watched_beside_another(environment: dict[str, str], what: str, directory: Pa
 
 
 def tool(name: str, environment: dict[str, str], report: Path, mode: str) -> dict[str, Any]:
-    """nsys and ncu where they are installed: how they end, and the last of what they print. `report`: of nsys."""
+    """nsys and ncu where they are installed: how they end, and the last of what they print, without folders of this
+    machine. `report`: of nsys.
+    """
     # Without it ncu refuses a client of MPS, and with it a number of launches (measured).
     client = ("--mps", "client") if mode == "under_mps" else ()
     quiet = ("--sample=none", "--cpuctxsw=none")  # else its report grows by 50 MB a second
@@ -113,7 +115,8 @@ def tool(name: str, environment: dict[str, str], report: Path, mode: str) -> dic
     except subprocess.TimeoutExpired:
         process.kill()
         out, errors = process.communicate()
-    return {"exit_code": process.returncode, "output": (out + errors)[-1500:]}
+    said = (out + errors).replace(f"{report.parent}/", "").replace(f"{tempfile.gettempdir()}/", "")
+    return {"exit_code": process.returncode, "output": said[-1500:]}
 
 
 def main(path: Path) -> int:

@@ -1,8 +1,8 @@
 """Builds peers from checkouts of their sources, and packs what a machine without network needs of them.
 
 A checkout stays as it is; nothing of it enters this repository. NVIDIA's plugin has all its modules in its vendor tree,
-so has its DRA driver. HAMi-core needs CUDA's headers, which NVIDIA publishes as wheels (nvidia-cuda-runtime-cu12,
-nvidia-nvml-dev-cu12).
+so has its DRA driver. HAMi-core needs CUDA's headers, which NVIDIA publishes as wheels (nvidia-cuda-runtime,
+nvidia-cuda-crt, nvidia-nvml-dev).
 """
 
 import json
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from localcluster.errors import LocalClusterError
 from tests.gpu.stack.payload import compress, extract
@@ -75,6 +76,12 @@ def unpacked(peer: str, out: Path) -> Path:
     with tarfile.open(packed) as tar:
         extract(tar, folder, "data")
     return folder
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """The Origin of an unpacked folder, as JSON."""
+    origin: dict[str, Any] = json.loads((folder / ORIGIN).read_text())
+    return origin
 
 
 def _plugin(source: Path, folder: Path, _: Path | None) -> Origin:

@@ -4,7 +4,6 @@ The pods do nothing. Which GPU a pod is on is the kubelet's record (`placement`)
 the pods' metadata and status: whole ones.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +15,13 @@ from tests.cluster.harness import Harness, condition, has_container
 from tests.gpu.stack.suites import parts
 from tests.peers import placement
 from tests.peers.placement import Reading
-from tests.peers.ways.way import Clients, Gpus, Way, clients
+from tests.peers.ways.way import IDLE, Clients, Gpus, Way, clients
 from tests.scale.results import idle_percent, processor_ticks
 
 PER_GPU, BEYOND = 25, 8
 """Clients of each GPU, and pods more than there are places."""
 LEAVING = 20
 """Pods of one GPU that are deleted from the full node."""
-SLEEP = "import time; time.sleep(3600)"
 POLL_SECONDS, SETTLE_SECONDS = 1.0, 10.0
 QUIET_PERCENT, QUIET_STEP_SECONDS, QUIET_SECONDS = 80, 5, 90
 FULL_SECONDS, REFILLED_SECONDS, DELETED_SECONDS = 240, 120, 240
@@ -33,10 +31,7 @@ def measure(harness: Harness, way: Way, gpus: Gpus) -> dict[str, Any]:
     """`gpus`: as the way offers them."""
     idle = _quiet()
     with clients(harness, way) as tenant:
-        pods = [
-            tenant.pod(f"burst-{number}", command=[sys.executable, "-c", SLEEP])
-            for number in range(gpus.places + BEYOND)
-        ]
+        pods = [tenant.pod(f"burst-{number}", command=IDLE) for number in range(gpus.places + BEYOND)]
         readings: list[Reading] = []
         with ThreadPoolExecutor(1) as creating:
             created = creating.submit(tenant.start, *pods)

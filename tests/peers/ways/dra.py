@@ -7,25 +7,21 @@ The claim's configuration is that of all who share it, and cannot be changed. Th
 its pods does, and ends after the last: so no two namespaces have the GPU at once.
 """
 
-import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-from localcluster.cluster import cluster
 from localcluster.errors import LocalClusterError
 from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA
 from tests.cluster.claims import with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
-from tests.gpu.stack.place import WORK
-from tests.peers.build import DRA_PROGRAM, ORIGIN
+from tests.peers.build import DRA_PROGRAM, origin_of
 from tests.peers.ways import chart, driver_root, image
 from tests.peers.ways.nvidia import LABELS, label
 from tests.peers.ways.processes import daemon_in
-from tests.peers.ways.way import CLIENTS, MPS_VARIABLES, NAMESPACES, Clients, Daemon, Part, Promise, Way
+from tests.peers.ways.way import CLIENTS, IDLE, MPS_VARIABLES, NAMESPACES, Clients, Daemon, Part, Promise, Way
 
 RELEASE, DRIVER = "dra-driver-nvidia-gpu", "gpu.nvidia.com"
 MACHINE = Path("/")
@@ -66,20 +62,16 @@ class NvidiaDra:
         folder = self._harness.in_node(DRIVER_ROOT)
         folder.parent.mkdir(exist_ok=True)
         has_driver = driver_root.make(MACHINE, folder)
-        archive = WORK / "peer.tar"
-        name = self._image(archive)
-        cluster.load_images(self._harness.layout, [archive])
-        archive.unlink()
+        name = self._image()
         label(self._harness, LABELS)
         chart.install(self._harness, RELEASE, self._peer / "chart", values(name), wait=has_driver)
         if not has_driver:
             words = chart.last_words(self._harness, RELEASE, "init-container")
             raise LocalClusterError(f"chart and image were accepted, but this machine has no driver: {words}")
         wait_until("the GPU in a ResourceSlice", self._offers, OFFER_SECONDS)
-        origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
         how = "helm install with gpuResourcesEnabledOverride=true, resources.computeDomains.enabled=false, "
         gate = f"featureGates.MPSSupport=true, nvidiaDriverRoot={DRIVER_ROOT}"
-        return origin | {"installed": how + gate, "patched": PATCHED}
+        return origin_of(self._peer) | {"installed": how + gate, "patched": PATCHED}
 
     def uninstall(self, _: Way) -> None:
         """The driver must be there until the last claim is given back: only then it ends its MPS daemon. Its
@@ -101,8 +93,7 @@ class NvidiaDra:
 
     def hold(self, tenant: Clients) -> None:
         """By a pod that has the claim and does not use it: the daemon starts with the first one."""
-        command = [sys.executable, "-c", "import time; time.sleep(3600)"]
-        tenant.start(tenant.pod(HOLDER, command=command))
+        tenant.start(tenant.pod(HOLDER, command=IDLE))
         wait_until("the MPS daemon", lambda: bool(tenant.running()), HOLD_SECONDS, lambda: tenant.explain(HOLDER))
 
     def offered(self) -> int | None:
@@ -123,12 +114,12 @@ class NvidiaDra:
         if chosen:
             within.delete("pods", *chosen, wait=False)
 
-    def _image(self, archive: Path) -> str:
+    def _image(self) -> str:
         hook = NVIDIA.entry(cache_root()) / HOOK
         programs = {f"/usr/bin/{DRA_PROGRAM}": self._peer / "bin" / DRA_PROGRAM, f"/usr/bin/{HOOK}": hook}
         folder = self._peer / "image"
         files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        return image.build("nvidia-dra-driver", archive, programs, TOOLS, files)
+        return image.load(self._harness, "nvidia-dra-driver", programs, TOOLS, files)
 
     def _offers(self) -> bool:
         return any(it["spec"].get("devices") for it in self._slices())

@@ -4,14 +4,13 @@ HAMi's device plugin, scheduler and webhook are no part of this. They give a pod
 place by mounts of the kubelet; here volumes of the node do, so the pods' namespaces cannot be restricted.
 """
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness
-from tests.peers.build import LIBRARY, ORIGIN
+from tests.peers.build import LIBRARY, origin_of
 from tests.peers.ways.bare import BareSlices
 from tests.peers.ways.way import CLIENTS, Promise, Variables, Way
 
@@ -46,8 +45,7 @@ class HamiCore(BareSlices):
         locks = directory / LOCKS
         locks.mkdir(exist_ok=True)
         locks.chmod(0o777)
-        origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
-        return origin | {"patched": PATCHED}
+        return origin_of(self._peer) | {"patched": PATCHED}
 
     def uninstall(self, successor: Way) -> None:
         shutil.rmtree(self._harness.in_node(DIRECTORY), ignore_errors=True)

@@ -7,9 +7,12 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from localcluster.cluster import cluster
 from localcluster.errors import LocalClusterError
+from tests.cluster.harness import Harness
 from tests.gpu.stack import host_image, tools
 from tests.gpu.stack.host_tree import Tree
+from tests.gpu.stack.place import WORK
 
 SHELL = Path("/bin/sh")
 OF_THE_DRIVER = ("libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0")
@@ -29,14 +32,28 @@ def no_compute_mode(program: str) -> bytes:
     return _NO_COMPUTE_MODE.format(program=program).encode()
 
 
-def build(
-    repository: str, archive: Path, programs: Mapping[str, Path], started: Iterable[str], made: Mapping[str, bytes]
+def load(
+    harness: Harness,
+    repository: str,
+    programs: Mapping[str, Path],
+    started: Iterable[str],
+    made: Mapping[str, bytes],
 ) -> str:
-    """Writes the archive. `programs`: by their paths in the image; `started`: this machine's, by name; `made`: further
-    files, executable if below a `bin`.
+    """Gives it to the cluster. `programs`: by their paths in the image; `started`: this machine's, by name; `made`:
+    further files, executable if below a `bin`.
 
     Returns the image's name. Raises LocalClusterError if this machine lacks a tool.
     """
+    archive = WORK / "peer.tar"
+    name = _build(repository, archive, programs, started, made)
+    cluster.load_images(harness.layout, [archive])
+    archive.unlink()
+    return name
+
+
+def _build(
+    repository: str, archive: Path, programs: Mapping[str, Path], started: Iterable[str], made: Mapping[str, bytes]
+) -> str:
     tree = Tree()
     found = {name: shutil.which(name) for name in started}
     if lacking := [name for name, path in found.items() if path is None]:

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.driver import EXECUTABLES, control_program_dir
-from localcluster.cluster import cluster
 from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 from tests.cluster.rights.runtime_class import offer_runtime_class
-from tests.gpu.stack.place import WORK
-from tests.peers.build import ORIGIN, PROGRAMS
+from tests.peers.build import PROGRAMS, origin_of
 from tests.peers.rehearsal import driver, nvml
 from tests.peers.ways import chart, image
 from tests.peers.ways.processes import daemon_in
@@ -60,17 +58,13 @@ class NvidiaPlugin:
         if simulated:
             driver.begin(self._harness)
         made = STAND_INS | (nvml.files(self._gpus.count) if simulated else {})
-        archive = WORK / "peer.tar"
-        name = image.build("nvidia-device-plugin", archive, _programs(self._peer / "bin"), TOOLS, made)
-        cluster.load_images(self._harness.layout, [archive])
-        archive.unlink()
+        name = image.load(self._harness, "nvidia-device-plugin", _programs(self._peer / "bin"), TOOLS, made)
         offer_runtime_class(self._harness, simulated)
         config = {CONFIG_LABEL: _config_of(self._gpus.clients)}
         label(self._harness, LABELS | (MPS_LABELS if self._under_mps else {}) | config)
         self._install_chart(name)
         self._wait_offered(self._gpus.clients)
-        origin: dict[str, Any] = json.loads((self._peer / ORIGIN).read_text())
-        return origin | {"patched": PATCHED | (nvml.PATCHED if simulated else {})}
+        return origin_of(self._peer) | {"patched": PATCHED | (nvml.PATCHED if simulated else {})}
 
     def uninstall(self, _: Way) -> None:
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")

@@ -1,5 +1,6 @@
 """A way to share a GPU, as the tests see it: installed, asked for pods, changed, killed."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ CLIENTS = 8
 """On each GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
 CHANGED_CLIENTS = 4
 """In place of eight: each new client gets twice the threads and memory."""
+
+
+IDLE = [sys.executable, "-c", "import time; time.sleep(3600)"]
+"""The command of a pod that does nothing."""
 
 
 @dataclass(frozen=True)
