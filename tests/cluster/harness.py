@@ -112,7 +112,7 @@ class Harness:
         return self.kubectl.get("gpunode", NODE)
 
     def compute_modes(self) -> set[str]:
-        """As the agent read them last: after a change it takes NVML's next reading."""
+        """As NVML told the agent last: what the agent sets itself is read back at once."""
         return {gpu["computeMode"] for gpu in self.gpu_node()["status"]["gpus"]}
 
     def capacity(self, share: str) -> int:

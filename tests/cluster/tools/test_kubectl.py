@@ -83,7 +83,7 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
         told = {it["metadata"]["name"]: it for it in ask(harness, "status")["shares"]}
         assert told["planned"]["status"]["slots"] == share.get()["status"]["slots"]
         assert ask(harness, "plan", str(file))["gpus"][0]["what"] == "kept"
-    assert {it["level"] for it in ask(harness, "check")["checks"]} == {"ok"}
+    assert [it for it in ask(harness, "check")["checks"] if it["level"] != "ok"] == []
 
 
 def test_a_pod_that_defragment_names_leaves_a_gpu_free_when_it_is_started_again(harness: Harness) -> None:

@@ -29,6 +29,7 @@ class FakeNvml:
     unloaded: bool = False
     version: str = "580.159.04"
     simulated: bool = True
+    hangs: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
 
     def unplug(self, index: int) -> None:
@@ -79,6 +80,7 @@ class FakeNvml:
         if uuid in self.lost:
             raise GpuLostError("GPU is lost")
         if uuid in self.hanging:
+            self.hangs.set()
             self.release.wait(30)
 
 

@@ -80,6 +80,8 @@ class Inventory:
         self._caller = BlockingCaller("NVML", call_seconds)
         self._proc_caller = BlockingCaller("command lines of processes on GPUs", call_seconds)
         self._callers: dict[Uuid, BlockingCaller] = {}
+        self._modes_set: dict[Uuid, tuple[float, ComputeMode]] = {}
+        """What NVML said after we set a GPU's mode, and when."""
         self._problems = LogOnChange(LOG)
 
     @property
@@ -107,7 +109,7 @@ class Inventory:
         readings = [self._read(info) for info in listed if info.uuid not in unusable]
         views = {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
         read = [view for view in await asyncio.gather(*readings) if view is not None]
-        views |= {view.info.uuid: view for view in await self._with_commands(read)}
+        views |= {view.info.uuid: self._with_mode_set(view) for view in await self._with_commands(read)}
         gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
         self.views = gone | views
 
@@ -119,8 +121,21 @@ class Inventory:
             self._problems.clear()
 
     async def set_mode(self, uuid: Uuid, mode: ComputeMode) -> None:
-        """Errors: NvmlError, HungError."""
-        await self._caller_of(uuid).call(self._nvml.set_compute_mode, uuid, mode)
+        """Sets it; `views` has what NVML then says, so that nobody takes our own change for somebody else's. Errors:
+        NvmlError, HungError.
+        """
+        self._modes_set[uuid] = await self._caller_of(uuid).call(self._set_mode_now, uuid, mode)
+        if uuid in self.views:
+            self.views[uuid] = self._with_mode_set(self.views[uuid])
+
+    def _set_mode_now(self, uuid: Uuid, mode: ComputeMode) -> tuple[float, ComputeMode]:
+        self._nvml.set_compute_mode(uuid, mode)
+        return self._clock(), self._nvml.compute_mode(uuid)
+
+    def _with_mode_set(self, view: GpuView) -> GpuView:
+        """A reading that began before the mode was set may have the one before."""
+        set_at, mode = self._modes_set.get(view.info.uuid, (view.seen_at, view.mode))
+        return replace(view, mode=mode) if view.seen_at <= set_at else view
 
     async def mode(self, uuid: Uuid) -> ComputeMode:
         """Errors: NvmlError, HungError."""

@@ -1,5 +1,6 @@
 """What the agent sees of GPUs, also of those that go away."""
 
+import asyncio
 import os
 import tracemalloc
 from dataclasses import replace
@@ -133,6 +134,32 @@ async def test_a_gpu_whose_driver_call_hangs_is_lost_and_the_others_go_on(nvml: 
     await inventory.poll()
     assert {uuid: view.lost for uuid, view in inventory.views.items()} == {"GPU-0": True, "GPU-1": False}
     nvml.release.set()
+
+
+async def test_a_mode_that_the_agent_sets_is_seen_at_once_as_nvml_tells_it(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    await inventory.poll()
+    await inventory.set_mode("GPU-0", ComputeMode.EXCLUSIVE_PROCESS)
+    modes = {uuid: view.mode for uuid, view in inventory.views.items()}
+    assert modes == {"GPU-0": ComputeMode.EXCLUSIVE_PROCESS, "GPU-1": ComputeMode.DEFAULT}
+
+
+async def test_a_reading_that_began_before_a_mode_was_set_does_not_undo_what_is_seen_and_a_later_one_counts(
+    nvml: Any,
+) -> None:
+    now = iter(range(1000))
+    inventory = Inventory(nvml, lambda: next(now))
+    nvml.hanging = {"GPU-1"}
+    reading = asyncio.create_task(inventory.poll())
+    await asyncio.to_thread(nvml.hangs.wait, 5)
+    await inventory.set_mode("GPU-0", ComputeMode.EXCLUSIVE_PROCESS)
+    nvml.release.set()
+    await reading
+    assert inventory.views["GPU-0"].mode is ComputeMode.EXCLUSIVE_PROCESS
+    nvml.hanging.clear()
+    nvml.modes.clear()
+    await inventory.poll()
+    assert inventory.views["GPU-0"].mode is ComputeMode.DEFAULT
 
 
 async def test_an_unloaded_driver_is_told_and_what_was_seen_last_stays_with_its_age(nvml: Any) -> None:
