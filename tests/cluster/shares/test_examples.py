@@ -31,7 +31,7 @@ SMALL = {
     "trio": "--rate 20 --depth 2 --duration 0.5 --repeats 1",
     "oversize": "--chunk 16 --chunks 2 --iterations 1 --repeats 1 --ways whole pageable",
     "swell": "--duration 0.5 --repeats 1",
-    "mix": "--duration 0.1 --repeats 1",
+    "mix": "--duration 0.5 --repeats 1",  # a program that ends no launch in its time is an error
     "overlap": "--iterations 256 --duration 2 --repeats 1 --records 100000",
     "hog": "--hold 0.5",
     "serve": "--rate 20 --duration 2",
