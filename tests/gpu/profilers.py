@@ -100,13 +100,13 @@ def tool(name: str, environment: dict[str, str], report: Path, mode: str) -> dic
     """nsys and ncu where they are installed: how they end, and the last of what they print, without folders of this
     machine. `report`: of nsys.
     """
-    # Without it ncu refuses a client of MPS, and with it a number of launches (measured).
-    client = ("--mps", "client") if mode == "under_mps" else ()
+    # Of MPS, `--mps client` only starts a program, and takes neither --metrics nor --launch-count (measured).
+    of_client = ("--mps", "control", "--replay-mode", "kernel") if mode == "under_mps" else ()
     quiet = ("--sample=none", "--cpuctxsw=none")  # else its report grows by 50 MB a second
     kernels = {"nsys": KERNELS, "ncu": FEW_KERNELS}[name]
     before = {
         "nsys": ("nsys", "profile", "--trace=cuda", *quiet, "--force-overwrite=true", "-o", str(report)),
-        "ncu": ("ncu", *client, "--metrics", COUNTER),
+        "ncu": ("ncu", *of_client, "--metrics", COUNTER),
     }[name]
     # PyTorch's own profiler would take CUPTI, which has room for one.
     process = child(environment, "unwatched", str(kernels), str(SIZE), before=before)
