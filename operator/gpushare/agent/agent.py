@@ -91,24 +91,26 @@ class Agent:
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
         self._status = StatusReporter(state, self._delivery, writer, self._lifecycle)
         self._heartbeat = Heartbeat(
-            kube, settings.namespace, node, settings.pod, clock, state.raw_gpu_node, state.not_working
+            kube, settings.namespace, node, settings.pod, clock, state.cache.raw_gpu_node, state.not_working
         )
         self._incidents = IncidentReporter(state, recorder.record, proc, meters.count_refused)
         self._xids = XidWatch(nvml, self._incidents.xid)
-        self._departures = DepartureGuard(nvml, state.pods_by_uid, state.taken, terminator, recorder.record, proc=proc)
-        self._kills = KubeletKillWatcher(kube, node, state.pods_by_uid, self._departures.add_kill)
-        self._expired = MaxWaitEnforcer(nvml, state.expired, state.pods_by_uid, terminator, recorder.record, proc)
-        self._faulted = FaultedClientReaper(node, state.faults, state.pods_by_uid, recorder.record, clock, proc)
-        state.follow_pods(self._departures.poke)
-        state.follow_pods(self._kills.poke)
+        self._departures = DepartureGuard(
+            nvml, state.cache.pods_by_uid, state.taken, terminator, recorder.record, proc=proc
+        )
+        self._kills = KubeletKillWatcher(kube, node, state.cache.pods_by_uid, self._departures.add_kill)
+        self._expired = MaxWaitEnforcer(nvml, state.expired, state.cache.pods_by_uid, terminator, recorder.record, proc)
+        self._faulted = FaultedClientReaper(node, state.faults, state.cache.pods_by_uid, recorder.record, clock, proc)
+        state.cache.follow_pods(self._departures.poke)
+        state.cache.follow_pods(self._kills.poke)
 
     def loops(self) -> tuple[Loop, ...]:
         """Everything that runs: name, work, seconds between two turns, and the event that starts one earlier."""
         state, every = self.state, self._settings.intervals
         return (
-            Loop("nodes", state.nodes.run),
-            Loop("shares", state.share_objects.run),
-            Loop("pods", state.pods.run),
+            Loop("nodes", state.cache.nodes.run),
+            Loop("shares", state.cache.share_objects.run),
+            Loop("pods", state.cache.pods.run),
             Loop("departures", self._departures.run),
             Loop("kubelet_kills", self._kills.run),
             Loop("max_wait", self._expired.run),

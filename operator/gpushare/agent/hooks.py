@@ -44,7 +44,7 @@ class SlotHooks:
             raise LookupError(f"NVML does not show GPU {uuid} on node {state.node}")
         state.kubelet_due.set()
         edits = state.devices.allocated(view, state.on_disk[uuid].directory.attach)
-        return slot_edits(state.shares.get(self._share), edits, view.info.memory_mib)
+        return slot_edits(state.cache.shares.get(self._share), edits, view.info.memory_mib)
 
     def allocated(self, device_ids: Sequence[str]) -> None:
         """A new container has the slot, which has not started, even if an earlier one had."""
@@ -52,7 +52,7 @@ class SlotHooks:
         self._unstarted.setdefault(uuid, set()).add(slot)
 
     def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
-        share = self._state.shares.get(self._share)
+        share = self._state.cache.shares.get(self._share)
         placement = (share.clients.placement if share else None) or Placement.SPREAD
         return preferred_slots(available, must_include, size, placement)
 
@@ -82,7 +82,7 @@ class SlotHooks:
         return decision
 
     def _capacity(self, uuid: Uuid) -> StartCapacity:
-        share = self._state.shares.get(self._share)
+        share = self._state.cache.shares.get(self._share)
         return StartCapacity(self._state.held(self._share, uuid), share.clients.per_gpu if share else None)
 
     def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:

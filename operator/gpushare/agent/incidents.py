@@ -78,12 +78,12 @@ class IncidentReporter:
     def read_brokers(self) -> None:
         """Reads what the attach brokers have written: who attached, and who was refused."""
         state = self._state
-        if not state.pods.synced.is_set():
+        if not state.cache.pods.synced.is_set():
             return
         self._refusals.keep(state.on_disk)
         self._variables.keep(state.on_disk)
         changed = self._brokers.changed(item.directory for item in state.on_disk.values())
-        pods = pods_by_cgroup_uid(state.pods.objects.values()) if changed else {}
+        pods = pods_by_cgroup_uid(state.cache.pods.objects.values()) if changed else {}
         for broker in changed:
             state.arrived(broker)
             if arrivals := self._variables.new(broker):
@@ -107,7 +107,7 @@ class IncidentReporter:
         except HungError as error:
             self._problems.log("limit variables are not looked at: %s", error, key="environments")
             return
-        pods = pods_by_cgroup_uid(self._state.pods.objects.values())
+        pods = pods_by_cgroup_uid(self._state.cache.pods.objects.values())
         for event in variable_events(arrivals, environments, grants, item.wanted.share, pods):
             self._record(event)
 
@@ -117,21 +117,21 @@ class IncidentReporter:
         state = self._state
         found = self._faults.update(state.gpu_health(), state.clock())
         if state.kubelet.view is not None:
-            found += self._duplicates.look(state.kubelet.view, state.pods.objects.values())
-        found += self._placements.look(state.parts, state.pods_by_uid(), state.shares, state.claimed_grants)
+            found += self._duplicates.look(state.kubelet.view, state.cache.pods.objects.values())
+        found += self._placements.look(state.parts, state.cache.pods_by_uid(), state.cache.shares, state.claimed_grants)
         for event in found:
             self._record(event)
 
     async def hand_over(self) -> None:
         """Reports what happened while no agent ran, and saves the notes for the next agent."""
         state, now = self._state, self._wall()
-        if not state.pods.synced.is_set():
+        if not state.cache.pods.synced.is_set():
             return
         for uuid, daemon in state.supervised().items():
             before = self._handover.take(uuid)
             if before is not None:
                 ended = self._handover.ended(uuid, before.clients)
-                pods = pods_by_cgroup_uid(state.pods.objects.values())
+                pods = pods_by_cgroup_uid(state.cache.pods.objects.values())
                 for event in downtime_events(state.node, uuid, before, daemon, ended, pods, now):
                     LOG.warning("%s", event.note)
                     self._record(event)

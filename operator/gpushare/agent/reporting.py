@@ -120,17 +120,17 @@ class StatusReporter:
     async def report(self) -> None:
         """Writes the ResourceSlice and the GpuNode's status where they differ; creates the GpuNode."""
         state, given = self._state, self._state.decided_on
-        if state.informed and given is not None:
+        if state.cache.informed and given is not None:
             await self._delivery.publish(state.inventory.driver, by_cdi=state.devices.by_cdi)
-        node = state.gpu_node()
+        node = state.cache.gpu_node()
         if node is None:
-            if state.nodes.synced.is_set():
+            if state.cache.nodes.synced.is_set():
                 await self._writer.create()
             return
         if given is None:
             return
         await self._writer.write(build(self._facts(given), node.status), node)
-        state.reported = state.informed and state.pods.synced.is_set() and given.kubelet is not None
+        state.reported = state.cache.complete and given.kubelet is not None
 
     def _facts(self, given: DecisionInput) -> NodeFacts:
         state, now = self._state, datetime.now(UTC)
@@ -146,7 +146,7 @@ class StatusReporter:
             held=_held(given),
             holding=state.holding(given.kubelet),
             assignments=state.assignments or (),
-            pods=list(state.pods.objects.values()),
+            pods=list(state.cache.pods.objects.values()),
             findings=state.usage.findings(),
             borrowers=state.shortages.borrowers(),
             short=state.shortages.short() if state.lends else None,

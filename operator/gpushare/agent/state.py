@@ -1,8 +1,7 @@
 """AgentState: all that one agent knows and has decided. It owns every value that outlives a turn of a loop.
 
 Guarantees: its loops and the tick change it, everything else only reads it. Assignments that were read once stay until
-the API server shows others. A GpuShare that cannot be parsed, such as another release's, is left out and does not stop
-the others.
+the API server shows others.
 """
 
 import asyncio
@@ -10,11 +9,8 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from gpushare.agent.attach.arrivals import ArrivalLog
 from gpushare.agent.attach.grants import PartHolders
@@ -27,7 +23,7 @@ from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, WholeNames, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
-from gpushare.agent.node_pods import kept_pod
+from gpushare.agent.node_cache import NodeCache
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
@@ -43,14 +39,10 @@ from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.usage.usage import Reading, TakenGpu, UsageSources
 from gpushare.agent.usage.violations import Enforcer, UsageMonitor
-from gpushare.api.gpunode import Assignment, Borrower, Finding, GpuNode, ShareName, Uuid
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.grant.model import Grant, context_need_mib
-from gpushare.kube.cache.kept import kept_share
-from gpushare.kube.cache.reflector import Key, Reflector
-from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
+from gpushare.kube.client import Kube
 from gpushare.kube.pods import full_name, pods_by_cgroup_uid
-from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.wire import BrokerState, DaemonState
 from gpushare.nvml.types import Nvml
@@ -88,12 +80,8 @@ class AgentState:
         self.gpus_due, self.kubelet_due = asyncio.Event(), asyncio.Event()
         self.observe_due = asyncio.Event()
 
-        self.nodes = Reflector(kube, GPU_NODES, self.tick_due.set, fieldSelector=f"metadata.name={self.node}")
-        self.share_objects = Reflector(kube, GPU_SHARES, self._shares_changed, prune=kept_share)
-        self.pods = Reflector(
-            kube, PODS, self._pods_changed, prune=kept_pod, fieldSelector=f"spec.nodeName={self.node}"
-        )
-        self.shares: dict[ShareName, GpuShare] = {}
+        self.cache = NodeCache(kube, self.node, self.tick_due.set)
+        self.cache.follow_pods(self.kubelet_due.set)
         self.assignments: tuple[Assignment, ...] | None = None
         """None: not read yet."""
         self.generation = 0
@@ -101,7 +89,7 @@ class AgentState:
 
         self.devices = Devices(settings)
         self.inventory = Inventory(nvml, clock, proc)
-        self.kubelet = KubeletReader(pod_resources, clock, self._known_pods, self._read_whole)
+        self.kubelet = KubeletReader(pod_resources, clock, self.cache.known_pods, self._read_whole)
         self.usage = UsageMonitor(clock, enforcer, proc, settings.intervals.clear, settings.intervals.observe * APART)
         self.shortages = shortages
         self.reserved: dict[ShareGpu, Reserved] = {}
@@ -119,10 +107,7 @@ class AgentState:
         self.whole: dict[Uuid, WholeGpu] = {}
         """The GPUs taken that are given whole."""
 
-        self._gpu_node: tuple[Object, GpuNode] | None = None
-        """As it was read last, and what that says."""
         self._arrivals = ArrivalLog()
-        self._problems = LogOnChange(LOG)
         self._early_due = False
         self._early_at = -math.inf
         self.decisions: dict[Uuid, GpuDecision] = {}
@@ -136,8 +121,6 @@ class AgentState:
         self._verified_at: dict[ShareGpu, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
         self._closed_since: dict[Uuid, float] = {}
-        self._parsed: dict[Key, tuple[Object, GpuShare | None]] = {}
-        self._pod_followers: list[Callable[[], None]] = []
 
     # What the loops read
 
@@ -158,25 +141,25 @@ class AgentState:
         """Reads who uses the GPUs; findings, and who uses none, follow. Not before the first decision, and not without
         pods, shares and claims.
         """
-        if self.decided_on is None or self.claims.unread or not (self.pods.synced.is_set() and self.informed):
+        if self.decided_on is None or self.claims.unread or not self.cache.complete:
             return
         places, claimed = self._places()
         sources = UsageSources(
             self.inventory.views,
             self._taken_gpus(),
-            self.pods.objects.values(),
-            self.shares,
+            self.cache.pods.objects.values(),
+            self.cache.shares,
             places,
             claimed,
         )
-        readings = await self.usage.observe(sources, self.published_findings)
+        readings = await self.usage.observe(sources, self.cache.published_findings)
         now = datetime.now(UTC)
         if self.unused is None:
-            node = self.gpu_node()
+            node = self.cache.gpu_node()
             self.unused = UnusedParts(node.status.unused if node is not None else (), now)
         each = {container: (place,) for container, place in places.items()}
-        self.parts = tuple(running_parts(self.pods.objects.values(), each))
-        whole = running_parts(self.pods.objects.values(), self._whole_holders())
+        self.parts = tuple(running_parts(self.cache.pods.objects.values(), each))
+        whole = running_parts(self.cache.pods.objects.values(), self._whole_holders())
         self.unused.update(self.observed, (*self.parts, *whole), now)
         self._observe_shortages(readings, places, claimed, now)
 
@@ -187,8 +170,8 @@ class AgentState:
         claimed: Mapping[ContainerName, Grant],
         now: datetime,
     ) -> None:
-        lending = {name: share for name, share in self.shares.items() if share.limits_memory is not None}
-        parts = list(granted_parts(self.pods.objects.values(), places, claimed, lending)) if lending else []
+        lending = {name: share for name, share in self.cache.shares.items() if share.limits_memory is not None}
+        parts = list(granted_parts(self.cache.pods.objects.values(), places, claimed, lending)) if lending else []
         self.reserved = reserved(parts)
         unused = {item.part.container for item in self.unused.found} if self.unused is not None else set()
         waiting: Counter[Uuid] = Counter()
@@ -196,7 +179,7 @@ class AgentState:
             if container in unused:
                 waiting[uuid] += context_need_mib(grant.threads)
         taken = {uuid: item.wanted.share for uuid, item in self.on_disk.items()}
-        self.shortages.observe(readings, taken, waiting, self.shares, self.published_borrowers, now)
+        self.shortages.observe(readings, taken, waiting, self.cache.shares, self.cache.published_borrowers, now)
 
     def follow_daemons(self) -> None:
         """Decides at once about what a supervisor or a broker reports between two ticks."""
@@ -213,10 +196,6 @@ class AgentState:
         if self._early_due and self.clock() - self._early_at >= self.settings.intervals.early:
             self._early_due, self._early_at = False, self.clock()
             self.gpus_due.set()
-
-    def follow_pods(self, changed: Callable[[], None]) -> None:
-        """`changed` is called at every change of this node's pods."""
-        self._pod_followers.append(changed)
 
     def still_starting(self) -> None:
         """No tick is due: the agent waits for the API server."""
@@ -255,7 +234,7 @@ class AgentState:
         self._closed_since = {uuid: self._closed_since.get(uuid, now) for uuid in closed}
 
     def _read_spec(self) -> None:
-        node = self.gpu_node()
+        node = self.cache.gpu_node()
         if node is not None and node.spec.assignments is not None:
             self.generation = node.metadata.generation
             self.assignments = tuple(node.spec.assignments)
@@ -271,7 +250,7 @@ class AgentState:
         return DecisionInput(
             now=now,
             assignments=self.assignments,
-            shares=self.shares,
+            shares=self.cache.shares,
             on_disk=self.on_disk,
             views=self.inventory.views,
             kubelet=self.kubelet.view,
@@ -326,11 +305,6 @@ class AgentState:
     # What others read
 
     @property
-    def informed(self) -> bool:
-        """Whether shares and assignments were read from the API server."""
-        return self.share_objects.synced.is_set() and self.nodes.synced.is_set()
-
-    @property
     def whole_names(self) -> WholeNames:
         return {(gpu.resource, uuid): gpu.share for uuid, gpu in self.whole.items()}
 
@@ -342,44 +316,8 @@ class AgentState:
     @property
     def lends(self) -> bool:
         """Whether a share that has a GPU here lets its clients borrow memory."""
-        shares = (self.shares.get(item.wanted.share) for item in self.on_disk.values())
+        shares = (self.cache.shares.get(item.wanted.share) for item in self.on_disk.values())
         return any(share is not None and share.limits_memory is not None for share in shares)
-
-    def raw_gpu_node(self) -> Object | None:
-        """As the API has it, with its uid."""
-        return next(iter(self.nodes.objects.values()), None)
-
-    def gpu_node(self) -> GpuNode | None:
-        """A spec or status that cannot be read, such as another release's, counts as one without news."""
-        found = self.raw_gpu_node()
-        if found is None:
-            return None
-        if self._gpu_node is None or self._gpu_node[0] is not found:
-            self._gpu_node = found, self._validated(found)
-        return self._gpu_node[1]
-
-    def _validated(self, gpu_node: Object) -> GpuNode:
-        try:
-            node = GpuNode.model_validate(gpu_node)
-            self._problems.clear()
-        except ValidationError as error:
-            self._problems.log("GpuNode %s is ignored where it cannot be read: %s", self.node, error)
-            node = _readable(gpu_node)
-        return node
-
-    def published_findings(self) -> list[Finding]:
-        """The findings in the API server's GpuNode."""
-        node = self.gpu_node()
-        return node.status.findings if node is not None else []
-
-    def published_borrowers(self) -> list[Borrower]:
-        """Those in the API server's GpuNode."""
-        node = self.gpu_node()
-        return node.status.borrowers if node is not None else []
-
-    def pods_by_uid(self) -> dict[str, Object]:
-        """This node's pods, as far as they are known, and of each what `node_pods` keeps."""
-        return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
 
     def held(self, share: ShareName, uuid: Uuid) -> Slots:
         """Slots of the share that containers hold on the GPU, with pending ones."""
@@ -388,9 +326,10 @@ class AgentState:
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
-        if self.kubelet.view is None or self.kubelet.error or not self.pods.synced.is_set():
+        if self.kubelet.view is None or self.kubelet.error or not self.cache.pods.synced.is_set():
             return None
-        return {(pod["metadata"]["namespace"], use.claim) for pod in self.pods.objects.values() for use in uses(pod)}
+        pods = self.cache.pods.objects.values()
+        return {(pod["metadata"]["namespace"], use.claim) for pod in pods for use in uses(pod)}
 
     def claimed_grants(self) -> dict[ContainerName, Grant]:
         """What the prepared claims of this node's containers grant."""
@@ -398,13 +337,13 @@ class AgentState:
 
     def holding(self, view: KubeletView | None) -> dict[ShareGpu, frozenset[str]]:
         """The pods that hold a part of a GPU, as namespace/name."""
-        return {**(view.pods() if view else {}), **self.claims.pods(self.pods.objects.values())}
+        return {**(view.pods() if view else {}), **self.claims.pods(self.cache.pods.objects.values())}
 
     def part_holders(self) -> PartHolders | None:
         """Who may attach to the GPUs; None until pods, shares, claims and the kubelet's list are known."""
-        if self.kubelet.view is None or self.claims.unread or not (self.pods.synced.is_set() and self.informed):
+        if self.kubelet.view is None or self.claims.unread or not self.cache.complete:
             return None
-        return PartHolders(pods_by_cgroup_uid(self.pods.objects.values()), *self._places(), self.shares)
+        return PartHolders(pods_by_cgroup_uid(self.cache.pods.objects.values()), *self._places(), self.cache.shares)
 
     def claimable(self) -> Iterator[ClaimableGpu]:
         """The GPUs that shares have here now."""
@@ -413,7 +352,7 @@ class AgentState:
                 decision = self.decisions[uuid]
                 readiness = decision.readiness if self.devices.by_cdi else WITHOUT_CDI
                 leaving = decision.plan.stage in (GpuStage.LEAVE, GpuStage.STOP)
-                yield ClaimableGpu(uuid, self.shares.get(decision.plan.share), readiness, leaving)
+                yield ClaimableGpu(uuid, self.cache.shares.get(decision.plan.share), readiness, leaving)
 
     def taken(self) -> list[Uuid]:
         """GPUs that have a daemon.json."""
@@ -430,7 +369,7 @@ class AgentState:
         for (_, uuid), pods in self.holding(self.kubelet.view).items():
             holders.setdefault(uuid, set()).update(pods)
         absent = self.kubelet.view.absent if self.kubelet.view else {}
-        names = {uid: full_name(pod) for uid, pod in pods_by_cgroup_uid(self.pods.objects.values()).items()}
+        names = {uid: full_name(pod) for uid, pod in pods_by_cgroup_uid(self.cache.pods.objects.values()).items()}
         return [
             gpu_health(
                 decision.readiness,
@@ -454,7 +393,7 @@ class AgentState:
     def faults(self) -> list[GpuFault]:
         """GPUs whose server waits for faulted clients, of known shares."""
         states = {uuid: item.state for uuid, item in self.on_disk.items() if item.state is not None}
-        return faults_of(states, self.shares, self.clock())
+        return faults_of(states, self.cache.shares, self.clock())
 
     def snapshot(self) -> NodeSnapshot:
         """The latest values, for metrics: later ones replace them and change nothing in a snapshot."""
@@ -500,7 +439,7 @@ class AgentState:
     def _places(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
         """Where the containers' slots and claims are, and what the claims grant."""
         slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
-        claimed = self.claims.containers(self.pods.objects.values())
+        claimed = self.claims.containers(self.cache.pods.objects.values())
         places = {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
         return places, {container: use.grant for container, use in claimed.items()}
 
@@ -508,40 +447,6 @@ class AgentState:
         """Why departures may go unseen or the status be old; None: the agent does its work."""
         age = self.clock() - self.ticked_at
         return self.unready() or (f"the last tick was {age:.0f} s ago" if age > LATE_SECONDS else None)
-
-    def _known_pods(self) -> list[Object] | None:
-        return list(self.pods.objects.values()) if self.pods.synced.is_set() else None
-
-    def _pods_changed(self) -> None:
-        self.kubelet_due.set()
-        self.tick_due.set()
-        for changed in self._pod_followers:
-            changed()
-
-    def _shares_changed(self) -> None:
-        self._parsed = {key: self._parse(key, obj) for key, obj in self.share_objects.objects.items()}
-        self.shares = {share.name: share for _, share in self._parsed.values() if share is not None}
-        self.tick_due.set()
-
-    def _parse(self, key: Key, obj: Object) -> tuple[Object, GpuShare | None]:
-        """(object, share), once for each object."""
-        known = self._parsed.get(key)
-        if known is not None and known[0] == obj:
-            return known
-        try:
-            return obj, GpuShare.model_validate(obj)
-        except ValidationError as error:
-            LOG.warning("GpuShare %s is ignored: %s", key[1], error)
-            return obj, None
-
-
-def _readable(gpu_node: Object) -> GpuNode:
-    node = GpuNode.model_validate({"metadata": gpu_node["metadata"]})
-    for part in ("spec", "status"):
-        with suppress(ValidationError):
-            whole = GpuNode.model_validate({"metadata": gpu_node["metadata"], part: gpu_node.get(part) or {}})
-            node = node.model_copy(update={part: getattr(whole, part)})
-    return node
 
 
 def _identities(reading: Reading) -> Iterator[tuple[int, int]]:

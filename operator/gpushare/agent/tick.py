@@ -71,7 +71,7 @@ class Tick:
         state = self._state
         own = {resource for resource, _ in state.whole_names}
         takes = any(decision.plan.stage is GpuStage.TAKE for decision in state.decisions.values())
-        foreign = foreign_holders(state.pods.objects.values(), own) if takes else ()
+        foreign = foreign_holders(state.cache.pods.objects.values(), own) if takes else ()
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid) or state.whole.get(uuid), foreign)
             if state.claims.unread:
@@ -140,7 +140,7 @@ class Tick:
     async def _apply_offers(self, given: DecisionInput) -> None:
         state = self._state
         patient = state.clock() - state.started_at < state.settings.intervals.patience
-        if given.kubelet is None or (patient and not state.informed):
+        if given.kubelet is None or (patient and not state.cache.informed):
             return
         offers: dict[str, list[GpuOffer]] = {}
         for uuid in (*state.on_disk, *(uuid for uuid in state.whole if uuid not in state.on_disk)):
@@ -174,7 +174,7 @@ class Tick:
         return model.by_claims if model else (share, uuid) in self._state.claims.holdings()
 
     def _offer_to_claims(self, given: DecisionInput) -> None:
-        if not self._state.informed:
+        if not self._state.cache.informed:
             return
         self._delivery.offer(tuple(self._claimable(given)))
         closed = self._delivery.closed()

@@ -35,7 +35,11 @@ class Gpu:
     def __post_init__(self) -> None:
         self.hooks = SlotHooks("a", self)  # type: ignore[arg-type]
 
-    # As the hooks see it: the state of an agent with this GPU.
+    # As the hooks see it: the state of an agent with this GPU, and its cache.
+
+    @property
+    def cache(self) -> "Gpu":
+        return self
 
     node: str = "n"
     on_disk: tuple[str, ...] = ("GPU-1",)

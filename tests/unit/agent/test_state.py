@@ -128,19 +128,19 @@ async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode)
     """Whoever may create pods can name the node in any number of them, of any size."""
     found = pod(1, {**container(), "ports": [{"containerPort": 1}] * 1000}, annotations={"a": "x" * 100_000})
     node.kube.put(PODS, found)
-    await node.until(lambda: node.state.pods.objects)
-    assert len(json.dumps(list(node.state.pods.objects.values()))) < 3_000
+    await node.until(lambda: node.state.cache.pods.objects)
+    assert len(json.dumps(list(node.state.cache.pods.objects.values()))) < 3_000
 
 
 async def test_what_a_share_s_status_counts_is_no_news_and_gives_the_agent_no_turn(node: FakeNode) -> None:
     """Every agent follows every share: none of a thousand works because a client came or went on another node."""
-    await node.until(lambda: "a" in node.state.shares)
-    known = node.state.shares
+    await node.until(lambda: "a" in node.state.cache.shares)
+    known = node.state.cache.shares
     node.kube.put(GPU_SHARES, {**SHARE, "status": {"slots": {"total": 4, "used": 3}}})
     node.kube.put(PODS, TENANT)
-    await node.until(lambda: node.state.pods.objects)
+    await node.until(lambda: node.state.cache.pods.objects)
     await node.ticks(3)
-    assert node.state.shares is known
+    assert node.state.cache.shares is known
     clients = {**SHARE["spec"]["clients"], "perGpu": 3}
     node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
-    await node.until(lambda: node.state.shares is not known)
+    await node.until(lambda: node.state.cache.shares is not known)

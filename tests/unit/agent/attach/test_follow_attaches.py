@@ -59,7 +59,7 @@ async def test_who_attaches_without_end_causes_one_early_reading_in_a_second(nod
 async def test_a_refused_process_is_an_event_of_its_pod_and_counted(node: FakeNode) -> None:
     await node.serving()
     node.kube.put(PODS, TENANT)
-    await node.until(lambda: node.state.pods_by_uid())
+    await node.until(lambda: node.state.cache.pods_by_uid())
     refused = AttachRefusal(
         reason=RefusedAttach.NO_GRANT,
         pod_uid=TENANT["metadata"]["uid"],
