@@ -22,7 +22,9 @@ TOGETHER = frozenset(
         "tests/cluster/tools/test_chart.py",
         "tests/cluster/delivery/test_claim_clients.py",
         "tests/cluster/delivery/test_claims.py",
-        "tests/cluster/rights/test_policies.py",
+        "tests/cluster/rights/test_policies_of_agents.py",
+        "tests/cluster/rights/test_policies_of_events.py",
+        "tests/cluster/rights/test_policies_of_the_operator.py",
     }
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All

@@ -9,6 +9,7 @@ import pytest
 
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.rights.policies import refusal
 from tests.cluster.tools.test_metrics import Scraped
 
 REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
@@ -177,3 +178,14 @@ def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness:
 
 def unused(harness: Harness, tenant: Tenant, pod: str) -> float:
     return Scraped(harness, "agent").value("gpushare_container_unused_seconds", namespace=tenant.name, pod=pod)
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_the_internal_resource_is_refused_outside_our_namespace(harness: Harness, kind: str) -> None:
+    with harness.namespace() as tenant:
+        pod = tenant.pod("thief", "none", "limits")
+        (container,) = pod["spec"]["containers"]
+        thief = container | {"name": "thief", "resources": {"limits": {"internal.gpushare.dev/mps": "1"}}}
+        pod["spec"] |= {"containers": [container | {"resources": {}}]} | {kind: [thief]}
+        message = refusal(tenant.kubectl, "create", "-f", "-", body=pod)
+        assert "ask for gpushare.dev/<share> instead" in message
