@@ -82,10 +82,12 @@ class Advice:
         """The line that makes the change; empty without a patch. `flags`: of kubectl's connection."""
         if self.template is not None:
             return shlex.join(self.template.words(flags))
-        if self.patch is None:
-            return ""
-        words = ["kubectl", *flags, "patch", "gpushare", self.share, "--type", "merge", "-p", _json(self.patch)]
-        return shlex.join(words)
+        return "" if self.patch is None else patch_command(self.share, self.patch, flags)
+
+
+def patch_command(share: str, patch: Mapping[str, Any], flags: Sequence[str] = ()) -> str:
+    """The line that applies a merge patch to a GpuShare. `flags`: of kubectl's connection."""
+    return shlex.join(["kubectl", *flags, "patch", "gpushare", share, "--type", "merge", "-p", _json(patch)])
 
 
 def _json(patch: Mapping[str, Any]) -> str:

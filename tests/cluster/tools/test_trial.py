@@ -60,6 +60,10 @@ def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Har
         rows = {tuple(row["copies"]): row for row in answer["rows"]}
         assert rows[(1,)]["rates"][0]["median"] == rows[(2,)]["rates"][0]["median"] / 2 > 1
         assert rows[(2,)]["p99_ms"][0]["median"] == 2.0
+        memory = [rows[(copies,)]["memory_mib"] for copies in (1, 2)]
+        assert memory[0] == memory[1] > 0, "each copy has a context"
+        assert 0 <= rows[(2,)]["busy_percent"]["median"] <= 100
+        assert [note for row in rows.values() for note in row["notes"]] == []
         assert rows[(4,)]["ending"] == "no room"
         assert "Insufficient gpushare.dev/tried" in " ".join(answer["stopped"])
         assert answer["verdict"]["answer"] == "untimed"

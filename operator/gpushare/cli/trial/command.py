@@ -9,18 +9,23 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, installed
 from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
+from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError, require
+from gpushare.cli.trial.change import change_of
 from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
-from gpushare.kube.resources import GPU_NODES, GPU_SHARES
+from gpushare.cli.trial.usage import AgentUsage
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
+from gpushare.recommend.advice import patch_command
 from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run, why_stopped
 from gpushare.trial.options import DEFAULT_COPIES, add_figures, add_plan, add_times, figures_of, times_of
 from gpushare.trial.rows import HEAD, cells_of, rows_of
@@ -30,8 +35,8 @@ START_SECONDS = 600.0
 """An image may have to be pulled."""
 FREED_SECONDS, LOOK_SECONDS = 45.0, 1.0
 """A share counts a slot as held for a while after its pod is gone (28 s seen): that of the trial before, say."""
-SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms")
-"""Of the table's columns: those that a cluster's logs have figures for."""
+SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms", "GPU busy", "MiB each")
+"""Of the table's columns: those that a trial in a cluster has figures for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_output(parser, names=False, watch=False)
 
 
-def check_share(cluster: Cluster, name: str, copies: int, seconds: float = FREED_SECONDS) -> None:
-    """Waits, for so long, for slots that were held a moment ago. WrongInputError: copies would not be beside each
-    other, or not alone even then.
+def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_SECONDS) -> Object:
+    """The share, once nobody else has slots of it: waits, for so long, for those that were held a moment ago.
+
+    WrongInputError: copies would not be beside each other, or not alone even then.
     """
     end = time.monotonic() + seconds
     told = False
@@ -57,7 +63,7 @@ def check_share(cluster: Cluster, name: str, copies: int, seconds: float = FREED
         require("gpushare", name, shares)
         found = obstacles(shares[name], copies)
         if not found:
-            return
+            return shares[name]
         held = (shares[name].get("status") or {}).get("slots", {}).get("used", 0)
         if not (held and len(found) == 1) or time.monotonic() >= end:
             raise WrongInputError("; ".join(found))
@@ -78,12 +84,12 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         plan = TrialPlan.of([TrialMode.SLOTS], args.copies or DEFAULT_COPIES, 1, args.repeats, args.seed)
     except ValueError as error:
         raise WrongInputError(str(error)) from None
-    check_share(cluster, args.share, plan.copies[0])
+    (share,) = read(GpuShare, [share_for(cluster, args.share, plan.copies[0])])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
     request = TrialRequest(template, container, args.share, namespace, secrets.token_hex(3), printed, times)
     outcomes: list[CaseOutcome] = []
-    runner = ClusterRunner(request, cluster)
+    runner = ClusterRunner(request, cluster, AgentUsage(cluster, args.system_namespace))
     with _one_signal():
         try:
             while (following := next_run(plan, outcomes)) is not None:
@@ -92,16 +98,22 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
                 outcomes.append(runner.run_case(case, repeat))
         finally:
             runner.delete_all()
-    return report_of(plan, outcomes, timed)
+    return report_of(plan, outcomes, share, timed, options.connection_flags(args))
 
 
-def report_of(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool) -> Report:
-    """The table, what was left out, and the verdict. Pure. Its code is 1 where the program does not work alone."""
+def report_of(
+    plan: TrialPlan, outcomes: list[CaseOutcome], share: GpuShare, timed: bool, flags: Sequence[str] = ()
+) -> Report:
+    """The table, what was left out, the verdict, and the change of the share. Pure. Its code is 1 where the program
+    does not work alone. `flags`: of kubectl's connection.
+    """
     rows = rows_of(outcomes)
     verdict = verdict_of(rows, timed)
+    change = change_of(verdict, rows, share)
     data: dict[str, Any] = {
         "timed": timed,
         "verdict": {"answer": verdict.answer.value, "sentence": verdict.sentence},
+        "patch": change,
         "stopped": why_stopped(plan, outcomes),
         "rows": [row.as_json() for row in rows],
     }
@@ -112,8 +124,9 @@ def report_of(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool) -> Repo
     )
     notes = [*data["stopped"], *dict.fromkeys(note for row in rows for note in row.notes)]
     told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
+    apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
     works = verdict.answer is not Answer.UNCLEAR or len(outcomes) > 1
-    return Report(data, [table, told], code=0 if works else 1)
+    return Report(data, [table, told, Sentences(apply, whole=True)], code=0 if works else 1)
 
 
 def _text(name: str) -> str:

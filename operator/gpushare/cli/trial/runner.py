@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
 from gpushare.cli.trial.pods import ended_badly, read_log, run_seconds, started, waiting_for
+from gpushare.cli.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
 from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase
 from gpushare.trial.options import RunTimes
 from gpushare.trial.printed import CopyFigures, NoFiguresError, PrintedFigures, PrintedLine, window_of
@@ -58,22 +59,27 @@ class ClusterRunner:
         self,
         request: TrialRequest,
         kubectl: KubectlRunner,
+        usage: UsageReader,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._request, self._kubectl, self._clock, self._sleep = request, kubectl, clock, sleep
+        self._request, self._kubectl, self._usage = request, kubectl, usage
+        self._clock, self._sleep = clock, sleep
         self._number = 0
 
     def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
         """Raises what kubectl raises; the Job is deleted all the same."""
+        usage = UsageSampler(self._usage, self._request.namespace)
         with self._job(case) as job:
             try:
-                figures, notes = self._measure(job, case)
+                figures, notes = self._measure(job, case, usage)
             except CaseEnded as ended:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
-        return CaseOutcome(case, repeat, Ending.MEASURED, (window_of([figures]),), notes=notes)
+        notes = (*notes, usage.problem) if usage.problem else notes
+        windows = (window_of([figures]),)
+        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
 
     def delete_all(self) -> None:
         """Deletes every Job of this trial, with its pods, and waits for their end."""
@@ -93,18 +99,18 @@ class ClusterRunner:
         finally:
             self.delete_all()
 
-    def _measure(self, job: str, case: TrialCase) -> tuple[list[CopyFigures], tuple[str, ...]]:
+    def _measure(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[list[CopyFigures], tuple[str, ...]]:
         request = self._request
         pods = self._pods_once(job, case, lambda found: started(found, request.container, case.total))
         if request.times.window is None:
-            return self._to_the_end(job, case)
+            return self._to_the_end(job, case, usage)
         names = sorted(pod["metadata"]["name"] for pod in pods)
         end = self._clock() + request.times.start
         while True:
             lines = [read_log(self._log(name, f"--tail={RECENT_LINES}"), request.printed) for name in names]
             if all(any(line.rates for line in copy) for copy in lines):
                 break
-            self._raise_for_ended(job, to_the_end=False)
+            usage.look(self._raise_for_ended(job, to_the_end=False), within_window=False)
             if self._clock() >= end:
                 silent = next(name for name, copy in zip(names, lines, strict=True) if not any(it.rates for it in copy))
                 raise NoFiguresError(
@@ -112,15 +118,17 @@ class ClusterRunner:
                 )
             self._sleep(POLL_SECONDS)
         begin = max(line.at for copy in lines for line in copy) + request.times.warmup
-        until = self._clock() + request.times.warmup + request.times.window + POLL_SECONDS
+        warm = self._clock() + request.times.warmup
+        until = warm + request.times.window + POLL_SECONDS
         while self._clock() < until:
-            self._raise_for_ended(job, to_the_end=False)
+            pods = self._raise_for_ended(job, to_the_end=False)
+            usage.look(pods, within_window=self._clock() >= warm + AGE_SECONDS)
             self._sleep(POLL_SECONDS)
         since = f"--since-time={datetime.fromtimestamp(begin, UTC).isoformat()}"
         lines = [read_log(self._log(name, since), request.printed) for name in names]
         return [request.printed.within(copy, begin, begin + request.times.window) for copy in lines], ()
 
-    def _to_the_end(self, job: str, case: TrialCase) -> tuple[list[CopyFigures], tuple[str, ...]]:
+    def _to_the_end(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[list[CopyFigures], tuple[str, ...]]:
         request = self._request
         end = self._clock() + request.times.start
         while True:
@@ -129,6 +137,7 @@ class ClusterRunner:
             known = [one for one in seconds if one is not None]
             if len(known) == case.total:
                 break
+            usage.look(pods, within_window=not known)
             if self._clock() >= end:
                 raise NoFiguresError(
                     f"a copy had not ended after {request.times.start:g} s (--start-timeout; a program without an end "

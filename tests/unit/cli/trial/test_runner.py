@@ -1,17 +1,19 @@
 """A case in a cluster: its Job is made, measured by its logs, and deleted whatever happens."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from gpushare.api.gpushare import GpuShare
 from gpushare.cli.trial.command import report_of
 from gpushare.cli.trial.manifest import LABEL
 from gpushare.cli.trial.pods import read_log, tail_of
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
+from gpushare.cli.trial.usage import UsageReading, UsageUnknownError
 from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.trial.options import RunTimes
 from gpushare.trial.printed import FigureReader, PrintedFigures
@@ -19,6 +21,9 @@ from gpushare.trial.printed import FigureReader, PrintedFigures
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))
 TEMPLATE = {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}
+SHARE = GpuShare.model_validate(
+    {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
+)
 ALONE, FOUR = TrialCase(TrialMode.ALONE, (1,)), TrialCase(TrialMode.SLOTS, (4,))
 
 
@@ -70,7 +75,7 @@ class FakeKubectl:
 
     def _pod(self, job: str, number: int) -> dict[str, Any]:
         began, _ = self.jobs[job]
-        name = {"name": f"{job}-{number}"}
+        name, spec = {"name": f"{job}-{number}"}, {"nodeName": "n1"}
         if number >= self.slots:
             condition = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient gpushare.dev/inference"}
             return {"metadata": name, "status": {"phase": "Pending", "conditions": [condition]}}
@@ -78,7 +83,8 @@ class FakeKubectl:
         ended = {"exitCode": 1 if self.fails else 0, "startedAt": stamp(began), "finishedAt": stamp(self.now)}
         state = {"terminated": ended} if over else {"running": {}}
         phase = "Failed" if self.fails else "Succeeded" if over else "Running"
-        return {"metadata": name, "status": {"phase": phase, "containerStatuses": [{"name": "app", "state": state}]}}
+        status = {"phase": phase, "containerStatuses": [{"name": "app", "state": state}]}
+        return {"metadata": name, "spec": spec, "status": status}
 
     def _logs(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         assert arguments[2:4] == ("--container=app", "--timestamps")
@@ -88,10 +94,36 @@ class FakeKubectl:
         return "\n".join([*lines, f"{stamp(self.now)} {self.fails}"])
 
 
-def runner(kubectl: FakeKubectl, window: float | None = 4.0, printed: PrintedFigures = PRINTED) -> ClusterRunner:
+@dataclass
+class FakeAgent:
+    """Of node n1: after each second of a Job its copies have 100 MiB more than 1000, and the GPU is busy for 10 % more.
+    `problem`: why it cannot be read.
+    """
+
+    kubectl: FakeKubectl
+    problem: str = ""
+    questions: int = 0
+
+    def __call__(self, node: str, namespace: str, pods: Collection[str]) -> UsageReading:
+        assert (node, namespace) == ("n1", "team")
+        self.questions += 1
+        if self.problem:
+            raise UsageUnknownError(self.problem)
+        ((began, copies),) = self.kubectl.jobs.values()
+        assert len(pods) == copies
+        seconds = self.kubectl.now - began
+        return UsageReading(len(pods) * (1000 + 100 * int(seconds)), 10.0 * seconds)
+
+
+def runner(
+    kubectl: FakeKubectl,
+    window: float | None = 4.0,
+    printed: PrintedFigures = PRINTED,
+    agent: FakeAgent | None = None,
+) -> ClusterRunner:
     times = RunTimes(1.0, window, 30.0)
     request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", printed, times)
-    return ClusterRunner(request, kubectl, lambda: kubectl.now, kubectl.sleep)
+    return ClusterRunner(request, kubectl, agent or FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
 
 
 def test_copies_are_measured_in_one_window_of_their_logs_and_deleted() -> None:
@@ -127,6 +159,26 @@ def test_programs_with_an_end_are_measured_by_their_runs() -> None:
     assert outcome.notes == ("runs are timed by Kubernetes' whole seconds",)
 
 
+def test_memory_is_the_most_that_all_copies_had_and_utilisation_that_of_the_window() -> None:
+    """Logs begin after 2 s; the warm-up ends at 3 s; what an agent tells is up to 2 s old."""
+    kubectl = FakeKubectl()
+    outcome = runner(kubectl).run_case(FOUR, 0)
+    assert (outcome.memory_mib, outcome.busy_percent) == (4 * 1700, 60.0), "looks at 5, 6 and 7 s"
+
+
+def test_memory_and_utilisation_of_programs_with_an_end_are_those_until_the_first_ends() -> None:
+    outcome = runner(FakeKubectl(ends=10.0), window=None, printed=PrintedFigures()).run_case(FOUR, 0)
+    assert (outcome.memory_mib, outcome.busy_percent) == (4 * 1900, 45.0), "looks at 0 to 9 s"
+
+
+def test_an_agent_that_cannot_be_read_is_asked_once_and_told_and_all_else_is_measured() -> None:
+    kubectl = FakeKubectl()
+    agent = FakeAgent(kubectl, problem="no right")
+    outcome = runner(kubectl, agent=agent).run_case(FOUR, 0)
+    assert (outcome.ending, outcome.memory_mib, outcome.busy_percent) == (Ending.MEASURED, None, None)
+    assert (outcome.notes, agent.questions) == (("no right",), 1)
+
+
 @pytest.mark.parametrize("broken", ["create", "get", "logs"])
 def test_an_error_of_kubectl_deletes_the_job(broken: str) -> None:
     kubectl = FakeKubectl(broken=broken)
@@ -145,7 +197,7 @@ def test_an_interruption_deletes_the_job() -> None:
     times = RunTimes(1.0, 4.0, 30.0)
     request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", PRINTED, times)
     with pytest.raises(KeyboardInterrupt):
-        ClusterRunner(request, kubectl, lambda: 0.0, interrupted).run_case(FOUR, 0)
+        ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: 0.0, interrupted).run_case(FOUR, 0)
     assert kubectl.jobs == {}
 
 
@@ -160,8 +212,11 @@ def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float
 def test_the_report_has_the_table_and_the_verdict() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2, 4, 8], 1, 2, 1)
     outcomes = ran(FakeKubectl(), plan, lambda case: {1: 100.0, 2: 190.0, 4: 300.0, 8: 301.0}[case.total])
-    report = report_of(plan, outcomes, timed=True)
+    report = report_of(plan, outcomes, SHARE, timed=True, flags=["--context=a"])
     assert report.code == 0
+    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 4, "memory": {"default": "2Gi"}}}}
+    (applied,) = [text for label, text in report.parts[-1].lines if not label]  # type: ignore[union-attr]
+    assert applied.startswith('kubectl --context=a patch gpushare inference --type merge -p \'{"spec":{')
     assert report.data["verdict"]["sentence"].startswith(
         "Sharing helps: 4 copies in slots of the share do 3.00 times the work of one alone"
     )
@@ -170,15 +225,15 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
 
 def test_a_program_that_fails_alone_is_a_problem() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
-    report = report_of(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0), timed=True)
+    report = report_of(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0), SHARE, timed=True)
     assert report.code == 1
     assert "one copy alone: failed" in report.data["stopped"][0]
 
 
 def test_figures_on_simulated_gpus_get_no_verdict() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
-    report = report_of(plan, ran(FakeKubectl(), plan, lambda _: 100.0), timed=False)
-    assert report.data["verdict"]["answer"] == "untimed"
+    report = report_of(plan, ran(FakeKubectl(), plan, lambda _: 100.0), SHARE, timed=False)
+    assert (report.data["verdict"]["answer"], report.data["patch"]) == ("untimed", None)
 
 
 def test_a_log_is_read_by_the_times_of_its_lines() -> None:

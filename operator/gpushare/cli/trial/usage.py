@@ -1,0 +1,118 @@
+"""What the copies of a case use of their GPU, as the agent of their node reads it.
+
+The agent's metrics come through the API server's pod proxy, as for `kubectl gpushare top`. Who may not read them gets a
+trial without memory and utilisation, and a note that says which right is missing.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from gpushare.api.quantity import MIB
+from gpushare.cli.kubectl.cluster import Cluster
+from gpushare.cli.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of
+from gpushare.cli.kubectl.failures import UnreachableError
+from gpushare.cli.kubectl.views.top import USED
+from gpushare.kube.resources import PODS, KubeError, Object
+
+BUSY = "gpushare_gpu_utilization_ratio"
+AGE_SECONDS = 2.0
+"""What an agent tells is so old at most: of its interval of reading NVML."""
+NOT_MEASURED = "memory and utilisation were not measured: "
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReading:
+    """What pods use now. `memory_mib`: of all of them together. `busy_percent`: of their GPU, which others may use too.
+    None: not known.
+    """
+
+    memory_mib: int | None
+    busy_percent: float | None
+
+
+UsageReader = Callable[[str, str, Collection[str]], UsageReading]
+"""(node, namespace, names of pods): what these pods of that node use now. Raises UsageUnknownError."""
+
+
+class UsageUnknownError(Exception):
+    """An agent's figures cannot be read. The text is a sentence for the trial's reader."""
+
+
+@dataclass
+class UsageSampler:
+    """Of one case: call `look` on each turn of its waiting. The first error is the last question."""
+
+    read: UsageReader
+    namespace: str
+    problem: str = ""
+    memory_mib: int | None = None
+    """The most that all copies had at one time."""
+    _busy: list[float] = field(default_factory=list)
+
+    def look(self, pods: Sequence[Object], within_window: bool) -> None:
+        """Memory counts at any time, utilisation only within the window."""
+        node = next((pod["spec"]["nodeName"] for pod in pods if (pod.get("spec") or {}).get("nodeName")), "")
+        if not node or self.problem:
+            return
+        try:
+            found = self.read(node, self.namespace, {str(pod["metadata"]["name"]) for pod in pods})
+        except UsageUnknownError as error:
+            self.problem = str(error)
+            return
+        if found.memory_mib is not None:
+            self.memory_mib = max(self.memory_mib or 0, found.memory_mib)
+        if within_window and found.busy_percent is not None:
+            self._busy.append(found.busy_percent)
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The mean."""
+        return sum(self._busy) / len(self._busy) if self._busy else None
+
+
+class AgentUsage:
+    """Asks the agents of gpushare in namespace `system`."""
+
+    def __init__(self, cluster: Cluster, system: str) -> None:
+        self._cluster, self._system = cluster, system
+
+    def __call__(self, node: str, namespace: str, pods: Collection[str]) -> UsageReading:
+        """Raises UsageUnknownError."""
+        try:
+            agents = self._cluster.items(
+                PODS, self._system, labelSelector=AGENTS, fieldSelector=f"spec.nodeName={node}"
+            ).result()
+            if not agents:
+                raise UsageUnknownError(f"{NOT_MEASURED}no agent on node {node} in namespace {self._system}")
+            asked = metrics_of(self._cluster, agents[0])
+            if asked is None:
+                raise UsageUnknownError(f"{NOT_MEASURED}{NO_METRICS}")
+            return usage_in(asked.result(), namespace, pods)
+        except KubeError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise UsageUnknownError(f"{NOT_MEASURED}the agent was not reached: {error}") from None
+            need = f"that needs the right to list pods and to get pods/proxy in namespace {self._system}"
+            raise UsageUnknownError(f"{NOT_MEASURED}{need}") from None
+        except UnreachableError as error:
+            raise UsageUnknownError(f"{NOT_MEASURED}the agent was not reached: {error}") from None
+
+
+def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReading:
+    """From an agent's metrics in Prometheus' text format. Pure."""
+    from prometheus_client.parser import text_string_to_metric_families  # not by who may not read metrics
+
+    memory: list[float] = []
+    used: set[str] = set()
+    busy: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == BUSY:
+                busy[sample.labels["uuid"]] = 100 * sample.value
+            elif sample.name == USED and sample.labels["namespace"] == namespace and sample.labels["pod"] in pods:
+                memory.append(sample.value)
+                used.add(sample.labels["uuid"])
+    return UsageReading(
+        busy_percent=max((busy[uuid] for uuid in used & busy.keys()), default=None),
+        memory_mib=-(-int(sum(memory)) // MIB) if memory else None,
+    )

@@ -1,0 +1,65 @@
+"""The change of a share that a trial's figures support."""
+
+from typing import Any
+
+import pytest
+
+from gpushare.api.gpushare import GpuShare
+from gpushare.cli.trial.change import change_of
+from gpushare.recommend.advice import patched
+from gpushare.trial.cases import Ending, TrialCase, TrialMode
+from gpushare.trial.rows import TrialRow
+from gpushare.trial.spread import Spread
+from gpushare.trial.verdict import verdict_of
+
+
+def row(copies: int, gain: float, memory_mib: int | None) -> TrialRow:
+    case = TrialCase(TrialMode.ALONE if copies == 1 else TrialMode.SLOTS, (copies,))
+    spread = Spread.of([gain, gain, gain])
+    return TrialRow(case, Ending.MEASURED, 3, (spread,), spread, None, spread, (None,), (None,), None, memory_mib)
+
+
+def share(per_gpu: int = 8, **memory: Any) -> GpuShare:
+    clients = {"perGpu": per_gpu, "memory": {"default": "8Gi"} | memory}
+    return GpuShare.model_validate({"metadata": {"name": "s"}, "spec": {"clients": clients}})
+
+
+def change(share: GpuShare, *rows: TrialRow) -> dict[str, Any]:
+    """Of spec.clients; empty for none."""
+    found = change_of(verdict_of(rows, timed=True), rows, share)
+    if found is None:
+        return {}
+    patched(share, found)  # is a share
+    clients: dict[str, Any] = found["spec"]["clients"]
+    return clients
+
+
+ALONE, TWO, FOUR, EIGHT = row(1, 1.0, 3000), row(2, 1.9, 2900), row(4, 3.6, 2800), row(8, 3.65, 6000)
+CASES: dict[str, tuple[GpuShare, tuple[TrialRow, ...], dict[str, Any]]] = {
+    "as many as pay, each with a tenth more than the most seen": (
+        share(),
+        (ALONE, TWO, FOUR, EIGHT),
+        {"perGpu": 4, "memory": {"default": "3328Mi"}},
+    ),
+    "already so many": (share(4), (ALONE, TWO, FOUR), {"memory": {"default": "3328Mi"}}),
+    "memory not known": (share(), (row(1, 1.0, None), row(4, 3.6, None)), {"perGpu": 4}),
+    "never more memory than each had": (share(default="3Gi"), (ALONE, FOUR), {"perGpu": 4}),
+    "the least that a context needs": (
+        share(),
+        (row(1, 1.0, 9), row(4, 3.6, 9)),
+        {"perGpu": 4, "memory": {"default": "512Mi"}},
+    ),
+    "pods may ask for more": (
+        share(overcommit=True),
+        (ALONE, FOUR),
+        {"perGpu": 4, "memory": {"default": "3328Mi", "max": "8Gi"}},
+    ),
+    "no gain": (share(), (ALONE, row(2, 1.0, 3000)), {}),
+    "nothing to change": (share(4, default="3Gi"), (ALONE, TWO, FOUR), {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_change_of_a_share(case: str) -> None:
+    before, rows, wanted = CASES[case]
+    assert change(before, *rows) == wanted
