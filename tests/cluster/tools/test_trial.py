@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpushare_workload.compare.result import read
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
@@ -67,6 +68,7 @@ def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Har
         assert rows[(4,)]["ending"] == "no room"
         assert "Insufficient gpushare.dev/tried" in " ".join(answer["stopped"])
         assert answer["verdict"]["answer"] == "untimed"
+        assert json.loads(json.dumps(read(out).as_json()["rows"])) == answer["rows"], "compare --read takes it"
         assert made(tenant) == []
 
 

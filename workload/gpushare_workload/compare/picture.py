@@ -18,8 +18,9 @@ STYLES = {
     TrialMode.SLICES: LINE_STYLES[SharingMode.TIME_SLICING],
     TrialMode.MPS: LINE_STYLES[SharingMode.MPS],
     TrialMode.CAPPED: LINE_STYLES[SharingMode.MPS_EQUAL_CAPS],
+    TrialMode.SLOTS: LINE_STYLES[SharingMode.MPS],
 }
-"""The styles of the benchmark's report for the same modes."""
+"""The styles of the benchmark's report for the same modes. Slots, which are MPS, are never beside the other modes."""
 DPI = 160
 
 

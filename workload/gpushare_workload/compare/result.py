@@ -3,18 +3,17 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures, why_stopped
-from gpushare.trial.options import RunTimes
+from gpushare.trial.cases import CaseOutcome, why_stopped
 from gpushare.trial.printed import PrintedFigures
+from gpushare.trial.records import SCHEMA, plan_as_json, plan_from_json, runs_as_json, runs_from_json
 from gpushare.trial.rows import TrialRow, rows_of, table_of
 from gpushare.trial.verdict import TrialVerdict, share_of, verdict_of
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.events import without_folders
 
-SCHEMA = "gpushare.dev/compare/v1"
 SIMULATED = " (simulated)"
 
 
@@ -49,19 +48,14 @@ class Comparison:
             "schema": SCHEMA,
             "timed": self.timed,
             "programs": [list(without_folders(program)) for program in request.programs],
-            "plan": {
-                **asdict(request.plan),
-                **asdict(request.times),
-                "windows": request.windows,
-                "cap_percent": request.cap,
-            },
+            "plan": plan_as_json(request.plan, request.times, request.windows, request.cap),
             "environment": dict(self.environment),
             "verdict": {"answer": self.verdict.answer.value, "sentence": self.verdict.sentence},
             "share": self.share,
             "stopped": why_stopped(request.plan, self.outcomes),
             "ended": self.ended,
             "rows": [row.as_json() for row in self.rows],
-            "runs": [_run(one) for one in self.outcomes],
+            "runs": runs_as_json(self.outcomes),
         }
 
     def as_text(self) -> str:
@@ -78,58 +72,26 @@ class Comparison:
 
 
 def read(text: str) -> Comparison:
-    """The comparison of a file that `--json` wrote, judged anew. Raises ValueError with what is wrong with the file."""
+    """The comparison of a file that `--json` or `kubectl gpushare trial -o json` wrote, judged anew. Raises ValueError
+    with what is wrong with the file.
+    """
     try:
         value = json.loads(text)
         if value.get("schema") != SCHEMA:
             raise ValueError(f"the schema is {value.get('schema')!r}, not {SCHEMA!r}")
-        plan = value["plan"]
+        plan, times = plan_from_json(value["plan"])
         request = CompareRequest(
             programs=tuple(tuple(map(str, program)) for program in value["programs"]),
-            plan=TrialPlan(
-                tuple(TrialMode(mode) for mode in plan["modes"]),
-                tuple(plan["copies"]),
-                plan["programs"],
-                plan["repeats"],
-                plan["seed"],
-            ),
+            plan=plan,
             printed=PrintedFigures(),
-            times=RunTimes(plan["warmup"], plan["window"], plan["start"]),
-            windows=plan["windows"],
-            cap=plan["cap_percent"],
+            times=times,
+            windows=value["plan"]["windows"],
+            cap=value["plan"]["cap_percent"],
         )
-        outcomes = tuple(_outcome(run) for run in value["runs"])
+        outcomes = runs_from_json(value["runs"])
         return Comparison(request, dict(value["environment"]), bool(value["timed"]), outcomes, str(value["ended"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
-
-
-def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
-    windows = tuple(
-        WindowFigures(
-            tuple(tuple(map(float, copies)) for copies in window["rates"]),
-            tuple(window["p50_ms"]),
-            tuple(window["p99_ms"]),
-        )
-        for window in run["windows"]
-    )
-    return CaseOutcome(
-        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
-        repeat=run["repeat"],
-        ending=Ending(run["ending"]),
-        windows=windows,
-        reason=run["reason"],
-        busy_percent=run["busy_percent"],
-        memory_mib=run["memory_mib"],
-        notes=tuple(run["notes"]),
-    )
-
-
-def _run(outcome: CaseOutcome) -> dict[str, Any]:
-    values = asdict(outcome)
-    return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies)} | {
-        name: value for name, value in values.items() if name != "case"
-    }
 
 
 def yaml_lines(value: Mapping[str, Any], indent: int = 0) -> list[str]:

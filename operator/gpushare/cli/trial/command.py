@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
 from gpushare.recommend.advice import patch_command
 from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run, why_stopped
 from gpushare.trial.options import DEFAULT_COPIES, add_figures, add_plan, add_times, figures_of, times_of
+from gpushare.trial.records import SCHEMA, plan_as_json, runs_as_json
 from gpushare.trial.rows import HEAD, cells_of, rows_of
 from gpushare.trial.verdict import Answer, verdict_of
 
@@ -98,7 +100,16 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
                 outcomes.append(runner.run_case(case, repeat))
         finally:
             runner.delete_all()
-    return report_of(plan, outcomes, share, timed, options.connection_flags(args))
+    report = report_of(plan, outcomes, share, timed, options.connection_flags(args))
+    record = {
+        "schema": SCHEMA,
+        "programs": [[Path(args.filename).name]],
+        "plan": plan_as_json(plan, times),
+        "environment": {"share": share.name},
+        "ended": "",
+        "runs": runs_as_json(outcomes),
+    }
+    return replace(report, data=report.data | record)
 
 
 def report_of(

@@ -46,6 +46,13 @@ def test_there_is_no_picture_of_what_was_not_measured(outcomes: tuple[CaseOutcom
     assert draw(comparison(outcomes, timed)) is None
 
 
+def test_copies_in_slots_of_a_share_are_a_line_too() -> None:
+    trial = (measured(ALONE, 100.0), *(measured(case(TrialMode.SLOTS, count), 80.0) for count in (2, 4)))
+    figure = draw(comparison(trial))
+    assert figure is not None
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["in slots of the share"]
+
+
 def test_a_title_is_the_commands_without_their_folders() -> None:
     programs = (("/opt/bin/python3", "/work/serve.py", "--url", "/"), ("train", "x" * 100))
     assert titled(programs).startswith("python3 serve.py --url / beside train xxx")
