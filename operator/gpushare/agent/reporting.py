@@ -17,6 +17,7 @@ from importlib.metadata import version
 
 from gpushare.agent.dra.driver import ClaimDelivery
 from gpushare.agent.kubelet.holdings import ShareGpu, Slots, united
+from gpushare.agent.reconcile.daemon_files import original_mode
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.state import AgentState
@@ -25,6 +26,7 @@ from gpushare.api import names
 from gpushare.api.gpunode import GpuNode, GpuNodeStatus
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
+from gpushare.mps.layout import gpu_dir
 
 LOG = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class GpuNodeWriter:
         self._write_at = 0.0
         self._written: tuple[str, GpuNodeStatus, float] | None = None
         """(the object's uid, status, when): a cache that lags behind our own write does not show it yet."""
+        self.failing_since: float | None = None
+        """Since when no write has succeeded that was tried; None: the last one did, or nothing differs."""
 
     async def create(self) -> None:
         """Errors are logged. Call it at every tick: it makes at most one attempt in RETRY_SECONDS."""
@@ -91,6 +95,7 @@ class GpuNodeWriter:
         """Writes `status` if it differs from `cached` and a write is due. Errors are logged and retried later."""
         now, current = self._clock(), own_part(cached.status, status)
         if status == current or self._just_written(cached.metadata.uid, status, now):
+            self.failing_since = None
             return
         if now < self._write_at or self._throttle.wait(now, urgent=urgent(status, current)) > 0:
             return
@@ -99,7 +104,9 @@ class GpuNodeWriter:
         try:
             await self._kube.apply(GPU_NODES, self._node, body, manager=MANAGER, subresource="status")
             self._written = (cached.metadata.uid, status, now)
+            self.failing_since = None
         except API_ERRORS as error:
+            self.failing_since = now if self.failing_since is None else self.failing_since
             self._write_at = now + RETRY_SECONDS
             LOG.warning("status of GpuNode %s not written: %s", self._node, error)
 
@@ -130,10 +137,12 @@ class StatusReporter:
         if given is None:
             return
         await self._writer.write(build(self._facts(given), node.status), node)
-        state.reported = state.cache.complete and given.kubelet is not None
+        state.unreported_since = self._writer.failing_since
+        if state.cache.complete and given.kubelet is not None and self._writer.failing_since is None:
+            state.reported = True
 
     def _facts(self, given: DecisionInput) -> NodeFacts:
-        state, now = self._state, datetime.now(UTC)
+        state, now, root = self._state, datetime.now(UTC), self._state.settings.root
         return NodeFacts(
             generation=state.generation,
             agent_version=RELEASE,
@@ -141,12 +150,12 @@ class StatusReporter:
             modes=state.settings.compute_mode_policy,
             driver=state.inventory.driver,
             views=state.inventory.views,
-            original_modes={uuid: item.original_mode for uuid, item in state.on_disk.items()},
+            original_modes={uuid: original_mode(gpu_dir(root, uuid)) for uuid in state.inventory.views},
             gpus=[self._gpu_facts(decision) for decision in state.decisions.values()],
             held=_held(given),
             holding=state.holding(given.kubelet),
             assignments=state.assignments or (),
-            pods=list(state.cache.pods.objects.values()),
+            pods=state.cache.known_pods(),
             findings=state.usage.findings(),
             borrowers=state.shortages.borrowers(),
             short=state.shortages.short() if state.lends else None,

@@ -55,6 +55,8 @@ ALIVE_SECONDS = 60.0
 """A tick that is overdue for so long does not come any more."""
 LATE_SECONDS = 10.0
 """While a tick is overdue for so long, no heartbeat says that the agent works."""
+REFUSED_SECONDS = 15.0
+"""While the API server takes no status for so long, no heartbeat says that what it has is current."""
 
 
 class AgentState:
@@ -114,7 +116,9 @@ class AgentState:
         self.decided_on: DecisionInput | None = None
         """The input of the latest decision that was carried out."""
         self.reported = False
-        """Whether the status was written once with all that is known at the start."""
+        """Whether the API server has taken a status once with all that is known at the start."""
+        self.unreported_since: float | None = None
+        """Since when the API server takes no status of this agent; None: it has the latest, or that waits its turn."""
         self.started_at = self.ticked_at = clock()
         self._servers: dict[Uuid, tuple[int | None, float]] | None = None
         self._daemon_changes = DaemonChanges(self.files)
@@ -359,7 +363,9 @@ class AgentState:
         return list(self.on_disk)
 
     def expired(self) -> list[ExpiredGpu]:
-        """GPUs taken whose share's maxWait is over."""
+        """GPUs taken whose share's maxWait is over; none while this node's pods are not known."""
+        if not self.cache.pods.synced.is_set():
+            return []  # the clients' pods could not be told
         plans = [self.decisions[uuid].plan for uuid in self.on_disk if uuid in self.decisions]
         return [ExpiredGpu(plan.uuid, plan.share) for plan in plans if plan.ends_clients]
 
@@ -429,11 +435,13 @@ class AgentState:
         return self.kubelet.view.whole_gpus() if self.kubelet.view else {}
 
     def _taken_gpus(self) -> dict[Uuid, TakenGpu]:
-        holders: dict[Uuid, set[ContainerName]] = {uuid: set() for uuid in self.whole}
+        """Without those given whole while the kubelet was not read: who may use them is not known."""
+        given = self.whole if self.kubelet.view is not None else {}
+        holders: dict[Uuid, set[ContainerName]] = {uuid: set() for uuid in given}
         for container, held in self._whole_holders().items():
             for _, uuid in held:
                 holders.setdefault(uuid, set()).add(container)
-        whole = {uuid: TakenGpu(gpu.share, None, frozenset(holders[uuid])) for uuid, gpu in self.whole.items()}
+        whole = {uuid: TakenGpu(gpu.share, None, frozenset(holders[uuid])) for uuid, gpu in given.items()}
         return whole | {uuid: TakenGpu(item.wanted.share, item.server_pid) for uuid, item in self.on_disk.items()}
 
     def _places(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
@@ -445,8 +453,13 @@ class AgentState:
 
     def not_working(self) -> str | None:
         """Why departures may go unseen or the status be old; None: the agent does its work."""
-        age = self.clock() - self.ticked_at
-        return self.unready() or (f"the last tick was {age:.0f} s ago" if age > LATE_SECONDS else None)
+        now = self.clock()
+        age = now - self.ticked_at
+        if age > LATE_SECONDS:
+            return f"the last tick was {age:.0f} s ago"
+        if self.unreported_since is not None and now - self.unreported_since > REFUSED_SECONDS:
+            return f"the API server has taken no status for {now - self.unreported_since:.0f} s"
+        return self.unready()
 
 
 def _identities(reading: Reading) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,6 @@ class DaemonFiles:
     state: DaemonState | None
     broker: BrokerState | None
     client_control: bool
-    original_mode: ComputeMode | None
 
     @property
     def server_pid(self) -> int | None:
@@ -45,7 +44,6 @@ def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
                 files.read(directory.state, DaemonState).value,
                 files.read(directory.broker_state, BrokerState).value,
                 directory.client_control.exists(),
-                original_mode(directory),
             )
     return found
 

@@ -109,12 +109,12 @@ class Lifecycle:
         self._problems = LogOnChange(LOG)
 
     def advance(
-        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder]
+        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder] | None
     ) -> None:
         """Takes or starts the next step for one GPU. Never waits for the driver; what cannot be written is a note.
 
-        `foreign`: pods that hold whole GPUs of this node. No GPU is taken beside them, even if the operator, which sees
-        them later, has assigned it.
+        `foreign`: pods that hold whole GPUs of this node; None: not known yet. No GPU is taken beside them, even if the
+        operator, which sees them later, has assigned it.
         """
         uuid = decision.plan.uuid
         try:
@@ -136,7 +136,7 @@ class Lifecycle:
         LOG.info("GPU %s, which no share has, is as it was found, and its directory is removed", directory.uuid)
 
     def _advance(
-        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder]
+        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder] | None
     ) -> None:
         planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
         match planned.stage, item:
@@ -164,11 +164,13 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._actions.values(), return_exceptions=True)
 
-    def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder]) -> None:
+    def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder] | None) -> None:
         if planned.limits is None and not planned.resource:
             self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
         elif view is None or view.lost:
             self.notes[planned.uuid] = "NVML does not reach this GPU"
+        elif foreign is None:
+            self.notes[planned.uuid] = "it is not known yet whether a pod of this node holds whole GPUs"
         elif foreign:
             # The share repeats it, which other tenants may read.
             self.notes[planned.uuid] = f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"

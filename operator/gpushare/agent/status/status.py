@@ -6,7 +6,7 @@ condition keeps its transition time while its status stays; what is not known ye
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView, described
 from gpushare.agent.kubelet.holdings import Slots
@@ -79,7 +79,8 @@ class NodeFacts:
     """None while the kubelet has not been read yet: the holders in the API stay."""
     holding: PodNames = field(default_factory=dict)
     assignments: Collection[Assignment] = ()
-    pods: Iterable[Pod] = ()
+    pods: Collection[Pod] | None = ()
+    """None while this node's pods are not known: the foreign holders in the API stay."""
     findings: Sequence[Finding] | None = None
     """None while nothing was judged yet: the findings in the API stay."""
     borrowers: Sequence[Borrower] | None = None
@@ -101,27 +102,35 @@ class NodeFacts:
 
 def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
     """`before`: what the API holds now."""
-    servers = {item.state.server_pid for item in facts.gpus if item.state is not None}
+    whole = {item.plan.resource for item in facts.gpus if _given_whole(item)}
     return GpuNodeStatus(
         observed_generation=facts.generation,
         simulated=facts.simulated,
-        driver_version=facts.driver.version[:32] if facts.driver else "",
-        cuda_version=facts.driver.cuda_version[:16] if facts.driver else "",
-        client_ceiling=facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
         agent_version=facts.agent_version,
         compute_mode_policy=facts.modes,
-        gpus=[
-            _gpu(view, facts, servers)
-            for view in sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
-        ][:MAX_GPUS],
+        **_hardware(facts, before),
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
         holders=before.holders if facts.held is None else _holders(facts.held, facts.holding, facts.reserved),
-        foreign_holders=foreign_holders(facts.pods, {item.plan.resource for item in facts.gpus if _given_whole(item)}),
+        foreign_holders=before.foreign_holders if facts.pods is None else foreign_holders(facts.pods, whole),
         findings=before.findings if facts.findings is None else list(facts.findings),
         borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
         unused=before.unused if facts.unused is None else list(facts.unused),
         conditions=_conditions(facts, before),
     )
+
+
+def _hardware(facts: NodeFacts, before: GpuNodeStatus) -> dict[str, Any]:
+    """What NVML says; until it has answered once, what the API holds."""
+    if facts.nvml_error and not facts.views:
+        return {key: getattr(before, key) for key in ("driver_version", "cuda_version", "client_ceiling", "gpus")}
+    servers = {item.state.server_pid for item in facts.gpus if item.state is not None}
+    views = sorted(facts.views.values(), key=lambda view: (view.info.index, view.info.uuid))
+    return {
+        "driver_version": facts.driver.version[:32] if facts.driver else "",
+        "cuda_version": facts.driver.cuda_version[:16] if facts.driver else "",
+        "client_ceiling": facts.driver.client_ceiling if facts.driver else LOWEST_CLIENT_CEILING,
+        "gpus": [_gpu(view, facts, servers) for view in views][:MAX_GPUS],
+    }
 
 
 def own_part(read: GpuNodeStatus, built: GpuNodeStatus) -> GpuNodeStatus:
@@ -319,7 +328,12 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
 
 
 def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:
-    """True while a change waits for clients of this node: the only condition here for which False is good."""
+    """True while a change waits for clients of this node: the only condition here for which False is good. It stays as
+    it was while the kubelet, which knows the clients, was not read.
+    """
+    known = next((item for item in before.conditions if item.type == WAITING_FOR_CLIENTS), None)
+    if facts.held is None and known is not None:
+        return known
     message = what_waits(facts.assignments, facts.holding)
     reason = "ChangeWaits" if message else "NothingWaits"
     return _since(WAITING_FOR_CLIENTS, "True" if message else "False", reason, message, facts, before)

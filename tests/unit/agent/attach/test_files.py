@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> GpuDir:
 
 def taken(directory: GpuDir, share_name: str = "a", *, stop: bool = False) -> dict[str, DaemonFiles]:
     wanted = DesiredDaemon(uuid=UUID, share=share_name, limits=DaemonLimits(threads=50, memory_mib=1024), stop=stop)
-    return {UUID: DaemonFiles(directory, wanted, None, None, True, None)}
+    return {UUID: DaemonFiles(directory, wanted, None, None, True)}
 
 
 def written(directory: GpuDir) -> GpuGrants:
@@ -105,7 +105,7 @@ def test_a_gpu_whose_directory_cannot_be_written_holds_up_no_other(
 ) -> None:
     files, missing = GrantFiles(), gpu_dir(tmp_path, "GPU-gone")
     wanted = DesiredDaemon(uuid="GPU-gone", share="a", limits=DaemonLimits(threads=50, memory_mib=1024))
-    both = {"GPU-gone": DaemonFiles(missing, wanted, None, None, True, None), **taken(directory)}
+    both = {"GPU-gone": DaemonFiles(missing, wanted, None, None, True), **taken(directory)}
     for _ in range(2):
         files.update(both, {**READY, "GPU-gone": READY[UUID]}, HOLDERS)
     assert written(directory).pods

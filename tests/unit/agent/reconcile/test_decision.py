@@ -64,7 +64,7 @@ def test_where_no_mps_daemon_can_be_started(
             now=1000.0,
             assignments=None,
             shares={},
-            on_disk={"GPU-1": DaemonFiles(gpu_dir(tmp_path, "GPU-1"), wanted, state, None, False, None)},
+            on_disk={"GPU-1": DaemonFiles(gpu_dir(tmp_path, "GPU-1"), wanted, state, None, False)},
             views={"GPU-1": GOOD.view} if GOOD.view else {},
             kubelet=None,
             pending={},

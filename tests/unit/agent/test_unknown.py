@@ -1,0 +1,196 @@
+"""What an agent does and says before it knows: nothing is taken, ended or told because its news have not come yet."""
+
+import asyncio
+
+from gpushare.agent.reconcile import daemon_files
+from gpushare.agent.reconcile.lifecycle import remove
+from gpushare.agent.state import REFUSED_SECONDS
+from gpushare.agent.status.status import WAITING_FOR_CLIENTS
+from gpushare.api.compute_mode import ComputeMode
+from gpushare.api.conditions import EventReason
+from gpushare.api.gpunode import GpuNode
+from gpushare.fleet.model import NodeView
+from gpushare.fleet.selection.refusals import FoundGpu, foreign_compute_mode
+from gpushare.kube.client import PODS, KubeError, Object
+from gpushare.kube.resources import LEASES
+from gpushare.mps.layout import gpu_dir
+from tests.unit.agent.fake_node import FakeNode
+from tests.unit.agent.observed_pods import uid
+from tests.unit.agent.test_whole_gpus import NVIDIA, giving
+
+CONTAINER = "ab" * 32
+SETTLE_SECONDS = 2.5
+"""For all that an agent would do by mistake: several of its turns and reports."""
+STATUS_SECONDS = 0.6
+"""More than a fake node's agent waits between two writes of its status."""
+
+
+def pod(resource: str) -> Object:
+    """One that runs, with one of the resource."""
+    begun = "2026-01-01T00:00:00Z"
+    running = {"name": "app", "containerID": f"containerd://{CONTAINER}", "state": {"running": {"startedAt": begun}}}
+    return {
+        "metadata": {"name": "pod", "namespace": "ns", "uid": uid(1)},
+        "spec": {"containers": [{"name": "app", "resources": {"limits": {resource: "1"}}}]},
+        "status": {
+            "phase": "Running",
+            "startTime": begun,
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+            "containerStatuses": [running],
+        },
+    }
+
+
+async def restart_without_pods(node: FakeNode) -> None:
+    """The next agent has all but the list of this node's pods."""
+    await node.stop()
+    node.kube.fail("list pods", KubeError(503, "", "starting"))
+    node.start()
+    await node.until(lambda: node.state.decided_on is not None and node.state.cache.informed)
+
+
+async def held_whole(node: FakeNode) -> None:
+    """GPU-0 is assigned, and not taken, since a pod holds a whole GPU."""
+    await node.until(lambda: node.status().get("gpus"))
+    node.kube.put(PODS, pod("nvidia.com/gpu"))
+    await node.until(lambda: node.status().get("foreignHolders"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: "a pod of this node holds nvidia.com/gpu" in node.daemon().get("message", ""))
+
+
+async def test_no_gpu_is_taken_before_it_is_known_who_holds_whole_ones(node: FakeNode) -> None:
+    await held_whole(node)
+    await restart_without_pods(node)
+    await node.until(lambda: "not known yet whether a pod" in node.daemon().get("message", ""))
+    assert not gpu_dir(node.root, "GPU-0").wanted.exists()
+    assert "GPU-0" not in node.nvml.modes
+
+
+async def test_the_holders_of_whole_gpus_in_the_api_stay_until_the_pods_are_known(node: FakeNode) -> None:
+    await held_whole(node)
+    await restart_without_pods(node)
+    await asyncio.sleep(SETTLE_SECONDS)
+    assert node.status()["foreignHolders"]
+
+
+async def test_no_client_is_ended_by_maxwait_before_its_pod_is_known_which_is_told(node: FakeNode) -> None:
+    await node.serving()
+    client = pod("gpushare.dev/a")
+    node.kube.put(PODS, client)
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    node.client(77, 500, client)
+    (node.proc / "77" / "status").write_text("Name: python\nSigCgt: 0\nPPid: 1\n")
+    await node.read()
+    await node.stop()
+    node.kube.assign(
+        {
+            "uuid": "GPU-0",
+            "share": "a",
+            "draining": True,
+            "terminateClients": True,
+            "waitingSince": "2026-01-01T00:00:00Z",
+        }
+    )
+    node.recorder.events.clear()
+    await restart_without_pods(node)
+    await asyncio.sleep(SETTLE_SECONDS)
+    assert node.daemons.asked == []
+    node.kube.heal()
+    await node.until(lambda: node.daemons.asked)
+    told = {it.reason for it in node.recorder.events}
+    assert EventReason.MAX_WAIT_EXPIRED in told
+
+
+async def test_an_agent_whose_status_the_api_server_refuses_is_not_ready_and_renews_no_heartbeat(
+    node: FakeNode,
+) -> None:
+    await node.stop()
+    node.kube.fail("apply gpunodes/n/status", KubeError(422, "Invalid", "status.x: Unsupported value"))
+    node.start()
+    await node.until(lambda: node.state.unreported_since is not None)
+    await asyncio.sleep(SETTLE_SECONDS)
+    assert node.state.unready() is not None
+    assert not node.kube.has(LEASES, "n")
+
+
+async def test_one_whose_later_status_is_refused_for_long_renews_no_heartbeat_and_stays_ready(node: FakeNode) -> None:
+    await node.serving()
+    node.kube.fail("apply gpunodes/n/status", KubeError(422, "Invalid", "status.x: Unsupported value"))
+    node.kube.assign()
+    await node.until(lambda: node.state.unreported_since is not None)
+    assert (node.state.not_working(), node.state.unready()) == (None, None), "the next attempt may succeed"
+    node.state.unreported_since = node.state.clock() - REFUSED_SECONDS - 1
+    assert "has taken no status for 16 s" in str(node.state.not_working())
+    node.kube.heal()
+    await node.until(lambda: node.state.unreported_since is None)
+    assert node.state.not_working() is None
+
+
+async def test_who_is_waited_for_stays_until_the_kubelet_is_read(node: FakeNode) -> None:
+    await node.serving()
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.read()
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True, "waitingSince": "2026-01-01T00:00:00Z"})
+
+    def said() -> str:
+        conditions = node.status().get("conditions", [])
+        return next((it["message"] for it in conditions if it["type"] == WAITING_FOR_CLIENTS), "")
+
+    await node.until(lambda: "for pod ns/pod" in said())
+    await node.stop()
+    node.kubelet.down = True
+    node.start()
+    await asyncio.sleep(SETTLE_SECONDS)
+    assert "for pod ns/pod" in said()
+
+
+async def test_nobody_is_judged_on_a_whole_gpu_before_the_kubelet_has_told_whose_it_is(node: FakeNode) -> None:
+    await giving(node)
+    node.kubelet.holders = {(NVIDIA, "GPU-0")}
+    node.kube.put(PODS, pod(NVIDIA))
+    node.process(77, uid(1), CONTAINER)
+    node.nvml.servers["GPU-0"] = 77
+    await node.read()
+    await node.until(lambda: "GPU-0" in node.state.observed)
+    await node.stop()
+    node.kubelet.down = True
+    node.start()
+    await node.until(lambda: node.state.unused is not None)
+    assert "GPU-0" not in node.state.observed
+    node.kubelet.down = False
+    await node.until(lambda: "GPU-0" in node.state.observed)
+
+
+async def test_gpus_stay_as_the_api_has_them_until_nvml_has_answered_once(node: FakeNode) -> None:
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    known = {key: node.status()[key] for key in ("gpus", "driverVersion", "cudaVersion", "clientCeiling")}
+    await node.stop()
+    node.nvml.unloaded = True
+    node.start()
+    await node.until(lambda: not node.daemon().get("ready"))
+    assert {key: node.status().get(key) for key in known} == known
+
+
+async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(node: FakeNode) -> None:
+    """Neither before a tick has read the GPU's directory again, nor before NVML is read again."""
+    await node.until(lambda: node.status().get("gpus"))
+    assert node.agent is not None
+    report = next(loop.work for loop in node.agent.loops() if loop.name == "report")
+    await node.stop()
+    directory = gpu_dir(node.root, "GPU-0")
+
+    async def reported(mode: ComputeMode) -> str | None:
+        await node.state.inventory.set_mode("GPU-0", mode)
+        await asyncio.sleep(STATUS_SECONDS)
+        await report()
+        found = GpuNode.model_validate({"metadata": {"name": "n"}, "status": node.status()})
+        gpu = found.status.gpus[0]
+        assert gpu.compute_mode is mode
+        return foreign_compute_mode(FoundGpu(NodeView("n", {}, True, frozenset(), found), gpu, False))
+
+    daemon_files.prepare(directory)
+    daemon_files.write_original_mode(directory, ComputeMode.DEFAULT)
+    assert await reported(ComputeMode.EXCLUSIVE_PROCESS) is None
+    remove(directory)
+    assert await reported(ComputeMode.DEFAULT) is None
