@@ -179,7 +179,10 @@ def _current_step(node: NodeView, pod: MpsPod | None, kept: NodeGpus, now: datet
     why = _unverified(pod, kept)
     if pod.stuck or (why and now - pod.since >= PROGRESS):
         return Step.FAILED, why
-    if why or now - pod.since < SETTLE:
+    # Its assignments changed when the pod came, so a report from before that change may be of the pod before: an agent
+    # may be away for longer than SETTLE.
+    old_news = not node.observed and now - pod.since < PROGRESS
+    if why or old_news or now - pod.since < SETTLE:
         return Step.COMING, why or "its daemons have yet to prove themselves"
     return Step.CURRENT, ""
 

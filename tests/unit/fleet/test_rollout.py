@@ -156,6 +156,9 @@ def test_the_first_pod_is_replaced_alone(fleet: Fleet) -> None:
 NEXT: dict[str, tuple[MpsPod, dict[str, Any], bool]] = {
     "one that is verified lets the next begin": (pod("n1", "new"), {}, True),
     "one that runs but a moment does not": (pod("n1", "new", since=NOW - timedelta(seconds=14)), {}, False),
+    "nor one whose agent, away meanwhile, has not seen what changed with it": (
+        pod("n1", "new", since=NOW - timedelta(seconds=40)), {"observed": 1}, False),
+    "one that ran for long does, whatever is assigned now": (pod("n1", "new"), {"observed": 1}, True),
     "nor one whose daemon is not ready": (pod("n1", "new"), {"daemon": {"ready": False}}, False),
     "one whose GPU is lost says nothing of the template": (
         pod("n1", "new"), {"daemon": {"ready": False, "reason": "GpuLost"}}, True),
