@@ -8,7 +8,8 @@ before the fault; none before the timeout, and none without an event on its pod 
 belongs to no pod is never signalled. The signals are SIGTERM and, after the pod's grace period, SIGKILL; the MPS daemon
 is not asked, since `terminate_client` in FAULT hangs it until the process has ended (measured on H200). The signals
 harm nobody: the contexts of all clients are lost already (700 or 719 in each of them, measured), so no kernel is cut
-off.
+off. Whether a client has ended, /proc says: a state that lists none, or an old one, may mean that the MPS daemon did
+not answer. Until then what was sent to it is remembered, and its grace period goes on.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from gpushare.kube.pods import grace_period_seconds
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import FRESH_SECONDS, DaemonState
-from gpushare.procfs import PROC
+from gpushare.procfs import PROC, read_start_of_running
 
 LOG = logging.getLogger(__name__)
 
@@ -110,9 +111,8 @@ class FaultedClientReaper:
         self._send = send
         self._proc_caller = BlockingCaller("processes after a fault", PROC_SECONDS)
         self._sent: dict[Identity, dict[Signals, float]] = {}
-        """When each signal was sent."""
-        self._signalled: dict[Uuid, set[int]] = {}
-        """PIDs."""
+        """When each signal was sent, to processes that run or that a server lists."""
+        self._signalled: dict[Uuid, set[Identity]] = {}
         self._problems = LogOnChange(LOG)
 
     async def run(self) -> None:
@@ -127,12 +127,23 @@ class FaultedClientReaper:
         try:
             for fault in faults:
                 await self._scan_gpu(fault)
+            if self._sent:
+                await self._follow_ends(faults)
         except HungError as error:
             self._note(str(error))
+
+    async def _follow_ends(self, faults: Collection[GpuFault]) -> None:
+        running = await self._proc_caller.call(self._running, tuple(self._sent))
         for uuid in self._signalled.keys() - {fault.uuid for fault in faults}:
-            self._record_end(uuid, self._signalled.pop(uuid))
-        if not faults:
-            self._sent.clear()
+            if not self._signalled[uuid] & running:
+                self._record_end(uuid, {pid for pid, _ in self._signalled.pop(uuid)})
+        # A server may list a client for a moment that has ended: it gets no signal again.
+        listed = {pid for fault in faults for pid in fault.clients}
+        self._sent = {one: sent for one, sent in self._sent.items() if one in running or one[0] in listed}
+
+    def _running(self, signalled: Collection[Identity]) -> set[Identity]:
+        """Blocks."""
+        return {(pid, started) for pid, started in signalled if read_start_of_running(pid, self._proc) == started}
 
     async def _scan_gpu(self, fault: GpuFault) -> None:
         faulted = await self._proc_caller.call(self._faulted_clients, fault)
@@ -152,7 +163,9 @@ class FaultedClientReaper:
     def _next_signal(self, fault: GpuFault, process: Process) -> Signals | None:
         owner = pod_of(process, self._pods())
         grace = None if owner is None else grace_period_seconds(owner[0])
-        return next_signal(self._clock(), fault.since + fault.timeout, self._sent.get(identity(process), {}), grace)
+        # What it got at an earlier fault, which it survived, does not count.
+        sent = {number: at for number, at in self._sent.get(identity(process), {}).items() if at >= fault.since}
+        return next_signal(self._clock(), fault.since + fault.timeout, sent, grace)
 
     def _signal(self, fault: GpuFault, process: Process, number: Signals) -> str:
         """Returns the problem, if there was one."""
@@ -161,7 +174,7 @@ class FaultedClientReaper:
         except OSError as error:
             return f"process {process.pid} cannot be signalled: {error.strerror or error}"
         self._sent.setdefault(identity(process), {})[number] = self._clock()
-        self._signalled.setdefault(fault.uuid, set()).add(process.pid)
+        self._signalled.setdefault(fault.uuid, set()).add(identity(process))
         if sent:
             self._record_signal(fault, process, number)
         return ""

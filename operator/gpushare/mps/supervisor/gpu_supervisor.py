@@ -187,7 +187,7 @@ class GpuSupervisor:
             last_fault=kept.last_fault[:MESSAGE_CHARACTERS],
             contexts=observed.contexts,
             fault_since=kept.fault_since,
-            faulted_clients=[pid for pid in kept.faulted if pid in (observed.clients or ())][:MAX_FAULTED_CLIENTS],
+            faulted_clients=_remaining(kept.faulted, observed.clients)[:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
             protocol=observed.protocol,
         )
@@ -286,6 +286,11 @@ class GpuSupervisor:
         self._namespaces.clear()
         self._process.clean_up()
         return SupervisorState()
+
+
+def _remaining(faulted: tuple[int, ...], clients: tuple[int, ...] | None) -> list[int]:
+    """Of `faulted` those that are clients still. `clients` None: the daemon has not said; that is no end of any."""
+    return [pid for pid in faulted if clients is None or pid in clients]
 
 
 _ACTIONS: dict[Action, Callable[[GpuSupervisor, DaemonObservation, SupervisorState], SupervisorState]] = {

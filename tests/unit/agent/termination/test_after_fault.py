@@ -82,6 +82,9 @@ class World(Node):
         self.events: list[Event] = []
         self.sent: list[tuple[int, str]] = []
         self.refusing = False
+        self.silent = False
+        """The supervisor says nothing new of the GPU."""
+        self.since = SINCE
         self.clients: list[int] = []
         self.pods = {uid(1): pod(1)}
         self.pods[uid(1)]["spec"]["terminationGracePeriodSeconds"] = GRACE
@@ -90,8 +93,8 @@ class World(Node):
         )
 
     def faults(self) -> list[GpuFault]:
-        clients = tuple(pid for pid in self.clients if (self.proc / str(pid)).exists())
-        return [GpuFault(GPU, "inference", SINCE, TIMEOUT, clients)] if clients else []
+        clients = tuple(pid for pid in self.clients if (self.proc / str(pid)).exists() and not self.silent)
+        return [GpuFault(GPU, "inference", self.since, TIMEOUT, clients)] if clients else []
 
     def faulted(self, pid: int, number: int = 1, started: float = 500.0) -> None:
         self.client(pid, number, started=int(started * TICKS))
@@ -155,6 +158,53 @@ async def test_a_fault_whose_clients_end_by_themselves_has_no_event_of_an_end(wo
     world.gone(10)
     assert await world.at(DUE + 1) == []
     assert (world.ended, world.sent) == ([], [])
+
+
+async def test_as_long_as_nothing_is_known_of_the_gpu_no_client_that_lives_is_reported_as_ended(world: World) -> None:
+    world.faulted(10)
+    await world.at(DUE)
+    world.silent = True
+    assert await world.at(DUE + 1) == []
+    world.gone(10)
+    assert await world.at(DUE + 2) == [EventReason.FAULTED_CLIENTS_ENDED]
+    assert await world.at(DUE + 3) == []
+
+
+async def test_a_signal_that_was_sent_is_not_forgotten_while_nothing_is_known_of_the_gpu(world: World) -> None:
+    world.faulted(10)
+    await world.at(DUE)
+    world.silent = True
+    await world.at(DUE + 1)
+    world.silent = False
+    await world.at(DUE + 2)
+    assert world.sent == [(10, "SIGTERM")]
+    await world.at(DUE + GRACE)
+    assert world.sent == [(10, "SIGTERM"), (10, "SIGKILL")]
+
+
+async def test_a_client_that_has_ended_and_that_its_parent_has_not_waited_for_is_reported_as_ended(
+    world: World,
+) -> None:
+    world.faulted(10)
+    await world.at(DUE)
+    stat = world.proc / "10" / "stat"
+    stat.write_text(stat.read_text().replace(") S ", ") Z "))
+    assert await world.at(DUE + 1) == [], "the server lists it still"
+    world.clients.clear()
+    assert await world.at(DUE + 2) == [EventReason.FAULTED_CLIENTS_ENDED]
+    assert world.sent == [(10, "SIGTERM")]
+
+
+async def test_a_client_that_let_go_of_the_gpu_and_lives_gets_sigterm_first_at_a_later_fault_too(world: World) -> None:
+    world.faulted(10)
+    await world.at(DUE)
+    world.clients.clear()
+    assert await world.at(DUE + GRACE) == []
+    world.clients, world.since = [10], DUE + 100
+    await world.at(world.since + TIMEOUT)
+    assert world.sent == [(10, "SIGTERM")] * 2
+    await world.at(world.since + TIMEOUT + GRACE)
+    assert world.sent[2:] == [(10, "SIGKILL")]
 
 
 async def test_a_process_that_is_younger_than_the_fault_is_left_alone(world: World) -> None:

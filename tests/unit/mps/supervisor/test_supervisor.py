@@ -178,6 +178,27 @@ def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_e
     assert (after.faults, after.fault_since, after.faulted_clients) == (1, None, [])
 
 
+def test_a_faulted_client_is_named_while_the_daemon_does_not_say_who_its_clients_are(
+    node: Node, supervisor: Supervisor
+) -> None:
+    gpu = node.dirs[0]
+    node.request(gpu)
+    node.ready(gpu)
+    idle, _ = node.client(gpu)
+    culprit, _ = node.client(gpu)
+    node.until(gpu, lambda state: state.contexts == 2)
+    culprit.communicate("fault\n")
+    faulted = node.until(gpu, lambda state: state.faulted_clients == [idle.pid])
+    _kill(faulted.server_pid, signal.SIGSTOP)
+    try:
+        unanswered = node.until(gpu, lambda state: state.reason is DaemonReason.CONTROL_TIMEOUT)
+        assert (unanswered.fault_since, unanswered.faulted_clients) == (faulted.fault_since, [idle.pid])
+    finally:
+        _kill(faulted.server_pid, signal.SIGCONT)
+    idle.kill()
+    assert node.ready(gpu).faulted_clients == []
+
+
 def test_stopping_waits_for_the_last_client(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
