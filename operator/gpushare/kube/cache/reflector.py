@@ -21,6 +21,10 @@ __all__ = ["Follower", "Key", "ListWatch", "Reflector"]
 LOG = logging.getLogger(__name__)
 FIRST_BACKOFF = 0.5
 LAST_BACKOFF = 15.0
+MOST_DOUBLINGS = 10
+MOST_REFUSALS = 20
+"""In a row, of the version that a Follower goes on from: about four minutes with back-off. The API server keeps
+versions for five by default, so little is lost, and one that it refuses for ever holds nobody up for longer."""
 
 
 class _Following:
@@ -39,32 +43,35 @@ class _Following:
         self._namespace = namespace
         self._selectors = selectors
         self._first_backoff = first_backoff
+        self._failures = 0
+        """How often in a row it broke off, before the API server answered."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
         from gpushare.kube.client import API_ERRORS  # here, since it brings aiohttp, which a single list does without
 
-        backoff = self._first_backoff
         while True:
             try:
                 version = await self._begin()
-                backoff = self._first_backoff
                 while True:
                     version = await self._watch(version)
             except (*API_ERRORS, ValueError) as error:
+                backoff = min(self._first_backoff * 2 ** min(self._failures, MOST_DOUBLINGS), LAST_BACKOFF)
+                self._failures += 1
                 if not (isinstance(error, KubeError) and error.gone):
                     LOG.warning("watch of %s broke off, again in %.1f s: %s", self._resource.plural, backoff, error)
                 self._broke_off(error)
                 await asyncio.sleep(max(backoff, getattr(error, "retry_after", 0.0)))
-                backoff = min(backoff * 2, LAST_BACKOFF)
 
     async def _watch(self, version: str) -> str:
         """Follows one watch request to its end; returns the last version seen."""
         async for event in self._kube.watch(self._resource, self._namespace, version, self._selectors):
+            self._failures = 0
             version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
                 self._take(event["type"], event["object"])
             self._reached(version)
+        self._failures = 0
         return version
 
     async def _begin(self) -> str:
@@ -105,6 +112,7 @@ class ListWatch(_Following):
             entries += page
             version = listed_at
         self._store.replace_by(entries, version)
+        self._failures = 0
         self.synced.set()
         return version
 
@@ -153,7 +161,8 @@ def _whole(obj: Object) -> Object | None:
 class Follower(_Following):
     """Reports what is made or changed from its start on, and keeps nothing: for kinds of many objects, such as events.
 
-    It resumes after a lost connection where it was; what happened before an expired version is lost.
+    It resumes where it was after a lost connection, and after the API server refused for a while, as one does that
+    restarts; what happened before an expired version is lost.
     """
 
     def __init__(
@@ -176,6 +185,7 @@ class Follower(_Following):
             # Of the whole namespace, and of one object: with a selector the server would search for one that fits.
             answer = await self._kube.list_all(self._resource, self._namespace, limit="1")
             self._last = str(answer["metadata"]["resourceVersion"])
+            self._failures = 0
         return self._last
 
     def _take(self, kind: str, obj: Object) -> None:
@@ -186,5 +196,5 @@ class Follower(_Following):
         self._last = version
 
     def _broke_off(self, error: Exception) -> None:
-        if isinstance(error, KubeError):
+        if isinstance(error, KubeError) and (error.gone or self._failures >= MOST_REFUSALS):
             self._last = ""
