@@ -16,9 +16,10 @@ from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.resources import LEASES
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import BrokerState, DaemonState
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, read_only, small_disk
@@ -408,6 +409,18 @@ async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drain
     unreadable.rmdir()
     await node.until(lambda: node.daemon()["drained"])
     await node.until(lambda: node.state.part_holders() is not None)
+
+
+async def test_a_broker_json_that_names_another_gpu_ends_no_agent(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.serving()
+    path = gpu_dir(node.root, "GPU-0").broker_state
+    write_model(path, BrokerState(uuid="GPU-9", heartbeat=boot_clock(), listening=True))
+    await node.until(lambda: "names another GPU and is ignored: 'GPU-9'" in caplog.text)
+    await node.ticks(3)
+    assert node.state.unhealthy() is None
+    assert len(node.kubelet.ids()) == 4
 
 
 async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_it_has_some(node: FakeNode) -> None:

@@ -4,15 +4,18 @@ A broker keeps its latest arrivals alone, and none of the one before it. `Arriva
 none: only from then on does it follow from no arrival that a pod has no client.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.gpunode import Uuid
+from gpushare.log_on_change import LogOnChange
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import Arrival, BrokerState
 from gpushare.procfs import TICKS_PER_SECOND
 
+LOG = logging.getLogger(__name__)
 MAX_KEPT = 512
 """Arrivals of each GPU."""
 
@@ -21,12 +24,22 @@ class BrokerFiles:
     def __init__(self, files: ModelFiles) -> None:
         self._files = files
         self._read: dict[GpuDir, BrokerState | None] = {}
+        self._problems = LogOnChange(LOG)
 
     def changed(self, directories: Iterable[GpuDir]) -> list[BrokerState]:
-        """What was written since the last call; nothing of files that cannot be read."""
+        """What was written since the last call; nothing of files that cannot be read, or that name another GPU."""
         before = self._read
-        self._read = {gpu: self._files.read(gpu.broker_state, BrokerState).value for gpu in directories}
+        self._read = {gpu: self._own(gpu) for gpu in directories}
         return [state for gpu, state in self._read.items() if state is not None and state is not before.get(gpu)]
+
+    def _own(self, gpu: GpuDir) -> BrokerState | None:
+        state = self._files.read(gpu.broker_state, BrokerState).value
+        if state is None or state.uuid == gpu.uuid:
+            self._problems.clear(gpu)
+            return state
+        # The broker, which is unprivileged, may write what it likes there; it is no word about other GPUs.
+        self._problems.log("%s names another GPU and is ignored: %.64r", gpu.broker_state, state.uuid, key=gpu)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.agent.attach.arrivals import MAX_KEPT, NO_ATTACHES, ArrivalLog, BrokerFiles
 from gpushare.mps.files import ModelFiles, write_model
@@ -135,6 +137,19 @@ def test_a_file_is_read_once_for_each_writing(tmp_path: Path) -> None:
     assert files.changed(gpus) == [broker(arrival(7, 1.0))]
     path.write_text("{")
     assert files.changed(gpus) == []
+
+
+def test_a_file_that_names_another_gpu_says_nothing_of_any_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpus, files = directories(tmp_path), BrokerFiles(ModelFiles())
+    path = next(iter(gpus)).broker_state
+    for attached in (1, 2):
+        write_model(path, structs.replace(broker(attached=attached), uuid="GPU-9"))
+        assert files.changed(gpus) == []
+    assert [record.getMessage() for record in caplog.records] == [f"{path} names another GPU and is ignored: 'GPU-9'"]
+    write_model(path, broker())
+    assert files.changed(gpus) == [broker()]
 
 
 def test_a_client_attached_when_the_broker_says_and_one_that_it_never_saw_at_no_known_time() -> None:
