@@ -143,6 +143,21 @@ async def test_a_gpu_goes_from_shared_to_whole_and_back(node: FakeNode) -> None:
     assert not (node.root / "GPU-0" / "whole.json").exists()
 
 
+async def test_a_gpu_that_nvml_did_not_reach_as_its_share_left_it_has_its_mode_back_before_it_is_given_whole(
+    node: FakeNode, nvml: FakeNvml
+) -> None:
+    await node.serving()
+    nvml.lost.add("GPU-0")
+    node.kube.put(GPU_SHARES, WHOLE)
+    node.kube.assign({"uuid": "GPU-0", "share": "w"})
+    await node.until(lambda: "NVML does not reach this GPU" in node.daemon().get("message", ""))
+    assert not (node.root / "GPU-0" / "whole.json").exists()
+    nvml.lost.clear()
+    await node.until(lambda: offered(node) == ["GPU-0"])
+    assert nvml.modes["GPU-0"] is ComputeMode.DEFAULT
+    assert [path.name for path in (node.root / "GPU-0").iterdir()] == ["whole.json"]
+
+
 async def test_a_gpu_whose_slot_is_held_is_not_given_whole_yet(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}

@@ -73,6 +73,8 @@ class Inventory:
         self.driver: DriverVersions | None = None
         self.error = ""
         """Why NVML as a whole did not answer last time; empty: it did."""
+        self._listed: frozenset[Uuid] | None = None
+        """By NVML, the last time; None: it was not asked, did not answer, or not all of that can be believed."""
         self._nvml = nvml
         self._clock = clock
         self._proc = proc
@@ -102,8 +104,10 @@ class Inventory:
             self.error = str(error)
             listed = [view.info for view in self.views.values()]
             unusable: dict[Uuid, str] = {}
+            self._listed = None
         else:
             unusable = _unusable(listed)
+            self._listed = None if unusable else frozenset(info.uuid for info in listed)
             self._note(unusable.values())
         seen = {info.uuid for info in listed}
         readings = [self._read(info) for info in listed if info.uuid not in unusable]
@@ -119,6 +123,10 @@ class Inventory:
             self._problems.log("%s", self.error)
         else:
             self._problems.clear()
+
+    def absent(self, uuid: Uuid) -> bool:
+        """Whether NVML lists the node's GPUs and this one is not among them: it is gone, or waits for a reset."""
+        return self._listed is not None and uuid not in self._listed
 
     async def set_mode(self, uuid: Uuid, mode: ComputeMode) -> None:
         """Sets it; `views` has what NVML then says, so that nobody takes our own change for somebody else's. Errors:

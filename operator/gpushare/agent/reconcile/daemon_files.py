@@ -50,8 +50,8 @@ def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
 
 def untaken(root: Path) -> dict[Uuid, GpuDir]:
     """GPUs that have a directory and are not taken: an agent died before it took one, whose compute mode it may have
-    changed, or before its last step of giving it back; or the supervisor, which had ended the daemon, wrote state.json
-    once more meanwhile.
+    changed, or before its last step of giving it back; or NVML did not reach the GPU then, so its mode is yet to be
+    restored; or the supervisor, which had ended the daemon, wrote state.json once more meanwhile.
     """
     return {
         directory.uuid: directory

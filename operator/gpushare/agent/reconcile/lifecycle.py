@@ -65,19 +65,25 @@ def waits_for(evidence: StopEvidence) -> str | None:
     return None
 
 
-def remove(directory: GpuDir, rmtree: Callable[[Path], object] = shutil.rmtree) -> None:
-    """Removes a GPU's directory, daemon.json last. `rmtree`: as shutil's. OSError: try again."""
+def remove(
+    directory: GpuDir, rmtree: Callable[[Path], object] = shutil.rmtree, *, keeps_original_mode: bool = False
+) -> None:
+    """Removes a GPU's directory, daemon.json last. `rmtree`: as shutil's. OSError: try again.
+
+    `keeps_original_mode`: the file with the mode found stays, with the directory, for `Lifecycle.put_back`.
+    """
     if not directory.path.is_dir():
         return
     for entry in directory.path.iterdir():
-        if entry == directory.wanted:
+        if entry == directory.wanted or (keeps_original_mode and entry == directory.original_mode):
             continue
         if entry.is_dir() and not entry.is_symlink():
             rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
     directory.wanted.unlink(missing_ok=True)
-    directory.path.rmdir()
+    if not keeps_original_mode:
+        directory.path.rmdir()
 
 
 class Lifecycle:
@@ -125,10 +131,11 @@ class Lifecycle:
             self.notes[uuid] = f"its files cannot be written: {error}"
 
     def put_back(self, directory: GpuDir) -> None:
-        """Restores the mode of a GPU that is not taken, if it was changed, and removes its directory. Never waits."""
-        uuid = directory.uuid
-        if uuid in self._inventory.views or not directory.original_mode.exists():
-            self._act(uuid, "putting back", partial(self._put_back, directory))
+        """Restores the mode of a GPU that is not taken, if it was changed, and removes its directory. Does nothing as
+        long as NVML does not reach a GPU whose mode was changed. Never waits.
+        """
+        if not self._cannot_restore(directory):
+            self._act(directory.uuid, "putting back", partial(self._put_back, directory))
 
     async def _put_back(self, directory: GpuDir) -> None:
         await self._restore_mode(directory)
@@ -254,10 +261,14 @@ class Lifecycle:
             self._act(uuid, "giving the GPU back", partial(self._give_back, item))
 
     async def _give_back(self, item: DaemonFiles) -> None:
-        await self._restore_mode(item.directory)
+        """The share does not wait for a GPU that NVML does not reach: `put_back` restores its mode later."""
+        later = self._cannot_restore(item.directory)
+        if not later:
+            await self._restore_mode(item.directory)
         self._gate.close(item.wanted.uuid)
-        remove(item.directory)
-        LOG.info("GPU %s is given back by GpuShare %s", item.wanted.uuid, item.wanted.share)
+        remove(item.directory, keeps_original_mode=later)
+        rest = "; its compute mode is restored once NVML reaches it" if later else ""
+        LOG.info("GPU %s is given back by GpuShare %s%s", item.wanted.uuid, item.wanted.share, rest)
 
     async def _set_exclusive(self, uuid: Uuid, directory: GpuDir) -> None:
         """Sets EXCLUSIVE_PROCESS; the mode found before is on disk first. Errors: NvmlError, HungError, OSError."""
@@ -266,11 +277,21 @@ class Lifecycle:
         if found is not ComputeMode.EXCLUSIVE_PROCESS:
             await self._inventory.set_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
 
-    async def _restore_mode(self, directory: GpuDir) -> None:
-        """Nothing to do for a lost GPU: a reset gives it the default mode. Errors: NvmlError, HungError."""
-        original = daemon_files.original_mode(directory)
+    def _cannot_restore(self, directory: GpuDir) -> bool:
+        """Whether the GPU's mode was changed, and NVML does not reach the GPU now: it may have hung for a moment only,
+        and has our mode still when it answers.
+        """
+        if not directory.original_mode.exists() or self._inventory.absent(directory.uuid):
+            return False
         view = self._inventory.views.get(directory.uuid)
-        if original is not None and view is not None and not view.lost:
+        return view is None or view.lost
+
+    async def _restore_mode(self, directory: GpuDir) -> None:
+        """Nothing to do for a GPU that is gone: the reset by which it comes back gives it the default mode. Errors:
+        NvmlError, HungError.
+        """
+        original = daemon_files.original_mode(directory)
+        if original is not None and not self._inventory.absent(directory.uuid):
             await self._inventory.set_mode(directory.uuid, original)
 
     def _is_daemon(self, pid: int | None) -> bool:

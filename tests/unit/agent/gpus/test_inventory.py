@@ -45,6 +45,25 @@ async def test_so_does_one_that_nvml_does_not_list_any_more(nvml: Any) -> None:
     assert not inventory.views["GPU-0"].lost
 
 
+async def test_a_gpu_is_absent_only_by_a_list_of_nvmls_that_can_be_believed(nvml: Any) -> None:
+    inventory = Inventory(nvml, clock)
+    assert not inventory.absent("GPU-0"), "NVML was not asked yet"
+    await inventory.poll()
+    assert not inventory.absent("GPU-0")
+    nvml.lost.add("GPU-0")
+    await inventory.poll()
+    assert not inventory.absent("GPU-0"), "it is listed"
+    nvml.unplug(0)
+    await inventory.poll()
+    assert inventory.absent("GPU-0")
+    nvml.unloaded = True
+    await inventory.poll()
+    assert not inventory.absent("GPU-0")
+    nvml.unloaded, nvml.infos = False, [replace(nvml.infos[0], uuid="")]
+    await inventory.poll()
+    assert not inventory.absent("GPU-0"), "it may be the one without a UUID"
+
+
 async def test_another_gpu_in_the_place_of_one_that_is_gone_is_not_taken_for_it(nvml: Any) -> None:
     inventory = Inventory(nvml, clock)
     await inventory.poll()
