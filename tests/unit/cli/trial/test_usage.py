@@ -54,7 +54,7 @@ def _answer(found: Any) -> Future[Any]:
 @pytest.mark.parametrize(
     ("pods", "memory", "busy"),
     [({"a-0", "a-1"}, 4, 93), ({"a-0"}, 2, 93), ({"other"}, 7, 99), ({"gone"}, None, None), (set(), None, None)],
-    ids=str,
+    ids=["two pods", "one", "one of another GPU", "one that is gone", "none"],
 )
 def test_memory_is_that_of_these_pods_in_their_namespace_and_utilisation_that_of_their_gpu(
     pods: set[str], memory: int | None, busy: float | None
