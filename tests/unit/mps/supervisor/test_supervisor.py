@@ -447,7 +447,8 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
     gpu = node.dirs[0]
     node.request(gpu)
     first = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
-    threading.Thread(target=first.run, daemon=True).start()
+    running = threading.Thread(target=first.run, daemon=True)
+    running.start()
     before = node.ready(gpu)
     process = DaemonProcess(gpu, bin_dir(), DaemonLog(gpu.log), lambda: None)
     assert process.adopt() == before.control_pid
@@ -457,6 +458,7 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
                 look()
     assert process.pid == before.control_pid
     first.leave()
+    running.join(10)
 
 
 def test_a_server_that_ends_is_replaced_though_the_log_can_be_neither_bounded_nor_read(
