@@ -2,7 +2,7 @@
 
 Runs copies of any program on one GPU: one alone, then several in time slices, under MPS, and under MPS with caps. Says
 in one sentence whether sharing pays, and which GpuShare to apply. The GPU must be unused; everything that is started
-here ends here. docs/enabling.md goes through it.
+here ends here. docs/compare.md goes through it.
 
   gpushare-workload compare --rate-json rate --seconds 5 -- python3 serve_model.py
 """

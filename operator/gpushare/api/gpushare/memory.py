@@ -130,7 +130,8 @@ class MemoryGrant(ApiModel):
     )
     max: Memory | None = Field(
         default=None,
-        description="Ceiling for the annotation gpushare.dev/memory. Default: the same as `default`.",
+        description="The most memory that one client may ask for. Default: the same as `default`. With DevicePlugin "
+        "more than `default` needs `overcommit`, with ResourceClaim it does not.",
     )
     overcommit: bool = Field(
         default=False,

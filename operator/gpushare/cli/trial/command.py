@@ -1,7 +1,7 @@
 """`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays.
 
 One copy alone, then several beside each other on the share's GPU, the user's own image unchanged. The rate is read from
-their logs. Whatever happens, what the trial made is deleted; docs/enabling.md goes through it.
+their logs. Whatever happens, what the trial made is deleted; docs/compare.md goes through it.
 """
 
 import argparse
