@@ -1,4 +1,4 @@
-"""Writes what was measured into the docs: the table of all ways, and how each peer was installed and what it has.
+"""Writes what was measured into the docs: the tables of all ways, and how each peer was installed and what it has.
 
 All of it comes from the JSON files that `tests/peers/run measure` wrote.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
 from tests.peers.burst_table import burst_table
-from tests.peers.table import TITLES, Result, table
+from tests.peers.table import TITLES, Result, tables
 
 COMPARISON = REPOSITORY / "docs" / "comparison.md"
 PEERS = REPOSITORY / "docs" / "peers"
@@ -66,7 +66,7 @@ def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
 
 def texts(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> dict[Path, str]:
     """What each page is with these results, by its path. What stands outside of the marks stays."""
-    compared = _between_marks(COMPARISON.read_text(), table(_linked(found, COMPARISON)))
+    compared = _between_marks(COMPARISON.read_text(), tables(_linked(found, COMPARISON)))
     pages = {COMPARISON: _between_marks(compared, burst_table(_linked(bursts, COMPARISON)), BEGIN_BURSTS)}
     for name, ways in PAGES.items():
         page = PEERS / name

@@ -1,4 +1,4 @@
-"""The table of what was measured: a row for each question, a column for each way. Pure."""
+"""The tables of what was measured: a row for each question, a column for each way. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +16,18 @@ TITLES = {
     "bare-slices": "no plugin, time slices",
     "hami-core": "HAMi-core, the library alone",
 }
+HEADS = {
+    "gpushare": "gpushare, slots",
+    "gpushare-all-threads": "gpushare, all SMs",
+    "gpushare-claims": "gpushare, claims",
+    "nvidia-mps": "plugin, MPS",
+    "nvidia-dra": "DRA driver, MPS",
+    "nvidia-time-slicing": "plugin, slices",
+    "bare-mps": "MPS by hand",
+    "bare-slices": "slices",
+    "hami-core": "HAMi-core",
+}
+"""TITLES in short, for columns."""
 Result = Mapping[str, Any]
 Cell = Callable[[Mapping[str, Any]], str]
 """From the figures of all cases of one way."""
@@ -29,14 +41,13 @@ OF_EVERY_POD = "GpuPartGranted"
 
 
 def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -> str:
-    """In Markdown. Each column's head links to the file that its cells come from. Ways without effect are left out.
-
-    `rows`: cells by their question; default: ROWS.
+    """In Markdown. Each column's head links to the file that its cells come from. Left out are ways without effect, and
+    questions that no way was asked. `rows`: cells by their question; default: ROWS.
     """
     shown = {name: result for name, result in found.items() if in_effect(result)}
-    heads = [f"[{TITLES[name]}]({result['path']})" for name, result in shown.items()]
+    heads = [f"[{HEADS[name]}]({result['path']})" for name, result in shown.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    of_each = [{**result["cases"], PROMISE: result.get(PROMISE, {})} for result in shown.values()]
+    of_each = [_cases(result) for result in shown.values()]
     for question, cell in (rows or ROWS).items():
         cells = [_cell(cell, cases) for cases in of_each]
         if set(cells) != {NOT_MEASURED}:
@@ -44,11 +55,29 @@ def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -
     return "\n".join(lines) + "\n"
 
 
+def tables(found: Mapping[str, Result]) -> str:
+    """One for each of SECTIONS below its title, with a column for each way that was asked a question of it."""
+    parts = []
+    for title, rows in SECTIONS.items():
+        asked = {
+            name: it
+            for name, it in found.items()
+            if any(_cell(row, _cases(it)) != NOT_MEASURED for row in rows.values())
+        }
+        if asked:
+            parts.append(f"**{title}**\n\n{table(asked, rows)}")
+    return "\n".join(parts)
+
+
 def in_effect(result: Result) -> bool:
     """Not where a client sees more memory free than it was promised: then the test has not met the way at all."""
     promised = result.get(PROMISE, {}).get("memory_bytes")
     free_mib = result["cases"].get("limits", {}).get("as started", {}).get("free_mib")
     return not promised or not free_mib or free_mib << 20 <= promised
+
+
+def _cases(result: Result) -> Mapping[str, Any]:
+    return {**result["cases"], PROMISE: result.get(PROMISE, {})}
 
 
 def _cell(cell: Cell, cases: Mapping[str, Any]) -> str:
@@ -204,38 +233,51 @@ def _cost(cases: Mapping[str, Any]) -> str:
     return f"{cpu:.0f} m CPU, {memory:.0f} MiB"
 
 
-ROWS: dict[str, Cell] = {
-    "one pod: first kernel done after (median of three, range)": _starts("starts-alone", "one_by_one_seconds"),
-    "eight pods at once: first kernel done after (median, range)": _starts("starts", "eight_at_once_seconds"),
-    "pods of four UIDs at once, computing within 25 s": _users,
-    "what a client sees": _sees,
-    "part of the GPU's peak that a client reaches while the others hardly compute": _peak("as started"),
-    "the same, where it asks for 100 % of the threads": _peak("threads: 100 asked for"),
-    "the same, where it asks for 4 %": _peak("threads: 4 asked for"),
-    "it takes 1 GiB more memory than promised": _memory("as started"),
-    "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
-    "the same, with a malformed limit": _memory("memory: malformed limit"),
-    "the same, past the daemon": _memory("past the daemon"),
-    "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
-    "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
-    "an illegal access; seconds from creating the faulty pod until a new one computed": _accident("illegal-access"),
-    "a client crashes in mid-kernel": _accident("client-crashes"),
-    "half as many clients with twice the limits": _accident("limits-changed", always=True),
-    "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
-    "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
-    "the MPS server killed": _accident("server-killed"),
-    "the MPS control daemon killed": _accident("daemon-killed"),
-    "events about accidents, but for Kubernetes' own": _told,
-    "the daemon's commands, from a pod without privileges": _commands("user"),
-    "… from a pod that is root": _commands("root"),
-    "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
-    "small kernels, waiting after sixteen": _rate("small, depth 16"),
-    "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
-    "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
-    "eight pods of YOLOS-small, float16, an image at a time": _program("yolos"),
-    "eight pods of a GPT of 355 million parameters, tokens": _program("decode-medium"),
-    "GPU memory in use: before the first client; with eight idle ones": _gpu_memory,
-    "the strictest Pod Security Standard that its clients meet": _standard,
-    "its own containers, init containers included": _rights,
-    "its own pods with eight clients": _cost,
+SECTIONS: dict[str, dict[str, Cell]] = {
+    "Starts": {
+        "one pod: first kernel done after (median of three, range)": _starts("starts-alone", "one_by_one_seconds"),
+        "eight pods at once: first kernel done after (median, range)": _starts("starts", "eight_at_once_seconds"),
+        "pods of four UIDs at once, computing within 25 s": _users,
+    },
+    "What a client sees, and how far its limits hold": {
+        "what a client sees": _sees,
+        "part of the GPU's peak that a client reaches while the others hardly compute": _peak("as started"),
+        "the same, where it asks for 100 % of the threads": _peak("threads: 100 asked for"),
+        "the same, where it asks for 4 %": _peak("threads: 4 asked for"),
+        "it takes 1 GiB more memory than promised": _memory("as started"),
+        "the same, with the limit raised to 140 GiB": _memory("memory: limit raised"),
+        "the same, with a malformed limit": _memory("memory: malformed limit"),
+        "the same, past the daemon": _memory("past the daemon"),
+    },
+    "Departures, faults and changes": {
+        "pods deleted in kernels of 20 ms: neighbours that died": _departure(20),
+        "pods deleted in kernels of 1000 ms: neighbours that died": _departure(1000),
+        "an illegal access; seconds from creating the faulty pod until a new one computed": _accident("illegal-access"),
+        "a client crashes in mid-kernel": _accident("client-crashes"),
+        "half as many clients with twice the limits": _accident("limits-changed", always=True),
+        "the node agent's or plugin's pod deleted": _accident("agent-pod-deleted"),
+        "the MPS daemon's pod deleted": _accident("daemon-pod-deleted"),
+        "the MPS server killed": _accident("server-killed"),
+        "the MPS control daemon killed": _accident("daemon-killed"),
+        "events about accidents, but for Kubernetes' own": _told,
+    },
+    "The daemon's commands": {
+        "the daemon's commands, from a pod without privileges": _commands("user"),
+        "… from a pod that is root": _commands("root"),
+    },
+    "Throughput": {
+        "eight pods, small kernels (8 blocks), waiting after each": _rate("small, depth 1"),
+        "small kernels, waiting after sixteen": _rate("small, depth 16"),
+        "kernels for all SMs, waiting after each": _rate("saturating, depth 1"),
+        "kernels for all, waiting after sixteen": _rate("saturating, depth 16"),
+        "eight pods of YOLOS-small, float16, an image at a time": _program("yolos"),
+        "eight pods of a GPT of 355 million parameters, tokens": _program("decode-medium"),
+    },
+    "What it costs, and what it may do": {
+        "GPU memory in use: before the first client; with eight idle ones": _gpu_memory,
+        "the strictest Pod Security Standard that its clients meet": _standard,
+        "its own containers, init containers included": _rights,
+        "its own pods with eight clients": _cost,
+    },
 }
+ROWS = {question: cell for rows in SECTIONS.values() for question, cell in rows.items()}
