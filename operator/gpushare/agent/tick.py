@@ -71,8 +71,8 @@ class Tick:
         state = self._state
         own = {resource for resource, _ in state.whole_names}
         takes = any(decision.plan.stage is GpuStage.TAKE for decision in state.decisions.values())
-        pods = state.cache.known_pods()
-        foreign = foreign_holders(pods, own) if takes and pods is not None else None
+        pods = state.cache.known_pods() if takes else None
+        foreign = None if pods is None else foreign_holders(pods, own)
         for uuid, decision in state.decisions.items():
             self._lifecycle.advance(decision, state.on_disk.get(uuid) or state.whole.get(uuid), foreign)
             if state.claims.unread:

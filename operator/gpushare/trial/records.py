@@ -1,49 +1,98 @@
-"""A trial's plan and runs as JSON, which `compare` and `trial` write and `compare --read` judges anew. Pure."""
+"""A trial as JSON, which `compare` and `trial` write and `compare --read` judges anew. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures, why_stopped
 from gpushare.trial.options import RunTimes
+from gpushare.trial.rows import TrialRow, rows_of
+from gpushare.trial.verdict import TrialVerdict, verdict_of
 
 SCHEMA = "gpushare.dev/compare/v1"
 
 
-def plan_as_json(plan: TrialPlan, times: RunTimes, windows: int = 1, cap: float | None = None) -> dict[str, Any]:
-    """`windows`: of each run. `cap`: percent of the SMs of each copy in mode CAPPED."""
-    return {**asdict(plan), **asdict(times), "windows": windows, "cap_percent": cap}
+@dataclass(frozen=True)
+class TrialRecord:
+    """Everything that was measured. `timed` is False for figures whose times are not those of a GPU. `windows`: of each
+    run. `cap`: percent of the SMs of each copy in mode CAPPED. `ended`: why it did not run to its end, if so.
+    """
 
+    programs: Sequence[Sequence[str]]
+    plan: TrialPlan
+    times: RunTimes
+    outcomes: Sequence[CaseOutcome]
+    timed: bool
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    windows: int = 1
+    cap: float | None = None
+    ended: str = ""
 
-def plan_from_json(value: Mapping[str, Any]) -> tuple[TrialPlan, RunTimes]:
-    """Raises KeyError, TypeError or ValueError for what is no plan."""
-    modes = tuple(TrialMode(mode) for mode in value["modes"])
-    plan = TrialPlan(modes, tuple(value["copies"]), value["programs"], value["repeats"], value["seed"])
-    return plan, RunTimes(value["warmup"], value["window"], value["start"])
+    @cached_property
+    def rows(self) -> list[TrialRow]:
+        return rows_of(self.outcomes)
 
+    @cached_property
+    def verdict(self) -> TrialVerdict:
+        return verdict_of(self.rows, self.timed)
 
-def runs_as_json(outcomes: Iterable[CaseOutcome]) -> list[dict[str, Any]]:
-    return [
-        {"mode": one.case.mode.value, "copies": list(one.case.copies)}
-        | {name: value for name, value in asdict(one).items() if name != "case"}
-        for one in outcomes
-    ]
+    @property
+    def stopped(self) -> list[str]:
+        """A sentence about each case that was left out or did not work."""
+        return why_stopped(self.plan, self.outcomes)
 
+    def as_json(self) -> dict[str, Any]:
+        plan = {**asdict(self.plan), **asdict(self.times), "windows": self.windows, "cap_percent": self.cap}
+        return {
+            "schema": SCHEMA,
+            "timed": self.timed,
+            "programs": [list(program) for program in self.programs],
+            "plan": plan,
+            "environment": dict(self.environment),
+            "verdict": {"answer": self.verdict.answer.value, "sentence": self.verdict.sentence},
+            "stopped": self.stopped,
+            "ended": self.ended,
+            "rows": [row.as_json() for row in self.rows],
+            "runs": [_run(one) for one in self.outcomes],
+        }
 
-def runs_from_json(runs: Iterable[Mapping[str, Any]]) -> tuple[CaseOutcome, ...]:
-    """Raises KeyError, TypeError or ValueError for what is no run."""
-    return tuple(
-        CaseOutcome(
-            case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
-            repeat=run["repeat"],
-            ending=Ending(run["ending"]),
-            windows=tuple(map(_window, run["windows"])),
-            reason=run["reason"],
-            busy_percent=run["busy_percent"],
-            memory_mib=run["memory_mib"],
-            notes=tuple(run["notes"]),
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "TrialRecord":
+        """Raises ValueError for another schema, and KeyError, TypeError or AttributeError for what is no record."""
+        if value.get("schema") != SCHEMA:
+            raise ValueError(f"the schema is {value.get('schema')!r}, not {SCHEMA!r}")
+        plan = value["plan"]
+        modes = tuple(TrialMode(mode) for mode in plan["modes"])
+        return cls(
+            programs=tuple(tuple(map(str, program)) for program in value["programs"]),
+            plan=TrialPlan(modes, tuple(plan["copies"]), plan["programs"], plan["repeats"], plan["seed"]),
+            times=RunTimes(plan["warmup"], plan["window"], plan["start"]),
+            outcomes=tuple(map(_outcome, value["runs"])),
+            timed=bool(value["timed"]),
+            environment=dict(value["environment"]),
+            windows=plan["windows"],
+            cap=plan["cap_percent"],
+            ended=str(value["ended"]),
         )
-        for run in runs
+
+
+def _run(outcome: CaseOutcome) -> dict[str, Any]:
+    values = asdict(outcome)
+    del values["case"]
+    return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies), **values}
+
+
+def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
+    return CaseOutcome(
+        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
+        repeat=run["repeat"],
+        ending=Ending(run["ending"]),
+        windows=tuple(map(_window, run["windows"])),
+        reason=run["reason"],
+        busy_percent=run["busy_percent"],
+        memory_mib=run["memory_mib"],
+        notes=tuple(run["notes"]),
     )
 
 

@@ -1,6 +1,7 @@
 """What policies forbid an agent and a kubelet, by trying it with the very identity that they bind."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +17,17 @@ def gpu_node(name: str, **parts: Any) -> Object:
     return {"apiVersion": "gpushare.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": name}, **parts}
 
 
+def makes_its_own_alone(harness: Harness, made: Callable[[str], Object]) -> None:
+    """The agent makes such an object of its own node's name, and none of another's."""
+    create, here = ("create", "-f", "-"), acting_as(harness, AGENT, node="here")
+    here(*create, "--dry-run=server", stdin=json.dumps(made("here")))
+    message, kind = refusal(here, *create, body=made("elsewhere")), made("here")["kind"]
+    assert f'the agent on node "here" may write {kind} "here" alone, not "elsewhere"' in message
+    refusal(acting_as(harness, AGENT), *create, body=made("here"))  # a token bound to no node
+
+
 def test_an_agent_writes_the_gpunode_of_its_own_node_alone(harness: Harness) -> None:
-    create = ("create", "-f", "-")
-    agent = acting_as(harness, AGENT, node="here")
-    agent(*create, "--dry-run=server", stdin=json.dumps(gpu_node("here")))
-    message = refusal(agent, *create, body=gpu_node("elsewhere"))
-    assert 'the agent on node "here" may write GpuNode "here" alone, not "elsewhere"' in message
-    refusal(acting_as(harness, AGENT), *create, body=gpu_node("here"))  # a token bound to no node
+    makes_its_own_alone(harness, gpu_node)
 
 
 def test_an_agent_writes_no_status_of_another_node(harness: Harness) -> None:
@@ -54,15 +59,10 @@ def lease(name: str) -> Object:
 
 
 def test_an_agent_renews_the_lease_of_its_own_node_alone(harness: Harness) -> None:
-    create = ("create", "-f", "-")
-    here = acting_as(harness, AGENT, node="here")
-    here(*create, "--dry-run=server", stdin=json.dumps(lease("here")))
-    message = refusal(here, *create, body=lease("elsewhere"))
-    assert 'the agent on node "here" may write Lease "here" alone, not "elsewhere"' in message
-    refusal(acting_as(harness, AGENT), *create, body=lease("here"))  # a token bound to no node
+    makes_its_own_alone(harness, lease)
     wait_until("the Lease", lambda: harness.system.find("lease", NODE))
     acting_as(harness, AGENT, node=NODE)(*PATCH, "--dry-run=server", stdin=json.dumps(lease(NODE)))
-    assert "alone, not" in refusal(here, *PATCH, body=lease(NODE))
+    assert "alone, not" in refusal(acting_as(harness, AGENT, node="here"), *PATCH, body=lease(NODE))
 
 
 def test_an_agent_takes_the_operators_lease_not_even_on_a_node_of_that_name(harness: Harness) -> None:

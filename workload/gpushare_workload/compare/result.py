@@ -8,9 +8,9 @@ from typing import Any
 
 from gpushare.trial.cases import CaseOutcome, why_stopped
 from gpushare.trial.printed import PrintedFigures
-from gpushare.trial.records import SCHEMA, plan_as_json, plan_from_json, runs_as_json, runs_from_json
-from gpushare.trial.rows import TrialRow, rows_of, table_of
-from gpushare.trial.verdict import TrialVerdict, share_of, verdict_of
+from gpushare.trial.records import TrialRecord
+from gpushare.trial.rows import TrialRow, table_of
+from gpushare.trial.verdict import TrialVerdict, share_of
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.events import without_folders
 
@@ -28,12 +28,27 @@ class Comparison:
     ended: str = ""
 
     @property
+    def record(self) -> TrialRecord:
+        request = self.request
+        return TrialRecord(
+            programs=[without_folders(program) for program in request.programs],
+            plan=request.plan,
+            times=request.times,
+            outcomes=self.outcomes,
+            timed=self.timed,
+            environment=self.environment,
+            windows=request.windows,
+            cap=request.cap,
+            ended=self.ended,
+        )
+
+    @property
     def rows(self) -> list[TrialRow]:
-        return rows_of(self.outcomes)
+        return self.record.rows
 
     @property
     def verdict(self) -> TrialVerdict:
-        return verdict_of(self.rows, self.timed)
+        return self.record.verdict
 
     @property
     def share(self) -> dict[str, Any] | None:
@@ -43,20 +58,7 @@ class Comparison:
         return share_of(self.verdict, self.rows, self.request.share, product, gpu.get("memory_mib"), self.request.cap)
 
     def as_json(self) -> dict[str, Any]:
-        request = self.request
-        return {
-            "schema": SCHEMA,
-            "timed": self.timed,
-            "programs": [list(without_folders(program)) for program in request.programs],
-            "plan": plan_as_json(request.plan, request.times, request.windows, request.cap),
-            "environment": dict(self.environment),
-            "verdict": {"answer": self.verdict.answer.value, "sentence": self.verdict.sentence},
-            "share": self.share,
-            "stopped": why_stopped(request.plan, self.outcomes),
-            "ended": self.ended,
-            "rows": [row.as_json() for row in self.rows],
-            "runs": runs_as_json(self.outcomes),
-        }
+        return self.record.as_json() | {"share": self.share}
 
     def as_text(self) -> str:
         """The table, what was left out, the verdict, and the share as YAML."""
@@ -76,22 +78,12 @@ def read(text: str) -> Comparison:
     with what is wrong with the file.
     """
     try:
-        value = json.loads(text)
-        if value.get("schema") != SCHEMA:
-            raise ValueError(f"the schema is {value.get('schema')!r}, not {SCHEMA!r}")
-        plan, times = plan_from_json(value["plan"])
-        request = CompareRequest(
-            programs=tuple(tuple(map(str, program)) for program in value["programs"]),
-            plan=plan,
-            printed=PrintedFigures(),
-            times=times,
-            windows=value["plan"]["windows"],
-            cap=value["plan"]["cap_percent"],
-        )
-        outcomes = runs_from_json(value["runs"])
-        return Comparison(request, dict(value["environment"]), bool(value["timed"]), outcomes, str(value["ended"]))
+        found = TrialRecord.from_json(json.loads(text))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
+    programs = tuple(map(tuple, found.programs))
+    request = CompareRequest(programs, found.plan, PrintedFigures(), found.times, windows=found.windows, cap=found.cap)
+    return Comparison(request, found.environment, found.timed, tuple(found.outcomes), found.ended)
 
 
 def yaml_lines(value: Mapping[str, Any], indent: int = 0) -> list[str]:

@@ -331,7 +331,7 @@ def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:
     """True while a change waits for clients of this node: the only condition here for which False is good. It stays as
     it was while the kubelet, which knows the clients, was not read.
     """
-    known = next((item for item in before.conditions if item.type == WAITING_FOR_CLIENTS), None)
+    known = _known(WAITING_FOR_CLIENTS, before)
     if facts.held is None and known is not None:
         return known
     message = what_waits(facts.assignments, facts.holding)
@@ -345,10 +345,14 @@ def _condition(kind: str, error: str, reason: str, facts: NodeFacts, before: Gpu
     return _since(kind, "True", "Reachable", "", facts, before)
 
 
+def _known(kind: str, before: GpuNodeStatus) -> Condition | None:
+    return next((item for item in before.conditions if item.type == kind), None)
+
+
 def _since(
     kind: str, status: Literal["True", "False"], reason: str, message: str, facts: NodeFacts, before: GpuNodeStatus
 ) -> Condition:
-    old = next((item for item in before.conditions if item.type == kind), None)
+    old = _known(kind, before)
     changed = old is None or old.status != status
     return Condition(
         type=kind,

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,17 @@ from gpushare.cli.kubectl.cluster import Cluster, installed
 from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError, require
-from gpushare.cli.trial.change import change_of
 from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
 from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
 from gpushare.cli.trial.usage import AgentUsage
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
-from gpushare.recommend.advice import patch_command
-from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run, why_stopped
+from gpushare.recommend.advice import client_patch, patch_command
+from gpushare.recommend.memory import memory_patch
+from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run
 from gpushare.trial.options import DEFAULT_COPIES, add_figures, add_plan, add_times, figures_of, times_of
-from gpushare.trial.records import SCHEMA, plan_as_json, runs_as_json
-from gpushare.trial.rows import HEAD, cells_of, rows_of
-from gpushare.trial.verdict import Answer, verdict_of
+from gpushare.trial.records import TrialRecord
+from gpushare.trial.rows import HEAD, TrialRow, cells_of
+from gpushare.trial.verdict import Answer, TrialVerdict, memory_for
 
 START_SECONDS = 600.0
 """An image may have to be pulled."""
@@ -100,44 +99,45 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
                 outcomes.append(runner.run_case(case, repeat))
         finally:
             runner.delete_all()
-    report = report_of(plan, outcomes, share, timed, options.connection_flags(args))
-    record = {
-        "schema": SCHEMA,
-        "programs": [[Path(args.filename).name]],
-        "plan": plan_as_json(plan, times),
-        "environment": {"share": share.name},
-        "ended": "",
-        "runs": runs_as_json(outcomes),
-    }
-    return replace(report, data=report.data | record)
+    programs, environment = [[Path(args.filename).name]], {"share": share.name}
+    record = TrialRecord(programs, plan, times, outcomes, timed, environment)
+    return report_of(record, share, options.connection_flags(args))
 
 
-def report_of(
-    plan: TrialPlan, outcomes: list[CaseOutcome], share: GpuShare, timed: bool, flags: Sequence[str] = ()
-) -> Report:
+def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -> Report:
     """The table, what was left out, the verdict, and the change of the share. Pure. Its code is 1 where the program
     does not work alone. `flags`: of kubectl's connection.
     """
-    rows = rows_of(outcomes)
-    verdict = verdict_of(rows, timed)
-    change = change_of(verdict, rows, share)
-    data: dict[str, Any] = {
-        "timed": timed,
-        "verdict": {"answer": verdict.answer.value, "sentence": verdict.sentence},
-        "patch": change,
-        "stopped": why_stopped(plan, outcomes),
-        "rows": [row.as_json() for row in rows],
-    }
+    rows, verdict, change = record.rows, record.verdict, change_of(record.verdict, record.rows, share)
     columns = [HEAD.index(name) for name in SHOWN]
     table = Table(
         [Column(name.upper()) for name in SHOWN],
-        [tuple(cells_of(row, timed)[column] for column in columns) for row in rows],
+        [tuple(cells_of(row, record.timed)[column] for column in columns) for row in rows],
     )
-    notes = [*data["stopped"], *dict.fromkeys(note for row in rows for note in row.notes)]
+    notes = [*record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
     told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
-    works = verdict.answer is not Answer.UNCLEAR or len(outcomes) > 1
+    works = verdict.answer is not Answer.UNCLEAR or len(record.outcomes) > 1
+    data = record.as_json() | {"patch": change}
     return Report(data, [table, told, Sentences(apply, whole=True)], code=0 if works else 1)
+
+
+def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) -> dict[str, Any] | None:
+    """A merge patch of the share: as many clients as pay, each with the most memory that a copy was seen with and a
+    little more. None: there is nothing to change. Pure.
+
+    Memory is never raised: every copy worked with what it was granted. Threads stay as they were measured.
+    """
+    best = verdict.best
+    if best is None:
+        return None
+    clients: dict[str, Any] = {}
+    if best.case.total != share.clients.per_gpu:
+        clients["perGpu"] = best.case.total
+    seen = [row.memory_mib for row in rows if row.memory_mib is not None and row.case.total <= best.case.total]
+    if seen and (wanted := memory_for(max(seen))) < share.memory_default_mib:
+        clients["memory"] = memory_patch(share, wanted)
+    return client_patch(**clients) if clients else None
 
 
 def _text(name: str) -> str:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from gpushare.api.quantity import MIB
 from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of
+from gpushare.cli.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, right_to_metrics
 from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.cli.kubectl.views.top import USED
 from gpushare.kube.resources import PODS, KubeError, Object
@@ -90,10 +90,9 @@ class AgentUsage:
                 raise UsageUnknownError(f"{NOT_MEASURED}{NO_METRICS}")
             return usage_in(asked.result(), namespace, pods)
         except KubeError as error:
-            if error.status != HTTPStatus.FORBIDDEN:
-                raise UsageUnknownError(f"{NOT_MEASURED}the agent was not reached: {error}") from None
-            need = f"that needs the right to list pods and to get pods/proxy in namespace {self._system}"
-            raise UsageUnknownError(f"{NOT_MEASURED}{need}") from None
+            forbidden = error.status == HTTPStatus.FORBIDDEN
+            why = f"that needs {right_to_metrics(self._system)}" if forbidden else f"the agent was not reached: {error}"
+            raise UsageUnknownError(f"{NOT_MEASURED}{why}") from None
         except UnreachableError as error:
             raise UsageUnknownError(f"{NOT_MEASURED}the agent was not reached: {error}") from None
 

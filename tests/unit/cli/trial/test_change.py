@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.trial.change import change_of
+from gpushare.cli.trial.command import change_of
 from gpushare.recommend.advice import patched
 from gpushare.trial.cases import Ending, TrialCase, TrialMode
 from gpushare.trial.rows import TrialRow

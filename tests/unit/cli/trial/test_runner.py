@@ -17,6 +17,7 @@ from gpushare.cli.trial.usage import UsageReading, UsageUnknownError
 from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.trial.options import RunTimes
 from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare.trial.records import TrialRecord
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))
@@ -209,10 +210,14 @@ def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float
     return outcomes
 
 
+def record(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool = True) -> TrialRecord:
+    return TrialRecord([["job.yaml"]], plan, RunTimes(1.0, 4.0, 30.0), outcomes, timed)
+
+
 def test_the_report_has_the_table_and_the_verdict() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2, 4, 8], 1, 2, 1)
     outcomes = ran(FakeKubectl(), plan, lambda case: {1: 100.0, 2: 190.0, 4: 300.0, 8: 301.0}[case.total])
-    report = report_of(plan, outcomes, SHARE, timed=True, flags=["--context=a"])
+    report = report_of(record(plan, outcomes), SHARE, flags=["--context=a"])
     assert report.code == 0
     assert report.data["patch"] == {"spec": {"clients": {"perGpu": 4, "memory": {"default": "2Gi"}}}}
     (applied,) = [text for label, text in report.parts[-1].lines if not label]  # type: ignore[union-attr]
@@ -225,14 +230,14 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
 
 def test_a_program_that_fails_alone_is_a_problem() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
-    report = report_of(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0), SHARE, timed=True)
+    report = report_of(record(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0)), SHARE)
     assert report.code == 1
     assert "one copy alone: failed" in report.data["stopped"][0]
 
 
 def test_figures_on_simulated_gpus_get_no_verdict() -> None:
     plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
-    report = report_of(plan, ran(FakeKubectl(), plan, lambda _: 100.0), SHARE, timed=False)
+    report = report_of(record(plan, ran(FakeKubectl(), plan, lambda _: 100.0), timed=False), SHARE)
     assert (report.data["verdict"]["answer"], report.data["patch"]) == ("untimed", None)
 
 

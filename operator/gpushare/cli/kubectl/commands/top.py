@@ -61,11 +61,14 @@ def _granted(cluster: Cluster, namespace: str | None, args: argparse.Namespace) 
     pods, claims = cluster.items(PODS, namespace), cluster.items(RESOURCE_CLAIMS, namespace)
     from gpushare.cli.kubectl.views.top import granted  # while kubectl asks
 
-    note = (
-        "memory used, processes and slots held in vain are not shown: they need the right to list pods and to get "
-        f"pods/proxy in namespace {args.system_namespace}"
-    )
+    right = right_to_metrics(args.system_namespace)
+    note = f"memory used, processes and slots held in vain are not shown: they need {right}"
     return granted(pods.result(), optional(claims) or (), namespace, args.share, note)
+
+
+def right_to_metrics(system: str) -> str:
+    """What reading the agents' metrics in namespace `system` takes."""
+    return f"the right to list pods and to get pods/proxy in namespace {system}"
 
 
 def _is_forbidden(asked: "Future[str]") -> bool:
