@@ -29,6 +29,7 @@ BUDGET_SECONDS = 530.0
 LEAST_SECONDS = 80.0
 """A part that has less than this left is not begun."""
 END_SECONDS = 45.0
+MODES = ("time-slicing", "mps", "mps-capped")
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
 SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--repeats", "1", "--start-timeout", "60")
@@ -70,10 +71,12 @@ PARTS = (
 )  # fmt: skip
 
 
-def command(part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] = ()) -> list[str]:
+def command(
+    part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] = (), modes: Sequence[str] = MODES
+) -> list[str]:
     """The call of `compare` for one part; `copies`: instead of its own."""
     model = ("--tiny", "--device", "cpu") if tiny else ()
-    options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results)]
+    options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results), "--modes", *modes]
     if part.beside:
         options += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
     else:
@@ -90,7 +93,7 @@ def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) 
     """The exit code; the part is asked to end when its time is over, and keeps what it has measured."""
     with (results / f"{part.name}.txt").open("w") as log:
         process = subprocess.Popen(
-            command(part, options.python, options.tiny, results, options.copies), stdout=log, stderr=log
+            command(part, options.python, options.tiny, results, options.copies, options.modes), stdout=log, stderr=log
         )
         try:
             return process.wait(seconds)
@@ -110,6 +113,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS])
     parser.add_argument("--copies", nargs="+", type=int, default=(), help="instead of each part's own numbers")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds (%(default)s)")
     options = parser.parse_args()
     end, failed = time.monotonic() + options.budget, []

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from environment import environment_block
 from private_mps import Events, without_mps
 
 from gpushare_workload.gpus import inventory
@@ -45,7 +46,7 @@ def main(path: Path) -> int:
         results[name] = {**outcome, "as_expected": held}
         print(f"{'ok  ' if held else 'FAIL'} {name}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=2) + "\n")
+    path.write_text(json.dumps({"environment": environment_block(), **results}, indent=2) + "\n")
     return 0 if all(it["as_expected"] for it in results.values()) else 1
 
 

@@ -6,16 +6,26 @@ from dataclasses import dataclass
 from gpushare.trial.printed import FigureReader, PrintedFigures
 
 LONGEST_SECONDS = 86400.0
+MOST_WINDOWS = 100
 DEFAULT_COPIES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Seconds. `window` None: each run goes on until the program ends by itself. `start`: until its first figure."""
+    """Seconds. `window` None: each run goes on until the program ends by itself. `start`: until its first figure.
+
+    `windows`: of each run, one after the other.
+    """
 
     warmup: float
     window: float | None
     start: float
+    windows: int = 1
+
+    @property
+    def measured(self) -> float:
+        """Seconds of all windows; 0 if runs go on to their end."""
+        return self.windows * (self.window or 0.0)
 
 
 def add_plan(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
@@ -55,6 +65,9 @@ def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start
         "default: let them run to their end",
     )
     parser.add_argument(
+        "--windows", type=int, default=1, metavar="N", help="windows of each run, one after the other (%(default)s)"
+    )
+    parser.add_argument(
         "--warmup", type=float, default=1.0, metavar="S", help="with --seconds: time before the window (%(default)s)"
     )
     parser.add_argument(
@@ -87,4 +100,8 @@ def times_of(arguments: argparse.Namespace, printed: PrintedFigures) -> RunTimes
             f"--seconds {arguments.seconds:g}: ends the program before its own end, so it must print its rate: give "
             "--rate-regex or --rate-json"
         )
-    return RunTimes(arguments.warmup, arguments.seconds, arguments.start_timeout)
+    if not 1 <= arguments.windows <= MOST_WINDOWS:
+        raise ValueError(f"--windows {arguments.windows}: 1 to {MOST_WINDOWS}")
+    if arguments.windows > 1 and arguments.seconds is None:
+        raise ValueError(f"--windows {arguments.windows}: needs --seconds, the length of a window")
+    return RunTimes(arguments.warmup, arguments.seconds, arguments.start_timeout, arguments.windows)

@@ -15,8 +15,8 @@ SCHEMA = "gpushare.dev/compare/v1"
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """Everything that was measured. `timed` is False for figures whose times are not those of a GPU. `windows`: of each
-    run. `cap`: percent of the SMs of each copy in mode CAPPED. `ended`: why it did not run to its end, if so.
+    """Everything that was measured. `timed` is False for figures whose times are not those of a GPU. `cap`:
+    percent of the SMs of each copy in mode CAPPED. `ended`: why it did not run to its end, if so.
     """
 
     programs: Sequence[Sequence[str]]
@@ -25,7 +25,6 @@ class TrialRecord:
     outcomes: Sequence[CaseOutcome]
     timed: bool
     environment: Mapping[str, Any] = field(default_factory=dict)
-    windows: int = 1
     cap: float | None = None
     ended: str = ""
 
@@ -43,7 +42,7 @@ class TrialRecord:
         return why_stopped(self.plan, self.outcomes)
 
     def as_json(self) -> dict[str, Any]:
-        plan = {**asdict(self.plan), **asdict(self.times), "windows": self.windows, "cap_percent": self.cap}
+        plan = {**asdict(self.plan), **asdict(self.times), "cap_percent": self.cap}
         return {
             "schema": SCHEMA,
             "timed": self.timed,
@@ -67,11 +66,10 @@ class TrialRecord:
         return cls(
             programs=tuple(tuple(map(str, program)) for program in value["programs"]),
             plan=TrialPlan(modes, tuple(plan["copies"]), plan["programs"], plan["repeats"], plan["seed"]),
-            times=RunTimes(plan["warmup"], plan["window"], plan["start"]),
+            times=RunTimes(plan["warmup"], plan["window"], plan["start"], plan["windows"]),
             outcomes=tuple(map(_outcome, value["runs"])),
             timed=bool(value["timed"]),
             environment=dict(value["environment"]),
-            windows=plan["windows"],
             cap=plan["cap_percent"],
             ended=str(value["ended"]),
         )

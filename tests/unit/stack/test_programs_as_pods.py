@@ -35,14 +35,21 @@ def test_cudas_toolkit_is_where_its_assembler_is(tmp_path: Path, mode: int, foun
 
 
 @pytest.mark.parametrize(
-    ("endings", "whole"),
+    ("copies", "endings", "whole"),
     [
-        ({(1,): "measured", (2,): "measured", (4,): "measured"}, True),
-        ({(1,): "measured", (2,): "measured", (4,): "failed"}, False),
-        ({(2,): "measured", (4,): "measured"}, False),
-        ({}, False),
+        ([2, 4], ["measured", "measured", "measured"], True),
+        ([2, 4], ["measured", "measured"], True),  # four were left out: two brought nothing
+        ([2, 4], ["measured", "measured", "failed"], False),
+        ([2, 4], ["failed"], False),
+        ([2, 4], ["measured"], False),
+        ([4], ["measured", "measured"], False),
     ],
 )
-def test_a_program_is_measured_with_one_copy_and_each_number(endings: dict[tuple[int], str], whole: bool) -> None:
-    rows = [{"copies": list(copies), "ending": ending} for copies, ending in endings.items()]
-    assert programs.measured(programs.Program(copies=(2, 4)), {"rows": rows}) is whole
+def test_a_program_is_measured_by_a_trial_of_all_its_copies(copies: list[int], endings: list[str], whole: bool) -> None:
+    rows = [{"ending": ending} for ending in endings]
+    answer = {"plan": {"copies": copies}, "rows": rows}
+    assert programs.measured(programs.Program(copies=(2, 4)), answer) is whole
+
+
+def test_a_program_without_a_trial_is_not_measured() -> None:
+    assert not programs.measured(programs.Program(), {})

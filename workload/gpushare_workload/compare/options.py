@@ -13,7 +13,7 @@ from gpushare.trial.verdict import check_share_name
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What one comparison is about. `programs`: one command, or a pair. `windows`: of each run.
+    """What one comparison is about. `programs`: one command, or a pair.
 
     `cap`: percent of the SMs for each copy; None: 100/N.
     """
@@ -22,7 +22,6 @@ class CompareRequest:
     plan: TrialPlan
     printed: PrintedFigures
     times: RunTimes
-    windows: int
     cap: float | None
     share: str = "trial"
     json: Path | None = None
@@ -46,11 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=float, metavar="PERCENT", help="of the SMs for each copy in mps-capped (default: 100/N)"
     )
     add_figures(parser, "standard output")
-    times = parser.add_argument_group("the time")
-    add_times(times, 300.0)
-    times.add_argument(
-        "--windows", type=int, default=1, metavar="N", help="windows of each run, one after the other (%(default)s)"
-    )
+    add_times(parser.add_argument_group("the time"), 300.0)
     results = parser.add_argument_group("results")
     results.add_argument(
         "--read", type=Path, metavar="FILE", help="run nothing: judge and draw an earlier comparison from its JSON file"
@@ -77,17 +72,11 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
         raise ValueError(f"--threads {cap:g}: a percentage from 1 to 100")
     check_share_name("--share-name", arguments.share_name)
     printed = figures_of(arguments)
-    times = times_of(arguments, printed)
-    if not 1 <= arguments.windows <= 100:
-        raise ValueError(f"--windows {arguments.windows}: 1 to 100")
-    if arguments.windows > 1 and times.window is None:
-        raise ValueError(f"--windows {arguments.windows}: needs --seconds, the length of a window")
     return CompareRequest(
         programs=tuple(programs),
         plan=TrialPlan.of(modes, arguments.copies or DEFAULT_COPIES, len(programs), arguments.repeats, arguments.seed),
         printed=printed,
-        times=times,
-        windows=arguments.windows,
+        times=times_of(arguments, printed),
         cap=cap,
         share=arguments.share_name,
         json=arguments.json,

@@ -37,7 +37,6 @@ class Comparison:
             outcomes=self.outcomes,
             timed=self.timed,
             environment=self.environment,
-            windows=request.windows,
             cap=request.cap,
             ended=self.ended,
         )
@@ -82,7 +81,7 @@ def read(text: str) -> Comparison:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
     programs = tuple(map(tuple, found.programs))
-    request = CompareRequest(programs, found.plan, PrintedFigures(), found.times, windows=found.windows, cap=found.cap)
+    request = CompareRequest(programs, found.plan, PrintedFigures(), found.times, cap=found.cap)
     return Comparison(request, found.environment, found.timed, tuple(found.outcomes), found.ended)
 
 

@@ -80,7 +80,7 @@ class CaseRunner:
             )
         group.pump(time.monotonic() + times.warmup, often=often)
         windows = []
-        for _ in range(self.request.windows):
+        for _ in range(times.windows):
             begin = time.monotonic()
             group.pump(begin + times.window / 2, often=lambda: self._within(sampler, group, case))
             self._check_mode(case)

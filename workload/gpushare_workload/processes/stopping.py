@@ -20,7 +20,8 @@ class Stop:
     def __init__(self) -> None:
         self._asked = False
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        weakref.finalize(self, os.close, self._event)
+        # Not while the interpreter ends: another thread may still ask.
+        weakref.finalize(self, os.close, self._event).atexit = False
 
     def install(self) -> "Stop":
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
 from gpushare.cli.trial.pods import ended_badly, read_log, run_seconds, started, waiting_for
 from gpushare.cli.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
-from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase
+from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
 from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import CopyFigures, NoFiguresError, PrintedFigures, PrintedLine, window_of
+from gpushare.trial.printed import NoFiguresError, PrintedFigures, PrintedLine, window_of
 
 Object = dict[str, Any]
+Windows = tuple[WindowFigures, ...]
 
 POLL_SECONDS = 1.0
 GONE_SECONDS = 120.0
@@ -72,13 +73,12 @@ class ClusterRunner:
         usage = UsageSampler(self._usage, self._request.namespace)
         with self._job(case) as job:
             try:
-                figures, notes = self._measure(job, case, usage)
+                windows, notes = self._measure(job, case, usage)
             except CaseEnded as ended:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
         notes = (*notes, usage.problem) if usage.problem else notes
-        windows = (window_of([figures]),)
         return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
 
     def delete_all(self) -> None:
@@ -91,7 +91,7 @@ class ClusterRunner:
     @contextmanager
     def _job(self, case: TrialCase) -> Iterator[str]:
         request, self._number = self._request, self._number + 1
-        seconds = int(2 * request.times.start + request.times.warmup + (request.times.window or 0) + 60)
+        seconds = int(2 * request.times.start + request.times.warmup + request.times.measured + 60)
         body = job_of(request.template, request.share, request.name, case, self._number, seconds)
         try:
             self._run("create", "--filename=-", stdin=json.dumps(body))
@@ -99,11 +99,12 @@ class ClusterRunner:
         finally:
             self.delete_all()
 
-    def _measure(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[list[CopyFigures], tuple[str, ...]]:
+    def _measure(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request
         pods = self._pods_once(job, case, lambda found: started(found, request.container, case.total))
         if request.times.window is None:
             return self._to_the_end(job, case, usage)
+        window = request.times.window
         names = sorted(pod["metadata"]["name"] for pod in pods)
         end = self._clock() + request.times.start
         while True:
@@ -119,16 +120,19 @@ class ClusterRunner:
             self._sleep(POLL_SECONDS)
         begin = max(line.at for copy in lines for line in copy) + request.times.warmup
         warm = self._clock() + request.times.warmup
-        until = warm + request.times.window + POLL_SECONDS
+        until = warm + request.times.measured + POLL_SECONDS
         while self._clock() < until:
             pods = self._raise_for_ended(job, to_the_end=False)
             usage.look(pods, within_window=self._clock() >= warm + AGE_SECONDS)
             self._sleep(POLL_SECONDS)
         since = f"--since-time={datetime.fromtimestamp(begin, UTC).isoformat()}"
         lines = [read_log(self._log(name, since), request.printed) for name in names]
-        return [request.printed.within(copy, begin, begin + request.times.window) for copy in lines], ()
+        begins = [begin + number * window for number in range(request.times.windows)]
+        return tuple(
+            window_of([[request.printed.within(copy, at, at + window) for copy in lines]]) for at in begins
+        ), ()
 
-    def _to_the_end(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[list[CopyFigures], tuple[str, ...]]:
+    def _to_the_end(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request
         end = self._clock() + request.times.start
         while True:
@@ -152,7 +156,7 @@ class ClusterRunner:
                 lines = read_log(self._log(pod["metadata"]["name"], f"--tail={ALL_LINES}"), request.printed)
             figures.append(request.printed.whole(lines, longest if request.printed.rate is None else own))
         note = "runs are timed by Kubernetes' whole seconds" if request.printed.rate is None and longest < 30 else ""
-        return figures, (note,) if note else ()
+        return (window_of([figures]),), (note,) if note else ()
 
     def _pods_once(self, job: str, case: TrialCase, done: Callable[[Sequence[Object]], bool]) -> list[Object]:
         end = self._clock() + self._request.times.start

@@ -30,7 +30,7 @@ SUITES: dict[str, tuple[Suite, int, int]] = {
     "unprivileged": (unprivileged.measure, 200, 1),
     "control": (control.measure, 1500, 1),
     "borrowing": (borrowing.measure, 200, 1),
-    "programs": (programs.measure, 420, 1),
+    "programs": (programs.measure, 1500, 1),
     "pair": (pair.measure, 400, 2),
     "whole": (whole.measure, 300, 2),
 }

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +35,24 @@ class Program:
 
 
 PROGRAMS = {
-    "resnet-infer": Program(("resnet.py",)),
     "yolos": Program(("yolos.py",)),
-    "bert": Program(("bert.py",)),
-    "resnet-train": Program(("resnet.py", "--train", "--batch", "32")),
+    "resnet-infer": Program(("resnet.py",)),
     "decode-medium": Program(("decode.py", "--size", "medium")),
+    "resnet-train": Program(("resnet.py", "--train", "--batch", "32")),
+    "bert": Program(("bert.py",)),
     "jax-train": Program(("jax_train.py",)),
     "kmeans": Program(("kmeans.py",)),
     "gpt-medium": Program(("gpt.py", "--size", "medium")),
+    "decode-1.3b": Program(("decode.py", "--size", "1.3b")),
 }
 """The most telling first: a run that is cut off keeps what it has, and the next one goes on."""
 STAND_INS = {"stand-in": Program(copies=(2, 4)), "again": Program(copies=(4,))}
-TIMES = ("--seconds", "4", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
+TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
+"""As tests/gpu/compare.py."""
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
-TRIAL_SECONDS = 200
-"""At most, of one program; none is begun in the last so many of the suite's time."""
+TRIAL_SECONDS, END_SECONDS = 240, 60
+"""At most, of one program, and then until it has deleted its pods. None is begun in the last so many of the suite's time.
+"""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
@@ -70,7 +74,11 @@ def measure(harness: Harness, findings: Findings) -> None:
             if time.monotonic() > end:
                 break
             with findings.phase(name):
-                answers[name] = {"memory_of_a_slot": memory, **_trial(harness, tenant, program)}
+                answers[name] = {
+                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "memory_of_a_slot": memory,
+                    **_trial(harness, tenant, program),
+                }
         findings.expect(
             "each program runs alone and beside its copies",
             all(measured(program, answers.get(name, {})) for name, program in programs.items()),
@@ -79,17 +87,26 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]:
-    """What the command says as JSON, of a program that does not work too. RuntimeError: there was no trial."""
+    """What the command says as JSON, of a program that does not work too. RuntimeError: there was no trial.
+
+    One that takes too long is interrupted, as by a user, so that its pods are gone.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(_job(tenant, program.arguments)))
         command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
         command += ["--share", SHARE, "--copies", *map(str, program.copies), *FIGURES, *TIMES, "-o", "json"]
         environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS)
-    if not done.stdout:
-        raise RuntimeError(done.stderr[-2000:])
-    answer: dict[str, Any] = json.loads(done.stdout)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        try:
+            printed, errors = process.communicate(timeout=TRIAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            printed, errors = process.communicate(timeout=END_SECONDS)
+    if not printed:
+        raise RuntimeError(errors[-2000:])
+    answer: dict[str, Any] = json.loads(printed)
     return answer
 
 
@@ -107,6 +124,7 @@ def _job(tenant: Tenant, program: tuple[str, ...]) -> Object:
 
 
 def measured(program: Program, answer: Mapping[str, Any]) -> bool:
-    """Whether the trial's answer has one copy alone and each number of copies."""
-    endings = {tuple(row["copies"]): row["ending"] for row in answer.get("rows", [])}
-    return all(endings.get((copies,)) == "measured" for copies in (1, *program.copies))
+    """Whether the trial of just these copies gave figures; it leaves out those that bring no more than fewer."""
+    if tuple(answer.get("plan", {}).get("copies", ())) != program.copies:
+        return False
+    return len(answer["rows"]) > 1 and all(row["ending"] == "measured" for row in answer["rows"])

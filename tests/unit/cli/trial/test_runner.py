@@ -37,7 +37,7 @@ class FakeKubectl:
     """A cluster with one share of `slots`, in which each pod prints a rate of `rate / copies` every second.
 
     `fails`: the last line of a pod that exits with 1; `ends`: after so many seconds pods exit with 0; `broken`: the
-    command that kubectl fails with.
+    command that kubectl fails with; `rises`: by how much the rate of all is higher with each second.
     """
 
     slots: int = 8
@@ -47,6 +47,7 @@ class FakeKubectl:
     broken: str = ""
     now: float = 0.0
     silent: bool = False
+    rises: float = 0.0
     jobs: dict[str, tuple[float, int]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
@@ -90,8 +91,9 @@ class FakeKubectl:
     def _logs(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         assert arguments[2:4] == ("--container=app", "--timestamps")
         began, copies = next(iter(self.jobs.values()))
-        line = json.dumps({"rate": self.rate / copies, "ms": [copies]})
-        lines = [f"{stamp(at)} {line}" for at in range(int(began) + 2, int(self.now) + 1)] * (not self.silent)
+        seconds = range(int(began) + 2, int(self.now) + 1)
+        rates = {at: (self.rate + self.rises * at) / copies for at in seconds}
+        lines = [f"{stamp(at)} {json.dumps({'rate': rates[at], 'ms': [copies]})}" for at in seconds if not self.silent]
         return "\n".join([*lines, f"{stamp(self.now)} {self.fails}"])
 
 
@@ -121,8 +123,9 @@ def runner(
     window: float | None = 4.0,
     printed: PrintedFigures = PRINTED,
     agent: FakeAgent | None = None,
+    windows: int = 1,
 ) -> ClusterRunner:
-    times = RunTimes(1.0, window, 30.0)
+    times = RunTimes(1.0, window, 30.0, windows)
     request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", printed, times)
     return ClusterRunner(request, kubectl, agent or FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
 
@@ -158,6 +161,12 @@ def test_programs_with_an_end_are_measured_by_their_runs() -> None:
     outcome = runner(FakeKubectl(ends=10.0), window=None, printed=PrintedFigures()).run_case(FOUR, 0)
     assert outcome.windows[0].rates == ((0.1,) * 4,)
     assert outcome.notes == ("runs are timed by Kubernetes' whole seconds",)
+
+
+def test_each_of_several_windows_has_the_lines_of_its_own_time() -> None:
+    outcome = runner(FakeKubectl(rises=4.0), window=2.0, windows=3).run_case(FOUR, 0)
+    rates = [window.rates[0][0] for window in outcome.windows]
+    assert rates == [rates[0], rates[0] + 2.0, rates[0] + 4.0]
 
 
 def test_memory_is_the_most_that_all_copies_had_and_utilisation_that_of_the_window() -> None:
