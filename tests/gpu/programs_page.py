@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""docs/programs.md, from what `tests/gpu/compare.py` measured: docs/results/PRODUCT/compare-PART.json.
+"""docs/programs.md, from what `tests/gpu/compare.py` and the suite `programs` measured: docs/results/PRODUCT/
+compare-PART.json and stack-programs.json.
 
 python3 tests/gpu/programs_page.py > docs/programs.md
 """
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from work_tree import ROOT
 
-from gpushare.trial.cases import TITLES, TrialMode
+from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
+from gpushare.trial.records import SCHEMA, TrialRecord
 from gpushare.trial.rows import TrialRow, cells_of
+from gpushare.trial.spread import Spread
 from gpushare_workload.compare.result import Comparison, read
 from tests.gpu.compare import PARTS, Part
 
@@ -18,24 +24,32 @@ HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50
 INTRODUCTION = """\
 # Real programs, measured
 
-What [`gpushare-workload compare`](compare.md) measured of programs that people run, by
-[tests/gpu/compare.py](../tests/gpu/compare.py). Processes ran on a bare machine in four ways: one alone, several in
-time slices, several as clients of one MPS daemon, and the same with an equal part of the SMs for each (*caps*). The
-[programs](../workload/examples/frameworks/programs) have random weights.
+Copies of programs that people run, beside each other on one GPU. On a bare machine processes ran in four ways: one
+alone, several in time slices, several as clients of one MPS daemon, and the same with an equal part of the SMs for each
+(*caps*), by [`gpushare-workload compare`](compare.md) ([script](../tests/gpu/compare.py)). In a cluster they ran as
+pods *in slots of the share*, each with 100 % of the threads, by [`kubectl gpushare trial`](compare.md#in-a-cluster)
+([suite](../tests/gpu/stack/suites/programs.py)). The [programs](../workload/examples/frameworks/programs) have random
+weights.
 
 - Each case ran once, with two windows of 2 s. Brackets hold the least and the largest of what the windows give.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time slices.
+- For pods, *× alone* is against one alone in a slot, and *× time slices* against the bare machine's time slices.
 - *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran.
-- On the H100, ResNet-50 training, JAX, k-means and YOLOS-small ran on one GPU of a host with 32 cores while another
-  program was measured on its second GPU. That may have slowed the host's part of a step, of a copy alone too.
-- On the H100, 2 and 8 copies of five programs were measured on such a host, too, on 16 cores of their own, while
-  programs that only attach were timed on the other GPU.
+- Each H100 was the only GPU of its machine, with 16 cores. YOLOS-small, ResNet-50 inference, BERT and k-means have
+  their pods from the machine of their processes. For the others it was another machine of the same kind.
+- The hosts are rented, and not equally fast. Programs that wait for one core of the host (BERT, ResNet-50 inference
+  and training, GPT without graphs) show that: alone, ResNet-50 training did 1,462 images/s on one H100's host and
+  1,122 on the other's. Compare such rows by *× time slices*, and only within one machine.
+- A first copy that the host slows down makes *× alone* too large: the sentences below the tables say where.
+- BERT's 2 and 4 pods did less than the processes a quarter of an hour before, on one machine: the host, by a p50 of
+  8.4 ms in place of 4.8. In an earlier trial ([one window of 4 s](results/h100/stack-programs-one-window.json), on
+  another H100) four pods did 12,783 texts/s with a p50 of 5.0 ms, and four of the GPT without graphs 80.0 tokens/s.
+  Pods of that one were not measured since, and those of the GPTs of 1.3 billion never.
+- JAX with caps on the H100 (2 and 8 copies) was measured earlier, on a host with two GPUs while programs that only
+  attach were timed on the other one.
 - On the H200, all but GPT 355 million, the pair, and 4 and 7 copies of YOLOS-small were measured on a host with two
   GPUs, two programs at the same time: each on a GPU of its own, with 16 cores of its own.
-- More than 4 from 4 copies, or more than 2 from 2, is no gain of sharing. Such programs wait for one core of the host,
-  and the copy that was measured alone had a slow moment (BERT and GPT 1.3 billion on the H200, the crops on the H100,
-  ResNet-50 and BERT beside their 2 and 8 copies). *× time slices* has no such fault.
 - A p99 is that of some hundred steps: small differences between two of them say nothing.
 
 This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
@@ -57,13 +71,48 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
     title, unit = part.title.rsplit(": ", 1)
     lines = [f"## {title}", f"{unit.capitalize()} per second.", ""]
     lines += ["| " + " | ".join(HEAD) + " |", "| " + " | ".join(["---"] * len(HEAD)) + " |"]
-    for file, comparison in measured.items():
-        gpu = f"[{_product(comparison)}](results/{file.relative_to(results)})"
-        for row in comparison.rows:
-            lines.append("| " + " | ".join([gpu, *_cells(row)]) + " |")
-            gpu = ""
-    lines += ["", *(_verdict(comparison) for comparison in measured.values()), ""]
+    verdicts = []
+    for folder in sorted({file.parent for file in measured}):
+        here = {file: comparison for file, comparison in measured.items() if file.parent == folder}
+        slices = [one for comparison in here.values() for one in comparison.outcomes]
+        for file, comparison in here.items():
+            lines += _rows(_product(comparison), file.relative_to(results), comparison.rows)
+            verdicts.append(_verdict(comparison))
+        for file, record in _of_pods(part, folder):
+            product = f"{folder.name.upper()}, pods"
+            rows = [_against(slices, row, record.outcomes) for row in record.rows]
+            lines += _rows(product, file.relative_to(results), rows)
+            verdicts.append(f"- {product}: {record.verdict.sentence}")
+    lines += ["", *verdicts, ""]
     return "\n".join(lines)
+
+
+def _rows(product: str, file: Path, rows: Sequence[TrialRow]) -> list[str]:
+    first = [f"[{product}](results/{file})", *[""] * (len(rows) - 1)]
+    return ["| " + " | ".join([gpu, *_cells(row)]) + " |" for gpu, row in zip(first, rows, strict=True)]
+
+
+def _of_pods(part: Part, folder: Path) -> Iterator[tuple[Path, TrialRecord]]:
+    """An early file has no windows, and is left out."""
+    for file in folder.glob("stack-programs.json"):
+        answer = json.loads(file.read_text())["programs"].get(part.name, {})
+        if answer.get("schema") == SCHEMA:
+            yield file, TrialRecord.from_json(answer)
+
+
+def _against(bare: Sequence[CaseOutcome], row: TrialRow, pods: Sequence[CaseOutcome]) -> TrialRow:
+    """The row of pods, with its quotients to time slices on a bare machine."""
+    case = TrialCase(TrialMode.SLICES, row.case.copies)
+    ratios = [
+        sum(window.rates[0]) / sum(other.rates[0])
+        for one in pods
+        if one.case == row.case
+        for window in one.windows
+        for slices in bare
+        if slices.case == case
+        for other in slices.windows
+    ]
+    return replace(row, of_slices=Spread.of_any(ratios))
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -58,8 +58,10 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
             and best.of_slices.median < MORE
         ):
             beside = f"time slices alone reach {slices.gain.text()} times, so MPS adds no throughput"
-            return TrialVerdict(Answer.HELPS, f"Sharing helps, and needs no MPS: {told}, and {beside}.", best)
-        return TrialVerdict(Answer.HELPS, f"Sharing helps: {told}{_against_slices(best)}.", best)
+            sentence = f"Sharing helps, and needs no MPS: {told}, and {beside}."
+        else:
+            sentence = f"Sharing helps: {told}{_against_slices(best)}."
+        return TrialVerdict(Answer.HELPS, sentence + _slow_alone(best, gain), best)
     if gain.largest < WORTH:
         busy = next((row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE), None)
         why = "" if busy is None else f"; one alone keeps the GPU busy {busy.median:.0f} % of the time"
@@ -95,6 +97,17 @@ def _told(row: TrialRow, gain: Spread) -> str:
 def _against_slices(row: TrialRow) -> str:
     ratio = row.of_slices
     return "" if ratio is None else f", and {ratio.text()} times that of time slices"
+
+
+def _slow_alone(row: TrialRow, gain: Spread) -> str:
+    """Copies that are faster beside each other than alone: no way of sharing can do that."""
+    if gain.median <= row.case.total * MORE:
+        return ""
+    still = "" if row.of_slices is None else ", and trust the comparison with time slices"
+    return (
+        f" No more than {row.case.total} times can be the work of sharing: something else slowed the copy alone, often "
+        f"the host's processors. Measure again on a quiet host{still}."
+    )
 
 
 def _nothing(shared: Sequence[TrialRow]) -> str:

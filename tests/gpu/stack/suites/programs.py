@@ -51,7 +51,7 @@ TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1"
 """As tests/gpu/compare.py."""
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TRIAL_SECONDS, END_SECONDS = 240, 60
-"""At most, of one program, and then until it has deleted its pods. None is begun in the last so many of the suite's time.
+"""At most, of one program, and then until its pods are deleted. None is begun in the last TRIAL_SECONDS of the suite.
 """
 
 
