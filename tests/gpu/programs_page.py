@@ -55,6 +55,9 @@ weights.
 This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
 """
 
+PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}
+"""By nos, of an A100: seconds of one YOLOS-small inference by the number of pods, in time slices and under MPS."""
+
 
 def page(results: Path = RESULTS) -> str:
     """The whole page. Parts that nobody measured are left out."""
@@ -84,7 +87,40 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
             lines += _rows(product, file.relative_to(results), rows)
             verdicts.append(f"- {product}: {record.verdict.sentence}")
     lines += ["", *verdicts, ""]
+    if part.name == "yolos":
+        lines += _beside_nos(read((results / "h100/compare-yolos.json").read_text()).rows)
     return "\n".join(lines)
+
+
+def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
+    """The one published table of the same program, as multiples of its time alone: the GPUs are not the same."""
+    alone = _latency(next(row for row in rows if row.case.mode is TrialMode.ALONE))
+    ours: dict[int, dict[TrialMode, str]] = {1: {TrialMode.SLICES: "1.00", TrialMode.MPS: "1.00"}}
+    for row in rows:
+        if row.case.mode in (TrialMode.SLICES, TrialMode.MPS):
+            ours.setdefault(row.case.total, {})[row.case.mode] = f"{_latency(row) / alone:.2f}"
+    lines = [
+        "nos publishes [a table of the same model](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison)",
+        "on an A100, by pods. One inference takes 88 ms there and 10 ms here; the size of its image and its number format are",
+        "not stated. So this table only says how much longer an inference takes than alone. Ours are the p50s of the H100:",
+        "",
+        "| copies | nos, time slices | nos, MPS | time slices | MPS |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for copies in sorted({*PUBLISHED, *ours}):
+        slices, mps = PUBLISHED.get(copies, (None, None))
+        nos = [f"{it / PUBLISHED[1][column]:.2f}" if it else "–" for column, it in enumerate((slices, mps))]
+        own = [ours.get(copies, {}).get(mode, "–") for mode in (TrialMode.SLICES, TrialMode.MPS)]
+        lines.append("| " + " | ".join([str(copies), *nos, *own]) + " |")
+    return [*lines, ""]
+
+
+def _latency(row: TrialRow) -> float:
+    """p50 in ms. ValueError: it was not measured."""
+    (found,) = row.p50_ms
+    if found is None:
+        raise ValueError(f"{row.case} has no latency")
+    return found.median
 
 
 def _rows(product: str, file: Path, rows: Sequence[TrialRow]) -> list[str]:
