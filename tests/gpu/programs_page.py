@@ -101,8 +101,9 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
             ours.setdefault(row.case.total, {})[row.case.mode] = f"{_latency(row) / alone:.2f}"
     lines = [
         "nos publishes [a table of the same model](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison)",
-        "on an A100, by pods. One inference takes 88 ms there and 10 ms here; the size of its image and its number format are",
-        "not stated. So this table only says how much longer an inference takes than alone. Ours are the p50s of the H100:",
+        "on an A100, by pods. One inference takes 88 ms there and 10 ms here; the size of its image and its number format",
+        "are not stated. So this table only says how much longer an inference takes than alone. Ours are the p50s of the",
+        "processes on the H100:",
         "",
         "| copies | nos, time slices | nos, MPS | time slices | MPS |",
         "| --- | --- | --- | --- | --- |",
