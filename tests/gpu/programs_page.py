@@ -57,6 +57,12 @@ This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.
 
 PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}
 """By nos, of an A100: seconds of one YOLOS-small inference by the number of pods, in time slices and under MPS."""
+NOS = """\
+nos publishes [a table](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison) of the same model, in
+pods on an A100. One inference takes 88 ms there and 10 ms here; the size of its image and its number format are not
+stated. So this table only says how much longer an inference takes than alone. Ours are the p50s of the processes on the
+H100:
+"""
 
 
 def page(results: Path = RESULTS) -> str:
@@ -100,11 +106,7 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
         if row.case.mode in (TrialMode.SLICES, TrialMode.MPS):
             ours.setdefault(row.case.total, {})[row.case.mode] = f"{_latency(row) / alone:.2f}"
     lines = [
-        "nos publishes [a table of the same model](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison)",
-        "on an A100, by pods. One inference takes 88 ms there and 10 ms here; the size of its image and its number format",
-        "are not stated. So this table only says how much longer an inference takes than alone. Ours are the p50s of the",
-        "processes on the H100:",
-        "",
+        NOS,
         "| copies | nos, time slices | nos, MPS | time slices | MPS |",
         "| --- | --- | --- | --- | --- |",
     ]
