@@ -23,11 +23,13 @@ from gpushare.trial.spread import Spread
 class TrialRow:
     """One case. `gain`: the work of all copies, in GPUs that each run one copy alone. `of_slices`: as a multiple of the
     time slices with as many copies. `speed`: of each copy, as a part of its speed alone. Memory in MiB for each copy.
+    `samples`: windows of all `runs` together.
     """
 
     case: TrialCase
     ending: Ending
     samples: int
+    runs: int
     rates: tuple[Spread | None, ...]
     """Per second, of all copies of each program together."""
     gain: Spread | None
@@ -62,6 +64,7 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
         case=case,
         ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
         samples=len(windows),
+        runs=len(measured),
         rates=tuple(_rates(windows, program) for program in programs),
         gain=Spread.of_any(every_gain),
         of_slices=Spread.of_any(_of_slices(mine, outcomes)),

@@ -84,7 +84,7 @@ def _told(row: TrialRow, gain: Spread) -> str:
     spread = (
         "measured once, so its spread is not known"
         if row.samples == 1
-        else f"{gain.least:.2f} to {gain.largest:.2f} in {row.samples} measurements"
+        else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}"
     )
     what = f"{counted(row.case)} {TITLES[row.case.mode]}"
     pair = len(row.case.copies) > 1
@@ -92,6 +92,13 @@ def _told(row: TrialRow, gain: Spread) -> str:
     verb = "does" if pair else "do"
     speed = "" if row.speed is None or pair else f", each at {row.speed.median:.0%} of its speed alone"
     return f"{what} {verb} {work.format(gain.median)} ({spread}){speed}"
+
+
+def _measured(row: TrialRow) -> str:
+    """Windows of one run lie closer together than runs: the reader is told which they are."""
+    if row.samples == row.runs:
+        return f"{row.runs} runs"
+    return f"{row.samples} windows of {'one run' if row.runs == 1 else f'{row.runs} runs'}"
 
 
 def _against_slices(row: TrialRow) -> str:
@@ -105,8 +112,8 @@ def _slow_alone(row: TrialRow, gain: Spread) -> str:
         return ""
     still = "" if row.of_slices is None else ", and trust the comparison with time slices"
     return (
-        f" No more than {row.case.total} times can be the work of sharing: something else slowed the copy alone, often "
-        f"the host's processors. Measure again on a quiet host{still}."
+        f" Sharing cannot bring more than {row.case.total} times: something else slowed the copy alone, often the "
+        f"host's processors. Measure again on a quiet host{still}."
     )
 
 

@@ -25,8 +25,8 @@ def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, 
         (
             four(80.0, 90.0, 85.0),
             Answer.HELPS,
-            "Sharing helps: 4 copies under MPS do 3.40 times the work of one alone (3.20 to 3.60 in 3 measurements), "
-            "each at 85% of its speed alone, and 3.40 (3.20–3.60) times that of time slices.",
+            "Sharing helps: 4 copies under MPS do 3.40 times the work of one alone (3.20 to 3.60 in 3 windows of one "
+            "run), each at 85% of its speed alone, and 3.40 (3.20–3.60) times that of time slices.",
         ),
         (
             four(80.0),
@@ -37,31 +37,31 @@ def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, 
         (
             four(40.0, 40.0, slices=(39.5,)),
             Answer.HELPS,
-            "Sharing helps, and needs no MPS: 4 copies under MPS do 1.60 times the work of one alone (1.60 to 1.60 in "
-            "2 measurements), each at 40% of its speed alone, and time slices alone reach 1.58 times, so MPS adds no "
-            "throughput.",
+            "Sharing helps, and needs no MPS: 4 copies under MPS do 1.60 times the work of one alone (1.60 to 1.60 "
+            "in 2 windows of one run), each at 40% of its speed alone, and time slices alone reach 1.58 times, so "
+            "MPS adds no throughput.",
         ),
         (
             four(130.0, slices=(100.0,)),
             Answer.HELPS,
             "Sharing helps: 4 copies under MPS do 5.20 times the work of one alone (measured once, so its spread is "
-            "not known), each at 130% of its speed alone, and 1.30 times that of time slices. No more than 4 times can "
-            "be the work of sharing: something else slowed the copy alone, often the host's processors. Measure again "
-            "on a quiet host, and trust the comparison with time slices.",
+            "not known), each at 130% of its speed alone, and 1.30 times that of time slices. Sharing cannot bring "
+            "more than 4 times: something else slowed the copy alone, often the host's processors. Measure again on a "
+            "quiet host, and trust the comparison with time slices.",
         ),
         (
             four(25.0, 25.5),
             Answer.NO_GAIN,
             "Sharing brings no gain: 4 copies under MPS do 1.01 times the work of one alone (1.00 to 1.02 in 2 "
-            "measurements), each at 25% of its speed alone, and 1.01 (1.00–1.02) times that of time slices; one alone "
-            "keeps the GPU busy 50 % of the time.",
+            "windows of one run), each at 25% of its speed alone, and 1.01 (1.00–1.02) times that of time slices; "
+            "one alone keeps the GPU busy 50 % of the time.",
         ),
         (
             four(25.0, 40.0),
             Answer.UNCLEAR,
-            "Unclear: 4 copies under MPS do 1.30 times the work of one alone (1.00 to 1.60 in 2 measurements), each at "
-            "32% of its speed alone, and the spread includes 1.1, below which sharing is not worth it; measure longer "
-            "or more often.",
+            "Unclear: 4 copies under MPS do 1.30 times the work of one alone (1.00 to 1.60 in 2 windows of one run), "
+            "each at 32% of its speed alone, and the spread includes 1.1, below which sharing is not worth it; "
+            "measure longer or more often.",
         ),
         (
             [measured(ALONE, 100.0), failed(case(MPS, 2))],
@@ -117,6 +117,18 @@ def test_the_fewest_copies_are_recommended_beyond_which_nothing_is_gained(gains:
     best = verdict_of(rows_of(curve(gains)), timed=True).best
     assert best is not None
     assert best.case.total == copies
+
+
+@pytest.mark.parametrize(
+    ("repeats", "rates", "words"),
+    [(1, (80.0, 90.0), "2 windows of one run"), (3, (80.0,), "3 runs"), (3, (80.0, 90.0), "6 windows of 3 runs")],
+)
+def test_the_spread_says_whether_it_is_of_windows_or_of_runs(
+    repeats: int, rates: tuple[float, ...], words: str
+) -> None:
+    alone = [measured(ALONE, *(100.0 for _ in rates), repeat=repeat) for repeat in range(repeats)]
+    four = [measured(case(MPS, 4), *rates, repeat=repeat) for repeat in range(repeats)]
+    assert f" in {words})" in verdict_of(rows_of([*alone, *four]), timed=True).sentence
 
 
 def test_ratios_are_taken_within_a_repeat() -> None:

@@ -16,7 +16,7 @@ from gpushare.trial.verdict import verdict_of
 def row(copies: int, gain: float, memory_mib: int | None) -> TrialRow:
     case = TrialCase(TrialMode.ALONE if copies == 1 else TrialMode.SLOTS, (copies,))
     spread = Spread.of([gain, gain, gain])
-    return TrialRow(case, Ending.MEASURED, 3, (spread,), spread, None, spread, (None,), (None,), None, memory_mib)
+    return TrialRow(case, Ending.MEASURED, 3, 1, (spread,), spread, None, spread, (None,), (None,), None, memory_mib)
 
 
 def share(per_gpu: int = 8, **memory: Any) -> GpuShare:
