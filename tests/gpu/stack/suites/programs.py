@@ -104,6 +104,7 @@ def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]
         except subprocess.TimeoutExpired:
             process.terminate()
             printed, errors = process.communicate(timeout=END_SECONDS)
+            errors = f"took longer than {TRIAL_SECONDS} s: {errors}"
     if not printed:
         raise RuntimeError(errors[-2000:])
     answer: dict[str, Any] = json.loads(printed)
