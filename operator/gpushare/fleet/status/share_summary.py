@@ -201,7 +201,8 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         summary=f"{ready}/{len(assigned)}",
         threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",
         memory="whole" if share.whole else f"{memory.default}/{memory.max or memory.default}",
-        gpu_memory_mib=assigned.memory_mib,
+        # A GPU keeps its size while nobody reports it, and pods are admitted then, too.
+        gpu_memory_mib=assigned.memory_mib or (share.status.gpu_memory_mib if assigned else 0),
         claims=claims,
         unavailable=_grouped(summary),
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.fleet import FleetPlan, Snapshot, plan
 from gpushare.fleet.status.share_summary import START_SECONDS
@@ -35,6 +36,25 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
     assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)
     assert (counts.gpu_memory_mib, counts.observed_generation) == (143155, 3)
     assert told["LimitsEnforced"].message == "50% of the SMs and 16384Mi per process on 2 GPUs of node n1"
+
+
+def _sized(make: Any, memory_mib: int) -> GpuShare:
+    """As the API has it: with the size that it was told before."""
+    share: GpuShare = make.share()
+    return share.model_copy(update={"status": GpuShareStatus(gpu_memory_mib=memory_mib)})
+
+
+@pytest.mark.parametrize(("gpus", "known", "memory"), [(0, 143155, 143155), (0, 0, 0), (1, 143155, 81559)])
+def test_a_share_keeps_the_size_of_its_gpu_while_no_agent_reports_one(
+    make: Any, gpus: int, known: int, memory: int
+) -> None:
+    share = _sized(make, known)
+    node = make.node(gpus=[make.gpu(memory_mib=81559)] * gpus, assignments=[make.assigned("a", 0)])
+    assert make.plan(share, node).reports["a"].counts.gpu_memory_mib == memory
+
+
+def test_a_share_without_gpus_has_no_size(make: Any) -> None:
+    assert make.plan(_sized(make, 143155), make.node(gpus=0)).reports["a"].counts.gpu_memory_mib == 0
 
 
 def test_the_message_of_the_worst_daemon_is_carried(make: Any) -> None:
