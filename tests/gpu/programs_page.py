@@ -3,11 +3,13 @@
 compare-PART.json and stack-programs.json.
 
 python3 tests/gpu/programs_page.py > docs/programs.md
+python3 tests/gpu/programs_page.py docs/results/h100/pictures/programs.png
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from work_tree import ROOT
@@ -72,6 +74,17 @@ Ours are medians (p50) of the processes on the H100:
 """
 ELSEWHERE = ("decode-medium", "resnet-train", "jax-train")
 """Their pods ran on another H100 than their processes."""
+ASTERISK = "\\*"
+GLANCE = """\
+## At a glance
+On the H100, the most copies of each, without caps. What sharing under MPS does beyond time slices:
+
+![Bars of the work in multiples of time slices, by program: YOLOS-small 6.7, and 6.9 as pods of a share; the next ones \
+3.0, 1.9, 1.8; the last one 1](results/h100/pictures/programs.png)
+
+NVML's utilisation does not tell who gains: what keeps the GPU busy for 96 % of the time gains most, and k-means with
+92 % little."""
+DPI = 130
 
 
 def page(results: Path = RESULTS) -> str:
@@ -99,7 +112,7 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
         for file, record in _of_pods(part, folder):
             product = f"{folder.name.upper()}, pods"
             rows = [_against(slices, row, record.outcomes) for row in record.rows]
-            lines += _rows(product, file.relative_to(results), rows, "\\*" if part.name in ELSEWHERE else "")
+            lines += _rows(product, file.relative_to(results), rows, ASTERISK if part.name in ELSEWHERE else "")
             verdicts.append(f"- {product}: {record.verdict.sentence}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
@@ -144,40 +157,86 @@ def _rows(product: str, file: Path, rows: Sequence[TrialRow], mark: str = "") ->
     return ["| " + " | ".join(line) + " |" for line in cells]
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What the most copies of a program that ran under MPS on the H100, without caps, do in multiples of time slices.
+
+    `pods`: of as many pods of a share; None: not measured. `mark`: of pods that ran elsewhere. `busy`: NVML's
+    utilisation of one copy alone.
+    """
+
+    title: str
+    busy: str
+    copies: str
+    processes: Spread
+    pods: Spread | None
+    mark: str
+
+
+def gains(results: Path = RESULTS) -> list[Gain]:
+    """The largest first."""
+    found = [_gain(part, results) for part in PARTS]
+    return sorted(found, key=lambda gain: -gain.processes.median)
+
+
+def _gain(part: Part, results: Path) -> Gain:
+    comparison = read((results / f"h100/compare-{part.name}.json").read_text())
+    mps = [(row, row.of_slices) for row in comparison.rows if row.case.mode is TrialMode.MPS and row.of_slices]
+    most, processes = max(mps, key=lambda found: found[0].case.total)
+    pods = [
+        _against(comparison.outcomes, row, record.outcomes).of_slices
+        for _, record in _of_pods(part, results / "h100")
+        for row in record.rows
+        if row.case.copies == most.case.copies
+    ]
+    alone = [row.busy_percent for row in comparison.rows if row.case.mode is TrialMode.ALONE and row.busy_percent]
+    return Gain(
+        title=part.title.rsplit(": ", 1)[0],
+        busy=" + ".join(f"{busy.median:.0f} %" for busy in alone),
+        copies="+".join(map(str, most.case.copies)),
+        processes=processes,
+        pods=next(iter(pods), None),
+        mark=ASTERISK if part.name in ELSEWHERE else "",
+    )
+
+
 def _glance(results: Path) -> Iterator[str]:
-    """Of each program the most copies that ran under MPS on the H100, the largest gain over time slices first."""
-    yield "## At a glance"
-    yield "On the H100, the most copies of each, without caps. What sharing under MPS does beyond time slices:"
-    yield ""
+    yield from (GLANCE, "")
     yield "| program | one alone keeps the GPU busy | copies | MPS, × time slices | pods of a share, × time slices |"
     yield "| --- | --- | --- | --- | --- |"
-    found: list[tuple[float, str]] = []
-    for part in PARTS:
-        comparison = read((results / f"h100/compare-{part.name}.json").read_text())
-        alone = [row for row in comparison.rows if row.case.mode is TrialMode.ALONE]
-        most = max(
-            (row for row in comparison.rows if row.case.mode is TrialMode.MPS and row.of_slices),
-            key=lambda row: row.case.total,
-        )
-        pods = [
-            _against(comparison.outcomes, row, record.outcomes).of_slices
-            for _, record in _of_pods(part, results / "h100")
-            for row in record.rows
-            if row.case.copies == most.case.copies
-        ]
-        mark = "\\*" if part.name in ELSEWHERE else ""
-        shown = next((f"{it.text()}{mark}" for it in pods if it), "–")
-        busy = " + ".join(f"{row.busy_percent.median:.0f} %" for row in alone if row.busy_percent)
-        assert most.of_slices is not None
-        copies = "+".join(map(str, most.case.copies))
-        title = part.title.rsplit(": ", 1)[0]
-        line = f"| {title} | {busy} | {copies} | {most.of_slices.text()} | {shown} |"
-        found.append((-most.of_slices.median, line))
-    yield from (line for _, line in sorted(found))
+    for gain in gains(results):
+        pods = f"{gain.pods.text()}{gain.mark}" if gain.pods else "–"
+        yield f"| {gain.title} | {gain.busy} | {gain.copies} | {gain.processes.text()} | {pods} |"
     yield ""
-    yield "NVML's utilisation does not tell who gains: what keeps the GPU busy for 96 % of the time gains most, and"
-    yield "k-means with 92 % little."
-    yield ""
+
+
+def draw(found: Sequence[Gain], picture: Path) -> None:
+    """The gains as bars."""
+    from matplotlib import rc_context  # the page does without it
+    from matplotlib.figure import Figure
+
+    from gpushare_workload.reporting.style import SETTINGS, SOFT, TEXT
+
+    bars = {"processes under MPS": (-0.2, "#56b4e9"), "pods of a share": (0.2, "#0072b2")}
+    with rc_context(dict(SETTINGS)):
+        figure = Figure(figsize=(8.4, 5.2), layout="constrained")
+        panel = figure.subplots()
+        for name, (offset, colour) in bars.items():
+            spreads = [gain.pods if offset > 0 else gain.processes for gain in found]
+            shown = [(place + offset, it.median) for place, it in enumerate(spreads) if it]
+            panel.barh([at for at, _ in shown], [it for _, it in shown], height=0.38, color=colour, label=name)
+            for at, figures in shown:
+                panel.annotate(f"{figures:.2f}", (figures, at), xytext=(3, 0), textcoords="offset points",
+                               va="center", fontsize=8, color=TEXT)  # fmt: skip
+        panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
+        panel.set_yticks(range(len(found)), [f"{gain.copies} × {gain.title}" for gain in found])
+        panel.invert_yaxis()
+        panel.set_xlim(0, 7.6)
+        panel.set_xlabel("work, × time slices (dashed)")
+        panel.grid(visible=False, axis="y")
+        panel.legend(loc="lower right")
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 
 
 def _of_pods(part: Part, folder: Path) -> Iterator[tuple[Path, TrialRecord]]:
@@ -219,4 +278,7 @@ def _cells(row: TrialRow) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    if sys.argv[1:]:
+        draw(gains(), Path(sys.argv[1]))
+    else:
+        print(page(), end="")
