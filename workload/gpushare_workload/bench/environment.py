@@ -11,7 +11,11 @@ from gpushare_workload.bench.mps_setup import MpsSetup
 from gpushare_workload.gpus.grant import ContainerGrant
 from gpushare_workload.gpus.monitor import GpuMonitor
 
-PACKAGES = ("gpushare", "cupy-cuda13x", "cupy-cuda12x", "numpy", "nvidia-ml-py")
+PACKAGES = (
+    *("gpushare", "cupy-cuda13x", "cupy-cuda12x", "numpy", "nvidia-ml-py"),
+    # Of a program that `compare` runs, as far as it has the same interpreter.
+    *("torch", "torchvision", "transformers", "jax", "jaxlib"),
+)
 
 
 def describe(monitor: GpuMonitor | None, setup: MpsSetup, client: ClientInfo | None) -> dict[str, Any]:
