@@ -48,8 +48,8 @@ weights; the [glossary](glossary.md) has the words.
 What can mislead:
 - **A slow copy alone makes *× alone* too large.** The hosts are rented, and what waits for a core of the host varies:
   ResNet-50 training alone did 1,328 and 1,596 images/s in two windows of one run, and 1,122 as a pod on a second
-  machine. A sentence below the table says so where *× alone* exceeds the number of copies. Below that it can be as
-  wrong: eight pods of ResNet-50 inference are 5.92 times one pod, and 4.30 times one process on the same machine.
+  machine. A sentence below the table says so where *× alone* is 5 % above the number of copies. Below that it can be
+  as wrong: eight pods of ResNet-50 inference are 5.92 times one pod, and 4.30 times one process on the same machine.
 - **BERT's 2 and 4 pods did less than the processes a quarter of an hour before, on one machine.** Why is not known.
   Pods that ran at the same time differed, 1,746 and 2,749 texts/s, so the place on the host matters.
 - The trial of GPT without graphs reached the suite's time limit. It was killed, its pods stayed for a while, and the
@@ -75,15 +75,7 @@ Ours are medians (p50) of the processes on the H100:
 ELSEWHERE = ("decode-medium", "resnet-train", "jax-train")
 """Their pods ran on another H100 than their processes."""
 ASTERISK = "\\*"
-GLANCE = """\
-## At a glance
-On the H100, the most copies of each, without caps. What sharing under MPS does beyond time slices:
-
-![Bars of the work in multiples of time slices, by program: YOLOS-small 6.7, and 6.9 as pods of a share; the next ones \
-3.0, 1.9, 1.8; the last one 1](results/h100/pictures/programs.png)
-
-NVML's utilisation does not tell who gains: what keeps the GPU busy for 96 % of the time gains most, and k-means with
-92 % little."""
+PODS = "stack-programs.json"
 DPI = 130
 
 
@@ -91,11 +83,18 @@ def page(results: Path = RESULTS) -> str:
     """The whole page. Parts that nobody measured are left out."""
     sections = [INTRODUCTION.replace("@GLANCE@", "\n".join(_glance(results)))]
     for part in PARTS:
-        # A further file has the numbers of copies that were measured on another day: compare-yolos-2-8.json.
-        files = sorted(file for names in ("", "-[0-9]*") for file in results.glob(f"*/compare-{part.name}{names}.json"))
-        if files:
-            sections.append(_section(part, {file: read(file.read_text()) for file in files}, results))
+        if measured := _measured(part, results):
+            sections.append(_section(part, measured, results))
     return "\n".join(sections)
+
+
+def _measured(part: Part, folder: Path) -> dict[Path, Comparison]:
+    """By file, in `folder` and those below it. A further file has what was measured on another day, such as
+    compare-yolos-2-8.json.
+    """
+    names = ("", "-[0-9]*")
+    files = sorted(file for name in names for file in folder.glob(f"**/compare-{part.name}{name}.json"))
+    return {file: read(file.read_text()) for file in files}
 
 
 def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str:
@@ -109,10 +108,11 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
         for file, comparison in here.items():
             lines += _rows(_product(comparison), file.relative_to(results), comparison.rows)
             verdicts.append(_verdict(comparison))
-        for file, record in _of_pods(part, folder):
+        if record := _of_pods(part, folder):
             product = f"{folder.name.upper()}, pods"
             rows = [_against(slices, row, record.outcomes) for row in record.rows]
-            lines += _rows(product, file.relative_to(results), rows, ASTERISK if part.name in ELSEWHERE else "")
+            file = (folder / PODS).relative_to(results)
+            lines += _rows(product, file, rows, ASTERISK if part.name in ELSEWHERE else "")
             verdicts.append(f"- {product}: {record.verdict.sentence}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
@@ -162,11 +162,11 @@ class Gain:
     """What the most copies of a program that ran under MPS on the H100, without caps, do in multiples of time slices.
 
     `pods`: of as many pods of a share; None: not measured. `mark`: of pods that ran elsewhere. `busy`: NVML's
-    utilisation of one copy alone.
+    utilisation in percent, of one copy of each program alone.
     """
 
     title: str
-    busy: str
+    busy: tuple[float, ...]
     copies: str
     processes: Spread
     pods: Spread | None
@@ -174,40 +174,51 @@ class Gain:
 
 
 def gains(results: Path = RESULTS) -> list[Gain]:
-    """The largest first."""
-    found = [_gain(part, results) for part in PARTS]
+    """Of each part that was measured; the largest first."""
+    found = [gain for part in PARTS if (gain := _gain(part, results / "h100"))]
     return sorted(found, key=lambda gain: -gain.processes.median)
 
 
-def _gain(part: Part, results: Path) -> Gain:
-    comparison = read((results / f"h100/compare-{part.name}.json").read_text())
-    mps = [(row, row.of_slices) for row in comparison.rows if row.case.mode is TrialMode.MPS and row.of_slices]
+def _gain(part: Part, folder: Path) -> Gain | None:
+    measured = _measured(part, folder).values()
+    rows = [row for comparison in measured for row in comparison.rows]
+    mps = [(row, row.of_slices) for row in rows if row.case.mode is TrialMode.MPS and row.of_slices]
+    if not mps:
+        return None
     most, processes = max(mps, key=lambda found: found[0].case.total)
-    pods = [
-        _against(comparison.outcomes, row, record.outcomes).of_slices
-        for _, record in _of_pods(part, results / "h100")
-        for row in record.rows
-        if row.case.copies == most.case.copies
-    ]
-    alone = [row.busy_percent for row in comparison.rows if row.case.mode is TrialMode.ALONE and row.busy_percent]
+    slices = [one for comparison in measured for one in comparison.outcomes]
+    record = _of_pods(part, folder)
+    pods = [_against(slices, row, record.outcomes) for row in record.rows] if record else []
+    of_pods = next((row.of_slices for row in pods if row.case.copies == most.case.copies), None)
+    alone = {row.case: row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE}
     return Gain(
         title=part.title.rsplit(": ", 1)[0],
-        busy=" + ".join(f"{busy.median:.0f} %" for busy in alone),
+        busy=tuple(busy.median for busy in alone.values() if busy),
         copies="+".join(map(str, most.case.copies)),
         processes=processes,
-        pods=next(iter(pods), None),
-        mark=ASTERISK if part.name in ELSEWHERE else "",
+        pods=of_pods,
+        mark=ASTERISK if part.name in ELSEWHERE and of_pods else "",
     )
 
 
 def _glance(results: Path) -> Iterator[str]:
-    yield from (GLANCE, "")
+    found = gains(results)
+    most, least = found[0], found[-1]
+    picture = f"Bars of the work in multiples of time slices, from {_bar(most)} to {_bar(least)}"
+    yield "## At a glance"
+    yield "On the H100, the most copies of each, without caps. What sharing under MPS does beyond time slices:"
+    yield from ("", f"![{picture}](results/h100/pictures/programs.png)", "")
     yield "| program | one alone keeps the GPU busy | copies | MPS, × time slices | pods of a share, × time slices |"
     yield "| --- | --- | --- | --- | --- |"
-    for gain in gains(results):
+    for gain in found:
         pods = f"{gain.pods.text()}{gain.mark}" if gain.pods else "–"
-        yield f"| {gain.title} | {gain.busy} | {gain.copies} | {gain.processes.text()} | {pods} |"
-    yield ""
+        busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
+        yield f"| {gain.title} | {busy} | {gain.copies} | {gain.processes.text()} | {pods} |"
+    yield from ("", "NVML's utilisation, in the second column, does not tell who gains.", "")
+
+
+def _bar(gain: Gain) -> str:
+    return f"{gain.processes.median:.2f} ({gain.title})"
 
 
 def draw(found: Sequence[Gain], picture: Path) -> None:
@@ -217,12 +228,14 @@ def draw(found: Sequence[Gain], picture: Path) -> None:
 
     from gpushare_workload.reporting.style import SETTINGS, SOFT, TEXT
 
-    bars = {"processes under MPS": (-0.2, "#56b4e9"), "pods of a share": (0.2, "#0072b2")}
+    bars = (
+        ("processes under MPS", -0.2, "#56b4e9", [gain.processes for gain in found]),
+        ("pods of a share", 0.2, "#0072b2", [gain.pods for gain in found]),
+    )
     with rc_context(dict(SETTINGS)):
         figure = Figure(figsize=(8.4, 5.2), layout="constrained")
         panel = figure.subplots()
-        for name, (offset, colour) in bars.items():
-            spreads = [gain.pods if offset > 0 else gain.processes for gain in found]
+        for name, offset, colour, spreads in bars:
             shown = [(place + offset, it.median) for place, it in enumerate(spreads) if it]
             panel.barh([at for at, _ in shown], [it for _, it in shown], height=0.38, color=colour, label=name)
             for at, figures in shown:
@@ -231,7 +244,8 @@ def draw(found: Sequence[Gain], picture: Path) -> None:
         panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
         panel.set_yticks(range(len(found)), [f"{gain.copies} × {gain.title}" for gain in found])
         panel.invert_yaxis()
-        panel.set_xlim(0, 7.6)
+        panel.margins(x=0.12)
+        panel.set_xlim(left=0)
         panel.set_xlabel("work, × time slices (dashed)")
         panel.grid(visible=False, axis="y")
         panel.legend(loc="lower right")
@@ -239,12 +253,11 @@ def draw(found: Sequence[Gain], picture: Path) -> None:
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 
 
-def _of_pods(part: Part, folder: Path) -> Iterator[tuple[Path, TrialRecord]]:
-    """An early file has no windows, and is left out."""
-    for file in folder.glob("stack-programs.json"):
-        answer = json.loads(file.read_text())["programs"].get(part.name, {})
-        if answer.get("schema") == SCHEMA:
-            yield file, TrialRecord.from_json(answer)
+def _of_pods(part: Part, folder: Path) -> TrialRecord | None:
+    """None: there is no trial of it, or an early one whose record cannot be read."""
+    file = folder / PODS
+    answer = json.loads(file.read_text())["programs"].get(part.name, {}) if file.exists() else {}
+    return TrialRecord.from_json(answer) if answer.get("schema") == SCHEMA else None
 
 
 def _against(bare: Sequence[CaseOutcome], row: TrialRow, pods: Sequence[CaseOutcome]) -> TrialRow:

@@ -71,6 +71,11 @@ class NodeGpus:
         """The largest GPU's; 0 where the agent lists none."""
         return max(record.gpu.memory_mib if record.gpu else 0 for record in self.records)
 
+    @cached_property
+    def unlisted(self) -> bool:
+        """There is one that the agent does not list."""
+        return any(record.gpu is None for record in self.records)
+
 
 class HeldGpus:
     """Of one share; iterated GPU by GPU, by node and index."""
@@ -105,6 +110,10 @@ class HeldGpus:
     @property
     def memory_mib(self) -> int:
         return max((part.memory_mib for part in self.parts), default=0)
+
+    @property
+    def unlisted(self) -> bool:
+        return any(part.unlisted for part in self.parts)
 
     @cached_property
     def silent(self) -> "HeldGpus":

@@ -61,14 +61,22 @@ def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start
         "--seconds",
         type=float,
         metavar="S",
-        help="measure a window of this length once every copy prints figures, then end the copies; "
+        help="measure windows of this length once every copy prints figures, then end the copies; "
         "default: let them run to their end",
     )
     parser.add_argument(
-        "--windows", type=int, default=1, metavar="N", help="windows of each run, one after the other (%(default)s)"
+        "--windows",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --seconds: windows of a run, one after the other (%(default)s)",
     )
     parser.add_argument(
-        "--warmup", type=float, default=1.0, metavar="S", help="with --seconds: time before the window (%(default)s)"
+        "--warmup",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="with --seconds: time before the first window (%(default)s)",
     )
     parser.add_argument(
         "--start-timeout",

@@ -23,7 +23,7 @@ from gpushare.trial.spread import Spread
 class TrialRow:
     """One case. `gain`: the work of all copies, in GPUs that each run one copy alone. `of_slices`: as a multiple of the
     time slices with as many copies. `speed`: of each copy, as a part of its speed alone. Memory in MiB for each copy.
-    `samples`: windows of all `runs` together.
+    `samples`: windows of all `runs` together. Only runs count whose repeat has one copy alone to compare with.
     """
 
     case: TrialCase
@@ -56,6 +56,7 @@ def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
 def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     mine = [one for one in outcomes if one.case == case]
     measured = [one for one in mine if one.windows]
+    compared = [one for one in measured if gains(one, outcomes)]
     windows = [window for one in measured for window in one.windows]
     memory = [one.memory_mib for one in measured if one.memory_mib is not None]
     programs = range(len(case.copies))
@@ -63,8 +64,8 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     return TrialRow(
         case=case,
         ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
-        samples=len(windows),
-        runs=len(measured),
+        samples=sum(len(one.windows) for one in compared),
+        runs=len(compared),
         rates=tuple(_rates(windows, program) for program in programs),
         gain=Spread.of_any(every_gain),
         of_slices=Spread.of_any(_of_slices(mine, outcomes)),
@@ -129,7 +130,7 @@ def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
     """The cells below HEAD."""
     name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
     memory = _cell(row.memory_mib, "{:,.0f}")
-    if not row.samples:
+    if not any(row.rates):
         return (*name, row.ending.value, *("–" for _ in range(7)))
     if not timed:
         return (*name, *("–" for _ in range(7)), memory)

@@ -46,6 +46,11 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     if not found:
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
     best, gain = _best(found)
+    answer, sentence = _judged(rows, best, gain)
+    return TrialVerdict(answer, sentence + _slow_alone(rows), best if answer is Answer.HELPS else None)
+
+
+def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Answer, str]:
     told = _told(best, gain)
     slices = next(
         (row for row in rows if row.case.mode is TrialMode.SLICES and row.case.copies == best.case.copies), None
@@ -58,15 +63,13 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
             and best.of_slices.median < MORE
         ):
             beside = f"time slices alone reach {slices.gain.text()} times, so MPS adds no throughput"
-            sentence = f"Sharing helps, and needs no MPS: {told}, and {beside}."
-        else:
-            sentence = f"Sharing helps: {told}{_against_slices(best)}."
-        return TrialVerdict(Answer.HELPS, sentence + _slow_alone(best, gain), best)
+            return Answer.HELPS, f"Sharing helps, and needs no MPS: {told}, and {beside}."
+        return Answer.HELPS, f"Sharing helps: {told}{_against_slices(best)}."
     if gain.largest < WORTH:
         busy = next((row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE), None)
         why = "" if busy is None else f"; one alone keeps the GPU busy {busy.median:.0f} % of the time"
-        return TrialVerdict(Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{why}.")
-    return TrialVerdict(
+        return Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{why}."
+    return (
         Answer.UNCLEAR,
         f"Unclear: {told}, and the spread includes {WORTH:g}, below which sharing is not worth it; "
         "measure longer or more often.",
@@ -106,14 +109,19 @@ def _against_slices(row: TrialRow) -> str:
     return "" if ratio is None else f", and {ratio.text()} times that of time slices"
 
 
-def _slow_alone(row: TrialRow, gain: Spread) -> str:
-    """Copies that are faster beside each other than alone: no way of sharing can do that."""
-    if gain.median <= row.case.total * MORE:
+def _slow_alone(rows: Sequence[TrialRow]) -> str:
+    """Copies that are faster beside each other than alone: no way of sharing can do that, so the figure alone is wrong,
+    and every row is compared with it.
+    """
+    over = [(row, row.gain) for row in rows if row.gain is not None and row.gain.median > row.case.total * MORE]
+    if not over:
         return ""
-    still = "" if row.of_slices is None else ", and trust the comparison with time slices"
+    row, gain = max(over, key=lambda one: one[1].median / one[0].case.total)
+    still = ", and trust the comparison with time slices" if any(one.of_slices for one in rows) else ""
     return (
-        f" Sharing cannot bring more than {row.case.total} times: something else slowed the copy alone, often the "
-        f"host's processors. Measure again on a quiet host{still}."
+        f" But {counted(row.case)} {TITLES[row.case.mode]} did {gain.median:.2f} times, and sharing brings "
+        f"{row.case.total} at most: something slowed what ran alone, so every figure against it is too large. Measure "
+        f"again on a quiet host{still}."
     )
 
 

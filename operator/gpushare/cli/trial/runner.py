@@ -120,17 +120,19 @@ class ClusterRunner:
             self._sleep(POLL_SECONDS)
         begin = max(line.at for copy in lines for line in copy) + request.times.warmup
         warm = self._clock() + request.times.warmup
-        until = warm + request.times.measured + POLL_SECONDS
-        while self._clock() < until:
-            pods = self._raise_for_ended(job, to_the_end=False)
-            usage.look(pods, within_window=self._clock() >= warm + AGE_SECONDS)
-            self._sleep(POLL_SECONDS)
-        since = f"--since-time={datetime.fromtimestamp(begin, UTC).isoformat()}"
-        lines = [read_log(self._log(name, since), request.printed) for name in names]
-        begins = [begin + number * window for number in range(request.times.windows)]
-        return tuple(
-            window_of([[request.printed.within(copy, at, at + window) for copy in lines]]) for at in begins
-        ), ()
+        windows = []
+        for number in range(request.times.windows):
+            until = warm + (number + 1) * window + POLL_SECONDS
+            while self._clock() < until:
+                pods = self._raise_for_ended(job, to_the_end=False)
+                usage.look(pods, within_window=self._clock() >= warm + AGE_SECONDS)
+                self._sleep(POLL_SECONDS)
+            # At each window's end: the kubelet keeps no more than the newest 10 MiB of a log at hand.
+            at = begin + number * window
+            since = f"--since-time={datetime.fromtimestamp(at, UTC).isoformat()}"
+            lines = [read_log(self._log(name, since), request.printed) for name in names]
+            windows.append(window_of([[request.printed.within(copy, at, at + window) for copy in lines]]))
+        return tuple(windows), ()
 
     def _to_the_end(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request

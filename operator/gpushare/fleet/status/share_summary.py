@@ -201,11 +201,15 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         summary=f"{ready}/{len(assigned)}",
         threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",
         memory="whole" if share.whole else f"{memory.default}/{memory.max or memory.default}",
-        # A GPU keeps its size while nobody reports it, and pods are admitted then, too.
-        gpu_memory_mib=assigned.memory_mib or (share.status.gpu_memory_mib if assigned else 0),
+        gpu_memory_mib=_largest_mib(share, assigned),
         claims=claims,
         unavailable=_grouped(summary),
     )
+
+
+def _largest_mib(share: GpuShare, assigned: HeldGpus) -> int:
+    """A GPU keeps its size while nobody reports it: pods are admitted then, too, and may come to it later."""
+    return max(assigned.memory_mib, share.status.gpu_memory_mib if assigned.unlisted else 0)
 
 
 def _grouped(summary: ShareSummary) -> list[UnavailableGpus]:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gpushare.cli.trial.runner import GONE_SECONDS
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant
 from tests.gpu.stack.suite import Findings
@@ -50,14 +51,15 @@ STAND_INS = {"stand-in": Program(copies=(2, 4)), "again": Program(copies=(4,))}
 TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
 """As tests/gpu/compare.py."""
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
-TRIAL_SECONDS, END_SECONDS = 240, 60
-"""At most, of one program, and then until its pods are deleted. None is begun in the last TRIAL_SECONDS of the suite.
-"""
+TRIAL_SECONDS = 240
+"""At most, of one program."""
+END_SECONDS = 2 * GONE_SECONDS + 10
+"""Until a trial that is interrupted has deleted its pods. None is begun that could not end within the suite's time."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
     """A program that an earlier run on such a GPU has measured is left out."""
-    end = time.monotonic() + findings.seconds - TRIAL_SECONDS
+    end = time.monotonic() + findings.seconds - TRIAL_SECONDS - END_SECONDS
     memory = f"{int(MEMORY_PART * findings.truth['memory_mib'])}Mi"
     programs = STAND_INS if findings.simulated else PROGRAMS
     answers = {name: answer for name, answer in findings.earlier.get("programs", {}).items() if name in programs}
@@ -99,14 +101,19 @@ def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]
         environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        late = ""
         try:
-            printed, errors = process.communicate(timeout=TRIAL_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            printed, errors = process.communicate(timeout=END_SECONDS)
-            errors = f"took longer than {TRIAL_SECONDS} s: {errors}"
+            try:
+                printed, errors = process.communicate(timeout=TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                late = f"took longer than {TRIAL_SECONDS} s: "
+                process.terminate()
+                printed, errors = process.communicate(timeout=END_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
     if not printed:
-        raise RuntimeError(errors[-2000:])
+        raise RuntimeError(late + errors[-2000:])
     answer: dict[str, Any] = json.loads(printed)
     return answer
 

@@ -1,6 +1,7 @@
 """A case in a cluster: its Job is made, measured by its logs, and deleted whatever happens."""
 
 import json
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -50,6 +51,8 @@ class FakeKubectl:
     rises: float = 0.0
     jobs: dict[str, tuple[float, int]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    since: list[float] = field(default_factory=list)
+    deadline: int = 0
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         self.calls.append(arguments[0])
@@ -65,6 +68,7 @@ class FakeKubectl:
         job = json.loads(stdin or "")
         assert not self.jobs, "the Job before is not deleted"
         self.jobs[job["metadata"]["name"]] = (self.now, job["spec"]["parallelism"])
+        self.deadline = job["spec"]["activeDeadlineSeconds"]
         return ""
 
     def _delete(self, arguments: tuple[str, ...], stdin: str | None) -> str:
@@ -91,7 +95,12 @@ class FakeKubectl:
     def _logs(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         assert arguments[2:4] == ("--container=app", "--timestamps")
         began, copies = next(iter(self.jobs.values()))
-        seconds = range(int(began) + 2, int(self.now) + 1)
+        begin = began + 2
+        if arguments[-2].startswith("--since-time="):
+            since = datetime.fromisoformat(arguments[-2].removeprefix("--since-time=")).timestamp() - BEGAN
+            self.since.append(since)
+            begin = max(begin, since)
+        seconds = range(math.ceil(begin), int(self.now) + 1)
         rates = {at: (self.rate + self.rises * at) / copies for at in seconds}
         lines = [f"{stamp(at)} {json.dumps({'rate': rates[at], 'ms': [copies]})}" for at in seconds if not self.silent]
         return "\n".join([*lines, f"{stamp(self.now)} {self.fails}"])
@@ -164,9 +173,17 @@ def test_programs_with_an_end_are_measured_by_their_runs() -> None:
 
 
 def test_each_of_several_windows_has_the_lines_of_its_own_time() -> None:
-    outcome = runner(FakeKubectl(rises=4.0), window=2.0, windows=3).run_case(FOUR, 0)
-    rates = [window.rates[0][0] for window in outcome.windows]
-    assert rates == [rates[0], rates[0] + 2.0, rates[0] + 4.0]
+    """Logs begin after 2 s, the warm-up takes one: the windows have the lines of 4 and 5, 6 and 7, 8 and 9 s."""
+    kubectl = FakeKubectl(rises=4.0)
+    outcome = runner(kubectl, window=2.0, windows=3).run_case(FOUR, 0)
+    assert [window.rates[0][0] for window in outcome.windows] == [25 + 4.5, 25 + 6.5, 25 + 8.5]
+    assert kubectl.since == [3.0] * 4 + [5.0] * 4 + [7.0] * 4
+
+
+def test_a_job_may_run_for_all_windows() -> None:
+    kubectl = FakeKubectl()
+    runner(kubectl, window=200.0, windows=3).run_case(FOUR, 0)
+    assert kubectl.deadline >= 2 * 30 + 1 + 3 * 200
 
 
 def test_memory_is_the_most_that_all_copies_had_and_utilisation_that_of_the_window() -> None:

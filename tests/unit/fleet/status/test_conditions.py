@@ -44,13 +44,18 @@ def _sized(make: Any, memory_mib: int) -> GpuShare:
     return share.model_copy(update={"status": GpuShareStatus(gpu_memory_mib=memory_mib)})
 
 
-@pytest.mark.parametrize(("gpus", "known", "memory"), [(0, 143155, 143155), (0, 0, 0), (1, 143155, 81559)])
-def test_a_share_keeps_the_size_of_its_gpu_while_no_agent_reports_one(
-    make: Any, gpus: int, known: int, memory: int
+@pytest.mark.parametrize(
+    ("reported", "known", "memory"),
+    [([], 143155, 143155), ([], 0, 0), ([0], 143155, 143155), ([0, 1], 143155, 81559), ([0], 0, 81559)],
+)
+def test_a_share_keeps_the_size_of_its_largest_gpu_while_no_agent_reports_it(
+    make: Any, reported: list[int], known: int, memory: int
 ) -> None:
-    share = _sized(make, known)
-    node = make.node(gpus=[make.gpu(memory_mib=81559)] * gpus, assignments=[make.assigned("a", 0)])
-    assert make.plan(share, node).reports["a"].counts.gpu_memory_mib == memory
+    node = make.node(
+        gpus=[make.gpu(index, memory_mib=81559) for index in reported],
+        assignments=[make.assigned("a", 0), make.assigned("a", 1)],
+    )
+    assert make.plan(_sized(make, known), node).reports["a"].counts.gpu_memory_mib == memory
 
 
 def test_a_share_without_gpus_has_no_size(make: Any) -> None:
