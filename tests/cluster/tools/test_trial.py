@@ -19,7 +19,8 @@ PROGRAM = (
     "    print(json.dumps({'rate': context.sms, 'ms': [2.0]}), flush=True)\n"
     "    time.sleep(0.2)\n"
 )
-OPTIONS = ("--rate-json", "rate", "--latency-json", "ms", "--seconds", "3", "--warmup", "0", "--repeats", "1")
+FIGURES = ("--rate-json", "rate", "--latency-json", "ms")
+OPTIONS = (*FIGURES, "--seconds", "1.5", "--windows", "2", "--warmup", "0", "--repeats", "1")
 SECONDS = 240.0
 
 
@@ -61,6 +62,7 @@ def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Har
         rows = {tuple(row["copies"]): row for row in answer["rows"]}
         assert rows[(1,)]["rates"][0]["median"] == rows[(2,)]["rates"][0]["median"] / 2 > 1
         assert rows[(2,)]["p99_ms"][0]["median"] == 2.0
+        assert (rows[(2,)]["samples"], rows[(2,)]["runs"]) == (2, 1)
         memory = [rows[(copies,)]["memory_mib"] for copies in (1, 2)]
         assert memory[0] == memory[1] > 0, "each copy has a context"
         assert 0 <= rows[(2,)]["busy_percent"]["median"] <= 100
