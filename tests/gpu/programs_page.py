@@ -8,7 +8,7 @@ python3 tests/gpu/programs_page.py docs/results/h100/pictures/programs.png
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,19 +104,18 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
     verdicts = []
     for folder in sorted({file.parent for file in measured}):
         here = {file: comparison for file, comparison in measured.items() if file.parent == folder}
-        slices = [one for comparison in here.values() for one in comparison.outcomes]
         for file, comparison in here.items():
             lines += _rows(_product(comparison), file.relative_to(results), comparison.rows)
             verdicts.append(_verdict(comparison))
-        if record := _of_pods(part, folder):
+        if pods := _of_pods(part, folder):
             product = f"{folder.name.upper()}, pods"
-            rows = [_against(slices, row, record.outcomes) for row in record.rows]
+            rows = _against_slices(pods, here.values())
             file = (folder / PODS).relative_to(results)
             lines += _rows(product, file, rows, ASTERISK if part.name in ELSEWHERE else "")
-            verdicts.append(f"- {product}: {record.verdict.sentence}")
+            verdicts.append(f"- {product}: {pods.verdict.sentence}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
-        lines += _beside_nos(read((results / "h100/compare-yolos.json").read_text()).rows)
+        lines += _beside_nos(measured[results / "h100/compare-yolos.json"].rows)
     return "\n".join(lines)
 
 
@@ -186,10 +185,9 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     if not mps:
         return None
     most, processes = max(mps, key=lambda found: found[0].case.total)
-    slices = [one for comparison in measured for one in comparison.outcomes]
-    record = _of_pods(part, folder)
-    pods = [_against(slices, row, record.outcomes) for row in record.rows] if record else []
-    of_pods = next((row.of_slices for row in pods if row.case.copies == most.case.copies), None)
+    pods = _of_pods(part, folder)
+    beside = _against_slices(pods, measured) if pods else []
+    of_pods = next((row.of_slices for row in beside if row.case.copies == most.case.copies), None)
     alone = {row.case: row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE}
     return Gain(
         title=part.title.rsplit(": ", 1)[0],
@@ -260,19 +258,17 @@ def _of_pods(part: Part, folder: Path) -> TrialRecord | None:
     return TrialRecord.from_json(answer) if answer.get("schema") == SCHEMA else None
 
 
-def _against(bare: Sequence[CaseOutcome], row: TrialRow, pods: Sequence[CaseOutcome]) -> TrialRow:
-    """The row of pods, with its quotients to time slices on a bare machine."""
+def _against_slices(pods: TrialRecord, bare: Iterable[Comparison]) -> list[TrialRow]:
+    """The rows of pods, with their quotients to time slices on a bare machine."""
+    outcomes = [one for comparison in bare for one in comparison.outcomes]
+    return [replace(row, of_slices=_quotient(row, pods.outcomes, outcomes)) for row in pods.rows]
+
+
+def _quotient(row: TrialRow, pods: Sequence[CaseOutcome], bare: Sequence[CaseOutcome]) -> Spread | None:
+    mine = [window for one in pods if one.case == row.case for window in one.windows]
     case = TrialCase(TrialMode.SLICES, row.case.copies)
-    ratios = [
-        sum(window.rates[0]) / sum(other.rates[0])
-        for one in pods
-        if one.case == row.case
-        for window in one.windows
-        for slices in bare
-        if slices.case == case
-        for other in slices.windows
-    ]
-    return replace(row, of_slices=Spread.of_any(ratios))
+    slices = [window for one in bare if one.case == case for window in one.windows]
+    return Spread.of_any([sum(window.rates[0]) / sum(other.rates[0]) for window in mine for other in slices])
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -56,15 +56,15 @@ def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
 def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     mine = [one for one in outcomes if one.case == case]
     measured = [one for one in mine if one.windows]
-    compared = [one for one in measured if gains(one, outcomes)]
+    compared = [(one, found) for one in measured if (found := gains(one, outcomes))]
     windows = [window for one in measured for window in one.windows]
     memory = [one.memory_mib for one in measured if one.memory_mib is not None]
     programs = range(len(case.copies))
-    every_gain = [gain for one in measured for gain in gains(one, outcomes)]
+    every_gain = [gain for _, found in compared for gain in found]
     return TrialRow(
         case=case,
         ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
-        samples=sum(len(one.windows) for one in compared),
+        samples=sum(len(one.windows) for one, _ in compared),
         runs=len(compared),
         rates=tuple(_rates(windows, program) for program in programs),
         gain=Spread.of_any(every_gain),

@@ -98,7 +98,7 @@ def _told(row: TrialRow, gain: Spread) -> str:
 
 
 def _measured(row: TrialRow) -> str:
-    """Windows of one run lie closer together than runs: the reader is told which they are."""
+    """Whether the spread is of windows or of runs. Windows of one run lie closer together than runs."""
     if row.samples == row.runs:
         return f"{row.runs} runs"
     return f"{row.samples} windows of {'one run' if row.runs == 1 else f'{row.runs} runs'}"

@@ -89,10 +89,7 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]:
-    """What the command says as JSON, of a program that does not work too. RuntimeError: there was no trial.
-
-    One that takes too long is interrupted, as by a user, so that its pods are gone.
-    """
+    """What the command says as JSON, of a program that does not work too. RuntimeError: there was no trial."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(_job(tenant, program.arguments)))
@@ -100,22 +97,28 @@ def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]
         command += ["--share", SHARE, "--copies", *map(str, program.copies), *FIGURES, *TIMES, "-o", "json"]
         environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-        late = ""
-        try:
-            try:
-                printed, errors = process.communicate(timeout=TRIAL_SECONDS)
-            except subprocess.TimeoutExpired:
-                late = f"took longer than {TRIAL_SECONDS} s: "
-                process.terminate()
-                printed, errors = process.communicate(timeout=END_SECONDS)
-        finally:
-            process.kill()
-            process.wait()
+        printed, errors = _ended(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
     if not printed:
-        raise RuntimeError(late + errors[-2000:])
+        raise RuntimeError(errors)
     answer: dict[str, Any] = json.loads(printed)
     return answer
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it printed, and the last of its errors. One that takes too long is interrupted, as by a user, so that its
+    pods are gone. None is left running.
+    """
+    late = ""
+    try:
+        printed, errors = process.communicate(timeout=TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        late = f"took longer than {TRIAL_SECONDS} s: "
+        process.terminate()
+        printed, errors = process.communicate(timeout=END_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    return printed, late + errors[-2000:]
 
 
 def _job(tenant: Tenant, program: tuple[str, ...]) -> Object:
