@@ -19,7 +19,6 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +30,8 @@ LEAST_SECONDS = 80.0
 END_SECONDS = 45.0
 MODES = ("time-slicing", "mps", "mps-capped")
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
-TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--repeats", "1", "--start-timeout", "60")
-SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--repeats", "1", "--start-timeout", "60")
+TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--start-timeout", "60")
+SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--start-timeout", "60")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,15 @@ PARTS = (
 )  # fmt: skip
 
 
-def command(
-    part: Part, python: str, tiny: bool, results: Path, copies: Sequence[int] = (), modes: Sequence[str] = MODES
-) -> list[str]:
-    """The call of `compare` for one part; `copies`: instead of its own."""
-    model = ("--tiny", "--device", "cpu") if tiny else ()
-    options = [*FIGURES, *(SHORT if tiny else TIMES), *_files(part, results), "--modes", *modes]
+def command(part: Part, chosen: argparse.Namespace, results: Path) -> list[str]:
+    """The call of `compare` for one part."""
+    python, model = chosen.python, ("--tiny", "--device", "cpu") if chosen.tiny else ()
+    options = [*FIGURES, *(SHORT if chosen.tiny else TIMES), *_files(part, results), "--modes", *chosen.modes]
+    options += ["--repeats", str(chosen.repeats)]
     if part.beside:
         options += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
     else:
-        options += ["--copies", *map(str, copies or part.copies)]
+        options += ["--copies", *map(str, chosen.copies or part.copies)]
     program = [python, str(PROGRAMS / part.program[0]), *part.program[1:], *model]
     return [sys.executable, "-m", "gpushare_workload.cli", "compare", *options, "--", *program]
 
@@ -92,9 +90,7 @@ def _files(part: Part, results: Path) -> list[str]:
 def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) -> int:
     """The exit code; the part is asked to end when its time is over, and keeps what it has measured."""
     with (results / f"{part.name}.txt").open("w") as log:
-        process = subprocess.Popen(
-            command(part, options.python, options.tiny, results, options.copies, options.modes), stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command(part, options, results), stdout=log, stderr=log)
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -113,6 +109,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS])
     parser.add_argument("--copies", nargs="+", type=int, default=(), help="instead of each part's own numbers")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each case (%(default)s)")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds (%(default)s)")
     options = parser.parse_args()

@@ -7,8 +7,9 @@ python3 tests/gpu/programs_page.py docs/results/h100/pictures/programs.png
 """
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,12 +108,11 @@ def _section(part: Part, measured: dict[Path, Comparison], results: Path) -> str
         for file, comparison in here.items():
             lines += _rows(_product(comparison), file.relative_to(results), comparison.rows)
             verdicts.append(_verdict(comparison))
-        if pods := _of_pods(part, folder):
-            product = f"{folder.name.upper()}, pods"
-            rows = _against_slices(pods, here.values())
-            file = (folder / PODS).relative_to(results)
-            lines += _rows(product, file, rows, ASTERISK if part.name in ELSEWHERE else "")
-            verdicts.append(f"- {product}: {pods.verdict.sentence}")
+        for pods in _of_pods(part, folder):
+            product = f"{folder.name.upper()}, {pods.title}"
+            rows, elsewhere = _against_slices(pods, list(here.values()))
+            lines += _rows(product, (folder / PODS).relative_to(results), rows, elsewhere)
+            verdicts.append(f"- {product}: {pods.record.verdict.sentence}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
         lines += _beside_nos(measured[results / "h100/compare-yolos.json"].rows)
@@ -147,12 +147,14 @@ def _latency(row: TrialRow) -> float:
     return found.median
 
 
-def _rows(product: str, file: Path, rows: Sequence[TrialRow], mark: str = "") -> list[str]:
-    """`mark`: behind what is divided by time slices."""
+def _rows(
+    product: str, file: Path, rows: Sequence[TrialRow], elsewhere: Collection[TrialCase] = frozenset()
+) -> list[str]:
+    """`elsewhere`: whose time slices are those of another machine."""
     first = [f"[{product}](results/{file})", *[""] * (len(rows) - 1)]
     cells = [[gpu, *_cells(row)] for gpu, row in zip(first, rows, strict=True)]
     for row, line in zip(rows, cells, strict=True):
-        line[5] += mark if row.of_slices else ""
+        line[5] += ASTERISK if row.case in elsewhere else ""
     return ["| " + " | ".join(line) + " |" for line in cells]
 
 
@@ -185,17 +187,17 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     if not mps:
         return None
     most, processes = max(mps, key=lambda found: found[0].case.total)
-    pods = _of_pods(part, folder)
-    beside = _against_slices(pods, measured) if pods else []
-    of_pods = next((row.of_slices for row in beside if row.case.copies == most.case.copies), None)
+    pods = next(iter(_of_pods(part, folder)), None)
+    beside, elsewhere = _against_slices(pods, list(measured)) if pods else ([], set())
+    row = next((row for row in beside if row.case.copies == most.case.copies and row.of_slices), None)
     alone = {row.case: row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE}
     return Gain(
         title=part.title.rsplit(": ", 1)[0],
         busy=tuple(busy.median for busy in alone.values() if busy),
         copies="+".join(map(str, most.case.copies)),
         processes=processes,
-        pods=of_pods,
-        mark=ASTERISK if part.name in ELSEWHERE and of_pods else "",
+        pods=row.of_slices if row else None,
+        mark=ASTERISK if row and row.case in elsewhere else "",
     )
 
 
@@ -251,17 +253,44 @@ def draw(found: Sequence[Gain], picture: Path) -> None:
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 
 
-def _of_pods(part: Part, folder: Path) -> TrialRecord | None:
-    """None: there is no trial of it, or an early one whose record cannot be read."""
+@dataclass(frozen=True)
+class PodTrial:
+    """A trial of the suite `programs`. `gpu`: its UUID; empty: not recorded, as in November 2026."""
+
+    name: str
+    title: str
+    gpu: str
+    record: TrialRecord
+
+    def ran_elsewhere(self, comparison: Comparison) -> bool:
+        """Whether its GPU is another than that of the processes."""
+        return self.gpu != comparison.environment["gpu"]["uuid"] if self.gpu else self.name in ELSEWHERE
+
+
+def _of_pods(part: Part, folder: Path) -> Iterator[PodTrial]:
+    """A further trial is called after its copies, such as bert-4. One of an early format is left out."""
     file = folder / PODS
-    answer = json.loads(file.read_text())["programs"].get(part.name, {}) if file.exists() else {}
-    return TrialRecord.from_json(answer) if answer.get("schema") == SCHEMA else None
+    answers = json.loads(file.read_text())["programs"] if file.exists() else {}
+    for name, answer in answers.items():
+        if re.fullmatch(re.escape(part.name) + r"(-\d.*)?", name) and answer.get("schema") == SCHEMA:
+            cpu = answer.get("cpu_of_a_pod")
+            title = f"pods that request {cpu} CPUs" if cpu else "pods"
+            yield PodTrial(name, title, answer.get("gpu", ""), TrialRecord.from_json(answer))
 
 
-def _against_slices(pods: TrialRecord, bare: Iterable[Comparison]) -> list[TrialRow]:
-    """The rows of pods, with their quotients to time slices on a bare machine."""
-    outcomes = [one for comparison in bare for one in comparison.outcomes]
-    return [replace(row, of_slices=_quotient(row, pods.outcomes, outcomes)) for row in pods.rows]
+def _against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[TrialRow], set[TrialCase]]:
+    """The rows of pods, with their quotients to time slices on a bare machine; and whose are of another machine. A
+    comparison on the same machine goes first.
+    """
+    rows, elsewhere = [], set()
+    for row in pods.record.rows:
+        for comparison in sorted(bare, key=pods.ran_elsewhere):
+            if quotient := _quotient(row, pods.record.outcomes, comparison.outcomes):
+                row = replace(row, of_slices=quotient)
+                elsewhere |= {row.case} if pods.ran_elsewhere(comparison) else set()
+                break
+        rows.append(row)
+    return rows, elsewhere
 
 
 def _quotient(row: TrialRow, pods: Sequence[CaseOutcome], bare: Sequence[CaseOutcome]) -> Spread | None:
