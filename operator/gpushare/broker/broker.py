@@ -47,6 +47,7 @@ from gpushare.mps.files import FileVersion, file_version, read_model
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.procfs import Owner
+from gpushare.waiting import within
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
@@ -173,8 +174,7 @@ class Broker:
         """Ends the attach under way, and gives up the others. The name stays, for the next broker to take over."""
         self._stop_listening(remove=False)
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self._attaching.acquire()
+            await within(CLOSE_SECONDS, self._attaching.acquire())
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -1,7 +1,7 @@
 """The memory that requests' bodies take before they are answered. Pure: connections are whatever the caller calls so.
 
 Small bodies are free: the number of connections bounds them. Large ones share what there is. When that is used up, the
-peer whose bodies take most gives way with the largest that it has not sent completely.
+peer whose bodies take most gives way with the largest that it has not sent completely, until there is enough.
 """
 
 from collections import Counter
@@ -27,21 +27,25 @@ class Bodies(Generic[C]):
         """That large bodies take."""
         return sum(size for _, size in self._large.values())
 
-    def grow(self, connection: C, peer: str, size: int) -> C | None:
-        """`size`: bytes that have come so far. The connection that has to go, which may be this one; None: none has.
+    def grow(self, connection: C, peer: str, size: int) -> list[C]:
+        """`size`: bytes that have come so far. The connections that have to go, of which this may be one.
 
-        The caller removes it.
+        The caller removes them.
         """
         if size <= SMALL:
-            return None
+            return []
         self._large[connection] = (peer, size)
-        if self.bytes <= self._most:
-            return None
         by_peer = Counter[str]()
-        for peer, taken in self._large.values():
-            by_peer[peer] += taken
-        incomplete = [one for one in self._large if one not in self._complete]  # at least the one that grows
-        return max(incomplete, key=lambda one: (by_peer[self._large[one][0]], self._large[one][1]))
+        for owner, taken in self._large.values():
+            by_peer[owner] += taken
+        gone: list[C] = []
+        incomplete = {one: it for one, it in self._large.items() if one not in self._complete}
+        while by_peer.total() > self._most:  # the complete ones alone are never more
+            largest = max(incomplete, key=lambda one: (by_peer[incomplete[one][0]], incomplete[one][1]))
+            owner, taken = incomplete.pop(largest)
+            by_peer[owner] -= taken
+            gone.append(largest)
+        return gone
 
     def complete(self, connection: C) -> None:
         """It is worked on now: it stays until it is answered."""

@@ -11,7 +11,7 @@ import ssl
 import traceback
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from aiohttp.http_exceptions import HttpProcessingError
@@ -24,6 +24,7 @@ from gpushare.http.bodies import Bodies
 from gpushare.http.connection import HttpConnection
 from gpushare.http.limits import ServerLimits
 from gpushare.http.peers import Peers, peer_name
+from gpushare.waiting import within
 
 LOG = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class HttpServer:
         try:
             async for chunk in request.content.iter_any():
                 body += chunk
-                if gone := self._bodies.grow(connection, connection.peer, len(body)):
+                for gone in self._bodies.grow(connection, connection.peer, len(body)):
                     self._remove(gone)
             self._bodies.complete(connection)
             self._peers.work(connection)
@@ -148,11 +149,8 @@ class HttpServer:
     async def _drained(self) -> None:
         """Waits until no request is under way, `drain_seconds` at most. Answers from now on close their connection."""
         self._ending = True
-        try:
-            async with asyncio.timeout(self._limits.drain_seconds):
-                await self._no_request.wait()
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            await within(self._limits.drain_seconds, self._no_request.wait())
 
     def abort(self) -> None:
         """What is left at the end: handshakes, and whoever does not take part in one."""

@@ -10,32 +10,38 @@ LARGE = SMALL + 1
 
 def test_small_bodies_are_never_given_up() -> None:
     bodies = Bodies[str](LARGE)
-    assert bodies.grow("a", "peer", LARGE) is None
-    assert [bodies.grow(f"small-{number}", "peer", SMALL) for number in range(100)] == [None] * 100
+    assert bodies.grow("a", "peer", LARGE) == []
+    assert [bodies.grow(f"small-{number}", "peer", SMALL) for number in range(100)] == [[]] * 100
 
 
 def test_the_peer_that_takes_most_gives_way_with_its_largest() -> None:
     bodies = Bodies[str](5 * LARGE)
     for connection, peer, size in (("a", "x", 2 * LARGE), ("b", "x", LARGE), ("c", "y", LARGE)):
-        assert bodies.grow(connection, peer, size) is None
-    assert bodies.grow("d", "z", 2 * LARGE) == "a"
+        assert bodies.grow(connection, peer, size) == []
+    assert bodies.grow("d", "z", 2 * LARGE) == ["a"]
+
+
+def test_as_many_give_way_as_it_takes() -> None:
+    bodies = Bodies[str](6 * LARGE)
+    for connection, peer in (("a", "x"), ("b", "x"), ("c", "y")):
+        assert bodies.grow(connection, peer, 2 * LARGE) == []
+    assert bodies.grow("d", "z", 3 * LARGE) == ["a", "d"], "x gave way, and now z takes most"
 
 
 def test_what_is_complete_stays() -> None:
     bodies = Bodies[str](3 * LARGE)
     bodies.grow("a", "x", 2 * LARGE)
     bodies.complete("a")
-    assert bodies.grow("b", "y", 2 * LARGE) == "b"
+    assert bodies.grow("b", "y", 2 * LARGE) == ["b"]
     bodies.remove("b")
     bodies.remove("a")
-    assert bodies.grow("c", "y", 3 * LARGE) is None
+    assert bodies.grow("c", "y", 3 * LARGE) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("xyz"), st.integers(1, 4 * LARGE)), max_size=40))
 def test_together_they_take_no_more_than_there_is(steps: list[tuple[int, str, int]]) -> None:
     bodies, most = Bodies[int](6 * LARGE), 6 * LARGE
     for connection, peer, size in steps:
-        gone = bodies.grow(connection, peer, size)
-        if gone is not None:
+        for gone in bodies.grow(connection, peer, size):
             bodies.remove(gone)
         assert bodies.bytes <= most

@@ -47,8 +47,14 @@ def test_cudas_toolkit_is_where_its_assembler_is(tmp_path: Path, mode: int, foun
 )
 def test_a_program_is_measured_by_a_trial_of_all_its_copies(copies: list[int], endings: list[str], whole: bool) -> None:
     rows = [{"ending": ending} for ending in endings]
-    answer = {"plan": {"copies": copies}, "rows": rows}
-    assert programs.measured(programs.Program(copies=(2, 4)), answer) is whole
+    answer = {"plan": {"copies": copies, "repeats": 3}, "rows": rows}
+    assert programs.measured(programs.Program(copies=(2, 4), repeats=3), answer) is whole
+
+
+def test_one_run_is_not_a_trial_of_three() -> None:
+    rows = [{"ending": "measured"}, {"ending": "measured"}]
+    answer = {"plan": {"copies": [4], "repeats": 1}, "rows": rows}
+    assert not programs.measured(programs.Program(copies=(4,), repeats=3), answer)
 
 
 def test_a_program_without_a_trial_is_not_measured() -> None:

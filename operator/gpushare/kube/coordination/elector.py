@@ -21,6 +21,7 @@ from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
 from gpushare.kube.coordination.lease import LEASE_API_VERSION, LeaseSpec
 from gpushare.kube.resources import LEASES
 from gpushare.log_on_change import LogOnChange
+from gpushare.waiting import within
 
 LOG = logging.getLogger(__name__)
 
@@ -114,8 +115,7 @@ class Elector:
         body = {"metadata": {"resourceVersion": self._version}, "spec": {"holderIdentity": None}}
         self._version, self._renewed_at = "", None
         try:
-            async with asyncio.timeout(self._timing.attempt_seconds):
-                await self._patch(body)
+            await within(self._timing.attempt_seconds, self._patch(body))
         except API_ERRORS as error:
             LOG.warning("%s not given back: %s", self, error or type(error).__name__)
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 
 from gpushare.kube.coordination.elector import Elector, LeaseLostError, Work, lead
+from gpushare.waiting import within
 
 LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
@@ -60,8 +61,7 @@ class Leadership:
     async def stopped(self, ended: asyncio.Event) -> None:
         """Waits until the work has ended, or ends the process."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._stop_seconds):
-                await ended.wait()
+            await within(self._stop_seconds, ended.wait())
         if not ended.is_set():
             LOG.critical("the work has not ended within %g s after the Lease: ending the process", self._stop_seconds)
             self._end(1)

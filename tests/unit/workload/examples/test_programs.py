@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,9 +75,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(script: Any, tmp_path: Path) -> None:
     for part in script.PARTS:
         for tiny in (False, True):
-            arguments = script.command(part, sys.executable, tiny, tmp_path)[3:]
+            chosen = Namespace(python=sys.executable, tiny=tiny, copies=(), modes=script.MODES, repeats=2)
+            arguments = script.command(part, chosen, tmp_path)[3:]
             request = request_of(cli.parser().parse_args(arguments))
             assert len(request.programs) == (2 if part.beside else 1)
+            assert request.plan.repeats == 2
             assert all(Path(program[1]).is_file() for program in request.programs)
     measured = {Path(name).name for part in script.PARTS for name in (part.program[0], *part.beside[:1])}
     assert measured == {program.split()[0] for program in RUN}

@@ -1,0 +1,69 @@
+"""A time limit that a shutdown can rely on."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gpushare.waiting import within
+
+
+async def answer() -> int:
+    return 42
+
+
+async def fail() -> None:
+    raise LookupError("nobody")
+
+
+def hang(log: list[str]) -> Any:
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
+
+    return hangs()
+
+
+async def test_what_ends_in_time_gives_its_result_or_its_error() -> None:
+    assert await within(10, answer()) == 42
+    with pytest.raises(LookupError):
+        await within(10, fail())
+
+
+async def test_what_takes_longer_is_cancelled() -> None:
+    log: list[str] = []
+    with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"):
+        await within(0.01, hang(log))
+    assert log == ["ended"]
+
+
+async def test_a_task_that_is_being_cancelled_goes_on_after_the_limit() -> None:
+    log: list[str] = []
+
+    async def run() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with pytest.raises(TimeoutError):
+                await within(0.01, hang(log))
+            log.append("closed")
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert log == ["ended", "closed"]
+
+
+async def test_who_is_cancelled_while_it_waits_ends_what_it_waits_for() -> None:
+    log: list[str] = []
+    task = asyncio.create_task(within(10, hang(log)))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    assert log == ["ended"]
