@@ -28,6 +28,7 @@ FAREWELL = bytes(4)
 MAX_MESSAGE_BYTES = 4096
 """No message of an attach has more than 9 bytes."""
 MAX_ANSWER_BYTES = 64 * 1024
+END_OF_COMMAND = bytes(8)
 END_OF_ANSWER = (1).to_bytes(8, "little")
 _TEXT_AT = 4
 
@@ -69,7 +70,7 @@ def command_messages(command: str) -> tuple[bytes, bytes, bytes]:
     if not command.strip() or "\n" in command or "\0" in command:
         raise ValueError(f"a control command is one line, not {command!r}")
     text = command.encode() + b"\n\0"
-    return len(text).to_bytes(8, "little"), text, bytes(8)
+    return len(text).to_bytes(8, "little"), text, END_OF_COMMAND
 
 
 def is_end_of_answer(message: bytes) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
+    END_OF_COMMAND,
     GREETING,
     ProtocolError,
     Request,
@@ -33,6 +34,8 @@ from gpushare.simulation.wire import LINE_LIMIT, peer
 
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 FIRST_QUIT_WAIT = 0.2
+END_SECONDS = 1.0
+"""For the end of a command that has come already."""
 
 
 class ControlConnection:
@@ -46,6 +49,8 @@ class ControlConnection:
         self.pid, self.uid = peer(sock)
         self.presented = False
         self.request: Request | None = None
+        self.said_all = False
+        """The last message was the end of a command."""
 
 
 class ControlDaemon:
@@ -156,6 +161,7 @@ class ControlDaemon:
                 self.log("User did not send valid credentials")
             self._close(connection)
             return
+        connection.said_all = data == END_OF_COMMAND
         try:
             if not connection.presented:
                 check_credentials(data)
@@ -318,6 +324,8 @@ class ControlDaemon:
 
     def _answer_quitting(self) -> None:
         for connection in self._quitting:
+            if not connection.said_all and select.select([connection.sock], [], [], END_SECONDS)[0]:
+                self._connection_readable(connection)  # who is still sending would lose the answer
             _answer(connection, "")
 
 
