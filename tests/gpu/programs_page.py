@@ -267,7 +267,7 @@ def draw(found: Sequence[Gain], picture: Path) -> None:
 
 @dataclass(frozen=True)
 class PodTrial:
-    """A trial of the suite `programs`. `gpu`: its UUID; empty: not recorded, as in November 2026."""
+    """A trial of the suite `programs`. `gpu`: its UUID; empty in older trials."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
 """The memory that requests' bodies take before they are answered. Pure: connections are whatever the caller calls so.
 
 Small bodies are free: the number of connections bounds them. Large ones share what there is. When that is used up, the
-peer whose bodies take most gives way with the largest that it has not sent completely, until there is enough.
+peer whose bodies take most gives way with the largest that it has not sent completely, until the rest fits.
 """
 
 from collections import Counter
