@@ -12,13 +12,10 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Returns or raises what `work` does. TimeoutError: it took longer, and was cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-    finally:
-        late = task.cancel()
-    if not late:
-        return task.result()
-    await asyncio.wait({task})
-    raise TimeoutError(f"it took longer than {seconds:g} s")
+    """Returns or raises what `work` does. TimeoutError: it took longer, and was cancelled. Await it at once."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(seconds):
+            return await work
+
+    return await asyncio.create_task(limited())  # nobody has cancelled this one

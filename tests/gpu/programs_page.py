@@ -56,7 +56,7 @@ What can mislead:
   to 3,845 texts/s as a process, and 1,698 to 3,308 as a pod. Four processes did 9,293 to 12,156 at first, four pods
   then 7,799 to 11,726, four pods that each request 2 CPUs 8,140 to 10,409, and four processes in the end 7,419 to
   9,669. Copies at the same time differed by up to 1.8 times. So the 7,723 texts/s of four pods, on an earlier machine
-  on which four processes did 11,761, are no cost of pods.
+  on which four processes did 11,761, need not be a cost of pods.
 - **GPT without graphs waits for the host most.** Its pods ran on a host where one alone did 10.9 tokens/s, and its
   processes on one where one alone did 15.1.
 - **The only client of an MPS server can be slower than a process without MPS.** With a CUDA graph for each token, one

@@ -35,13 +35,17 @@ class Bodies(Generic[C]):
         if size <= SMALL:
             return []
         self._large[connection] = (peer, size)
+        if self.bytes <= self._most:
+            return []
         by_peer = Counter[str]()
         for owner, taken in self._large.values():
             by_peer[owner] += taken
         gone: list[C] = []
         incomplete = {one: it for one, it in self._large.items() if one not in self._complete}
-        while by_peer.total() > self._most:  # the complete ones alone are never more
+        while by_peer.total() > self._most:  # without the one that grows it was not more
             largest = max(incomplete, key=lambda one: (by_peer[incomplete[one][0]], incomplete[one][1]))
+            if largest == connection:
+                return [connection]  # nobody else has to go
             owner, taken = incomplete.pop(largest)
             by_peer[owner] -= taken
             gone.append(largest)

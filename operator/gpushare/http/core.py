@@ -138,8 +138,11 @@ class HttpServer:
         try:
             async for chunk in request.content.iter_any():
                 body += chunk
-                for gone in self._bodies.grow(connection, connection.peer, len(body)):
+                given_up = self._bodies.grow(connection, connection.peer, len(body))
+                for gone in given_up:
                     self._remove(gone)
+                if connection in given_up:  # all of it may have come
+                    raise ConnectionAbortedError
             self._bodies.complete(connection)
             self._peers.work(connection)
             return bytes(body)

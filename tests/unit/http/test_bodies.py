@@ -23,9 +23,16 @@ def test_the_peer_that_takes_most_gives_way_with_its_largest() -> None:
 
 def test_as_many_give_way_as_it_takes() -> None:
     bodies = Bodies[str](6 * LARGE)
+    for connection, peer in (("a", "x"), ("b", "x"), ("c", "x")):
+        assert bodies.grow(connection, peer, 2 * LARGE) == []
+    assert bodies.grow("d", "y", 3 * LARGE) == ["a", "b"]
+
+
+def test_nobody_gives_way_for_one_that_has_to_go_itself() -> None:
+    bodies = Bodies[str](6 * LARGE)
     for connection, peer in (("a", "x"), ("b", "x"), ("c", "y")):
         assert bodies.grow(connection, peer, 2 * LARGE) == []
-    assert bodies.grow("d", "z", 3 * LARGE) == ["a", "d"], "x gave way, and now z takes most"
+    assert bodies.grow("d", "z", 3 * LARGE) == ["d"], "x alone would not be enough"
 
 
 def test_what_is_complete_stays() -> None:

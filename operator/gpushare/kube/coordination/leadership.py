@@ -59,9 +59,12 @@ class Leadership:
             await lead(elector, work)
 
     async def stopped(self, ended: asyncio.Event) -> None:
-        """Waits until the work has ended, or ends the process."""
-        with suppress(TimeoutError):
-            await within(self._stop_seconds, ended.wait())
+        """Waits until the work has ended, or ends the process. Another cancellation, as by SIGTERM, waits for it."""
+        waiting = asyncio.create_task(within(self._stop_seconds, ended.wait()))
+        while not waiting.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({waiting})
+        waiting.exception()  # that the time is over is seen by `ended`
         if not ended.is_set():
             LOG.critical("the work has not ended within %g s after the Lease: ending the process", self._stop_seconds)
             self._end(1)

@@ -30,7 +30,7 @@ MEMORY_PART = 0.11
 @dataclass(frozen=True)
 class Program:
     """`arguments`: its file and its own. `copies`: as many beside each other, one number after the other; all of it
-    `repeats` times. `cpu`: what each pod requests; empty: nothing, and whoever requests some goes before it.
+    `repeats` times. `cpu`: what each pod requests; empty: none, so that pods which request some go before it.
     """
 
     arguments: tuple[str, ...] = ()

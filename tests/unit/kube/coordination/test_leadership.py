@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -96,6 +96,31 @@ async def test_a_process_whose_work_hangs_ends_before_another_may_lead() -> None
     assert code == 1
     assert at - refused_at < TIMING.lease_seconds
     assert isinstance(await stopped(running), LeaseLostError)
+
+
+async def test_who_is_told_to_end_while_the_work_hangs_ends_the_process_all_the_same() -> None:
+    kube, ended = FakeKube(), list[int]()
+    log, goes_on = list[str](), asyncio.Event()
+
+    async def work() -> None:
+        log.append("starts")
+        while not goes_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await goes_on.wait()
+                return
+            log.append("is told")
+
+    leads = leadership(kube, 0.5, ended.append)
+    running = asyncio.create_task(leads.lead(work))
+    await until(lambda: log)
+    kube.fail(error=REFUSED)
+    try:
+        await until(lambda: "is told" in log)
+        running.cancel()
+        await stopped(running)
+        assert ended == [1]
+    finally:
+        goes_on.set()
 
 
 async def test_the_work_runs_in_the_callers_event_loop_and_ends_before_the_lease_is_given_back() -> None:
