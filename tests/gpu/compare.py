@@ -70,17 +70,17 @@ PARTS = (
 )  # fmt: skip
 
 
-def command(part: Part, chosen: argparse.Namespace, results: Path) -> list[str]:
+def command(part: Part, options: argparse.Namespace, results: Path) -> list[str]:
     """The call of `compare` for one part."""
-    python, model = chosen.python, ("--tiny", "--device", "cpu") if chosen.tiny else ()
-    options = [*FIGURES, *(SHORT if chosen.tiny else TIMES), *_files(part, results), "--modes", *chosen.modes]
-    options += ["--repeats", str(chosen.repeats)]
+    python, model = options.python, ("--tiny", "--device", "cpu") if options.tiny else ()
+    flags = [*FIGURES, *(SHORT if options.tiny else TIMES), *_files(part, results), "--modes", *options.modes]
+    flags += ["--repeats", str(options.repeats)]
     if part.beside:
-        options += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
+        flags += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
     else:
-        options += ["--copies", *map(str, chosen.copies or part.copies)]
+        flags += ["--copies", *map(str, options.copies or part.copies)]
     program = [python, str(PROGRAMS / part.program[0]), *part.program[1:], *model]
-    return [sys.executable, "-m", "gpushare_workload.cli", "compare", *options, "--", *program]
+    return [sys.executable, "-m", "gpushare_workload.cli", "compare", *flags, "--", *program]
 
 
 def _files(part: Part, results: Path) -> list[str]:

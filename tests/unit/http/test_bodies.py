@@ -45,10 +45,39 @@ def test_what_is_complete_stays() -> None:
     assert bodies.grow("c", "y", 3 * LARGE) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("xyz"), st.integers(1, 4 * LARGE)), max_size=40))
-def test_together_they_take_no_more_than_there_is(steps: list[tuple[int, str, int]]) -> None:
-    bodies, most = Bodies[int](6 * LARGE), 6 * LARGE
-    for connection, peer, size in steps:
-        for gone in bodies.grow(connection, peer, size):
-            bodies.remove(gone)
-        assert bodies.bytes <= most
+PEERS = {"a": "x", "b": "x", "c": "x", "d": "y", "e": "z"}
+STEPS = st.tuples(
+    st.sampled_from(["grow", "grow", "grow", "complete", "remove"]),
+    st.sampled_from(list(PEERS)),
+    st.sampled_from([SMALL, LARGE, 2 * LARGE, 3 * LARGE]),
+)
+
+
+@given(st.lists(STEPS, min_size=10, max_size=40))
+def test_together_they_take_no_more_than_there_is_and_none_goes_that_is_complete(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    """As a server has it: a body grows until it is complete, and its connection has the next one when it is removed."""
+    bodies, most = Bodies[str](6 * LARGE), 6 * LARGE
+    taken, complete = dict[str, int](), set[str]()
+
+    def remove(connection: str) -> None:
+        bodies.remove(connection)
+        taken.pop(connection, None)
+        complete.discard(connection)
+
+    for step, connection, more in steps:
+        if step == "complete":
+            bodies.complete(connection)
+            complete.add(connection)
+            continue
+        if step == "remove" or connection in complete:
+            remove(connection)
+        if step == "grow":
+            taken[connection] = taken.get(connection, 0) + more
+            gone = bodies.grow(connection, PEERS[connection], taken[connection])
+            assert complete.isdisjoint(gone)
+            assert connection not in gone or gone == [connection], "nobody goes for one that goes itself"
+            for one in gone:
+                remove(one)
+        assert bodies.bytes == sum(size for size in taken.values() if size > SMALL) <= most

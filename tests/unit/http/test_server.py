@@ -253,6 +253,28 @@ async def test_who_sends_large_bodies_and_never_ends_them_gives_way(free_port: i
             task.cancel()
 
 
+async def test_a_body_that_its_last_byte_makes_too_much_never_comes_to_its_handler(
+    free_port: int, connect: Connect
+) -> None:
+    handled, began, go_on = list[int](), asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        handled.append(len(await read_body(request, 1_000_000)))
+        began.set()
+        await go_on.wait()
+        return web.Response(text="ok")
+
+    async with serve(app(slow), free_port, limits=ServerLimits(body_bytes=500_000)):
+        first, late = await connect(), await connect(OTHER)
+        first[1].write(large(300_000, 300_000))
+        await began.wait()
+        late[1].write(large(200_001, 200_001))
+        assert await closed(late)
+        assert handled == [300_000]
+        go_on.set()
+        assert await status(first) == b"HTTP/1.1 200 OK"
+
+
 async def test_a_body_that_was_answered_takes_nothing_any_more(free_port: int, connect: Connect) -> None:
     async with serve(app(count), free_port, limits=ServerLimits(body_bytes=500_000)):
         kept = [await connect(address) for address in ("127.0.0.1", OTHER, "127.0.0.3")]

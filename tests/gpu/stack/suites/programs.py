@@ -47,11 +47,11 @@ PROGRAMS = {
     "bert": Program(("bert.py",)),
     "jax-train": Program(("jax_train.py",)),
     "kmeans": Program(("kmeans.py",)),
-    "gpt-medium": Program(("gpt.py", "--size", "medium")),
     "decode-1.3b": Program(("decode.py", "--size", "1.3b")),
+    "gpt-medium": Program(("gpt.py", "--size", "medium")),
+    "gpt-1.3b": Program(("gpt.py", "--size", "1.3b"), copies=(2, 4)),
     "bert-4": Program(("bert.py",), copies=(4,), repeats=3),
     "bert-4-cpu": Program(("bert.py",), copies=(4,), repeats=3, cpu="2"),
-    "gpt-1.3b": Program(("gpt.py", "--size", "1.3b"), copies=(2, 4)),
 }
 """The most telling first: a run that is cut off keeps what it has, and the next one goes on."""
 STAND_INS = {"stand-in": Program(copies=(2, 4)), "again": Program(copies=(4,), repeats=2, cpu="100m")}
@@ -61,12 +61,14 @@ FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TRIAL_SECONDS = 300
 """At most, of one program."""
 END_SECONDS = 2 * GONE_SECONDS + 10
-"""Until a trial that is interrupted has deleted its pods, at most. It takes seconds where the node is well."""
+"""Until a trial that is interrupted has deleted its pods, at most."""
+CLEAN_UP_SECONDS = 30
+"""What that takes where the node is well, and then the share's deletion."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
     """A program that an earlier run on such a GPU has measured is left out."""
-    last = time.monotonic() + findings.seconds - TRIAL_SECONDS
+    last = time.monotonic() + findings.seconds - TRIAL_SECONDS - CLEAN_UP_SECONDS
     memory = f"{int(MEMORY_PART * findings.truth['memory_mib'])}Mi"
     programs = STAND_INS if findings.simulated else PROGRAMS
     answers = {name: answer for name, answer in findings.earlier.get("programs", {}).items() if name in programs}
@@ -77,7 +79,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         harness.namespace("programs", enforce="privileged") as tenant,
     ):
         share.wait_capacity(SLOTS)
-        [gpu] = [daemon["uuid"] for daemon in harness.gpu_node()["status"]["daemons"]]
+        [gpu] = [it["uuid"] for it in harness.gpu_node()["status"]["daemons"] if it["share"] == SHARE]
         for name, program in programs.items():
             if name in answers and measured(program, answers[name]):
                 continue
@@ -147,8 +149,9 @@ def _job(tenant: Tenant, program: Program) -> Object:
 
 
 def measured(program: Program, answer: Mapping[str, Any]) -> bool:
-    """Whether the trial of just these copies gave figures; it leaves out those that bring no more than fewer."""
+    """Whether the trial of just this program gave figures; it leaves out copies that bring no more than fewer."""
     plan = answer.get("plan", {})
-    if (tuple(plan.get("copies", ())), plan.get("repeats")) != (program.copies, program.repeats):
+    did = (tuple(plan.get("copies", ())), plan.get("repeats"), answer.get("cpu_of_a_pod", ""))
+    if did != (program.copies, program.repeats, program.cpu):
         return False
     return len(answer["rows"]) > 1 and all(row["ending"] == "measured" for row in answer["rows"])

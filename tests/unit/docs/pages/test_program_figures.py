@@ -1,0 +1,163 @@
+"""Pods beside processes: whose time slices they are divided by, and what an asterisk marks."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan
+from gpushare.trial.options import RunTimes
+from gpushare.trial.printed import PrintedFigures
+from gpushare.trial.records import TrialRecord
+from gpushare_workload.compare.options import CompareRequest
+from gpushare_workload.compare.result import Comparison
+from tests.gpu.compare import PARTS
+from tests.gpu.program_figures import (
+    GPU_OF_OLD_TRIALS,
+    OfProcesses,
+    PodTrial,
+    Ran,
+    against_slices,
+    gains,
+    lines_of,
+    machines,
+    of_processes,
+    pod_trials,
+)
+from tests.unit.trial.made_up import ALONE, case, measured
+
+BERT = next(part for part in PARTS if part.name == "bert")
+HERE, OTHER = "GPU-here", "GPU-other"
+TIMES = RunTimes(0.6, 2.0, 60.0)
+
+
+def processes(uuid: str, slices: float, *others: CaseOutcome, copies: int = 2) -> Comparison:
+    """Of which each copy did `slices` per second in time slices."""
+    outcomes = (measured(ALONE, 100.0), measured(case(TrialMode.SLICES, copies), slices), *others)
+    request = CompareRequest((("bert.py",),), TrialPlan(), PrintedFigures(), TIMES, cap=None)
+    return Comparison(request, {"gpu": {"uuid": uuid, "product": "NVIDIA H100"}}, timed=True, outcomes=outcomes)
+
+
+def pods(rate: float, busy: float | None = 99.0) -> PodTrial:
+    """On HERE. Each of two did `rate` per second."""
+    together = replace(measured(case(TrialMode.SLOTS, 2), rate), busy_percent=busy)
+    record = TrialRecord([["bert.py"]], TrialPlan(), TIMES, [measured(ALONE, 100.0), together], timed=True)
+    return PodTrial("bert", "pods", HERE, record)
+
+
+def of_slices(trial: PodTrial, *bare: Comparison) -> str:
+    """The cell of the two pods."""
+    rows, elsewhere = against_slices(trial, bare)
+    one, two = lines_of("pods", rows, elsewhere)
+    assert one.split(" | ")[5] == "–", "one pod has no time slices"
+    return two.split(" | ")[5]
+
+
+def store(folder: Path, bare: Comparison, trials: dict[str, dict[str, Any]]) -> None:
+    """As docs/results has them."""
+    (folder / "h100").mkdir(exist_ok=True)
+    (folder / "h100/compare-bert.json").write_text(json.dumps(bare.as_json()))
+    (folder / "h100/stack-programs.json").write_text(json.dumps({"programs": trials}))
+
+
+def test_time_slices_of_the_same_gpu_go_before_those_of_another() -> None:
+    assert of_slices(pods(40.0), processes(OTHER, 10.0), processes(HERE, 20.0)) == "2.00"
+
+
+def test_an_asterisk_marks_time_slices_of_another_gpu() -> None:
+    elsewhere = processes(OTHER, 10.0)
+    assert of_slices(pods(40.0), elsewhere) == "4.00\\*"
+    assert of_slices(pods(40.0), processes(HERE, 20.0, copies=4), elsewhere) == "4.00\\*", "other copies say nothing"
+
+
+@pytest.mark.parametrize(
+    ("busy", "quotient"), [(90.0, "4.00\\*"), (89.9, "–"), (None, "–")], ids=["busy", "waits", "unknown"]
+)
+def test_pods_that_wait_for_their_host_are_not_divided_by_another_machines_time_slices(
+    busy: float | None, quotient: str
+) -> None:
+    assert of_slices(pods(40.0, busy), processes(OTHER, 10.0)) == quotient
+    assert of_slices(pods(40.0, busy), processes(HERE, 10.0)) == "4.00"
+
+
+def test_a_trial_ran_on_the_gpu_that_it_stored_or_else_on_one_that_is_known(tmp_path: Path) -> None:
+    answer = pods(40.0).record.as_json()
+    store(tmp_path, processes(HERE, 20.0), {"bert": answer, "bert-4": answer | {"gpu": HERE}})
+    old, further = pod_trials(BERT, tmp_path / "h100")
+    assert old.gpu == GPU_OF_OLD_TRIALS["bert"]
+    assert old.ran_elsewhere(processes(HERE, 20.0))
+    assert not old.ran_elsewhere(processes(old.gpu, 20.0))
+    assert further.gpu == HERE
+    assert not further.ran_elsewhere(processes(HERE, 20.0))
+
+
+def test_a_trial_that_stored_its_gpu_is_not_taken_for_an_old_one_of_that_name(tmp_path: Path) -> None:
+    store(tmp_path, processes(HERE, 20.0), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
+    [trial] = pod_trials(BERT, tmp_path / "h100")
+    assert trial.gpu == HERE
+
+
+def test_a_trial_of_which_nobody_knows_the_gpu_is_an_error(tmp_path: Path) -> None:
+    store(tmp_path, processes(HERE, 20.0), {"bert-4": pods(40.0).record.as_json()})
+    with pytest.raises(KeyError, match="bert-4"):
+        list(pod_trials(BERT, tmp_path / "h100"))
+
+
+def test_the_gain_of_pods_is_that_of_the_parts_own_trial(tmp_path: Path) -> None:
+    bare = processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), 50.0))
+    further, own = (pods(rate).record.as_json() | {"gpu": HERE} for rate in (60.0, 40.0))
+    store(tmp_path, bare, {"bert-4": further, "bert": own})
+    [gain] = gains(tmp_path / "h100")
+    assert gain.pods is not None
+    assert (gain.processes.median, gain.pods.median, gain.mark) == (2.5, 2.0, "")
+
+
+def test_the_gain_of_pods_that_ran_elsewhere_is_marked(tmp_path: Path) -> None:
+    bare = processes(OTHER, 20.0, measured(case(TrialMode.MPS, 2), 50.0))
+    store(tmp_path, bare, {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
+    [gain] = gains(tmp_path / "h100")
+    assert gain.mark == "\\*"
+
+
+def test_a_part_that_only_a_further_trial_ran_as_pods_has_no_gain_of_pods(tmp_path: Path) -> None:
+    bare = processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), 50.0))
+    store(tmp_path, bare, {"bert-4": pods(40.0).record.as_json() | {"gpu": HERE}})
+    [gain] = gains(tmp_path / "h100")
+    assert gain.pods is None
+
+
+def test_the_gain_is_of_the_most_copies_that_ran_as_pods_too(tmp_path: Path) -> None:
+    more = [measured(case(TrialMode.SLICES, 8), 5.0), measured(case(TrialMode.MPS, 8), 15.0)]
+    bare = processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), 50.0), *more)
+    store(tmp_path, bare, {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
+    assert [gain.copies for gain in gains(tmp_path / "h100")] == ["2"]
+    store(tmp_path, bare, {})
+    assert [gain.copies for gain in gains(tmp_path / "h100")] == ["8"]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "busy", "quotients"),
+    [
+        (HERE, (99.0, 99.0), OfProcesses(full=[0.8])),
+        (HERE, (98.9, 99.0), OfProcesses(waited=[0.8])),
+        (HERE, (99.0, 98.9), OfProcesses(waited=[0.8])),
+        (OTHER, (99.0, 99.0), OfProcesses()),
+    ],
+    ids=["full", "pods-wait", "processes-wait", "elsewhere"],
+)
+def test_what_a_pod_costs_is_told_by_copies_that_kept_the_same_gpu_full(
+    tmp_path: Path, uuid: str, busy: tuple[float, float], quotients: OfProcesses
+) -> None:
+    under_mps = replace(measured(case(TrialMode.MPS, 2), 50.0), busy_percent=busy[1])
+    store(tmp_path, processes(uuid, 20.0, under_mps), {"bert": pods(40.0, busy[0]).record.as_json() | {"gpu": HERE}})
+    assert of_processes(tmp_path) == quotients
+
+
+def test_a_machine_is_told_by_its_gpu_and_has_the_copies_that_ran_there(tmp_path: Path) -> None:
+    store(tmp_path, processes("GPU-1234", 20.0), {"bert-4": pods(40.0).record.as_json() | {"gpu": "GPU-5678"}})
+    assert machines(tmp_path) == {
+        "H100 1234": Ran(processes={"bert": ["2"]}),
+        "H100 5678": Ran(pods={"bert-4": ["2"]}),
+    }
