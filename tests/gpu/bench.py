@@ -140,7 +140,7 @@ PARTS = (
 
 
 def gains(collected: Collected) -> dict[str, Any]:
-    """Each expected gain with its measurement, and whether it holds."""
+    """Each expected gain with its measurement, and whether it holds; None: it was not measured."""
     found = {}
     table = rows(collected.runs)
     for (grid, launches), least in GAINS.items():
@@ -151,7 +151,7 @@ def gains(collected: Collected) -> dict[str, Any]:
             "at_least": least,
             "measured": ratio and ratio.as_json(),
             "of_one_client": alone and alone.as_json(),
-            "holds": bool(ratio and ratio.median >= least),
+            "holds": ratio and ratio.median >= least,
         }
     return found
 

@@ -5,7 +5,7 @@ bare machine beside pods of a share.
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
@@ -25,13 +25,14 @@ processes do on another says nothing.
 FULL_PERCENT = 99.0
 """A GPU that is busy for as much of the time had no lack of work."""
 GPU_OF_OLD_TRIALS = {
-    **dict.fromkeys(("yolos", "resnet-infer"), "GPU-5bee7452-fd18-0c0d-b5b0-69f00a88b396"),
-    **dict.fromkeys(
-        ("decode-medium", "resnet-train", "bert", "jax-train", "kmeans"), "GPU-9ed18469-65a2-3b49-6a0f-5c4eb4ec9452"
-    ),
+    **{("h100", name): "GPU-5bee7452-fd18-0c0d-b5b0-69f00a88b396" for name in ("yolos", "resnet-infer")},
+    **{
+        ("h100", name): "GPU-9ed18469-65a2-3b49-6a0f-5c4eb4ec9452"
+        for name in ("decode-medium", "resnet-train", "bert", "jax-train", "kmeans")
+    },
 }
-"""By name, of the H100 trials of 26 November 2026, 18:22 to 18:58: the suite did not yet store its GPU's UUID. On each
-of these machines processes ran just before, and theirs is stored.
+"""By product and name, of the trials of 26 November 2026, 18:22 to 18:58: the suite did not yet store its GPU's UUID.
+On each of these machines processes ran just before, and theirs is stored.
 """
 
 
@@ -69,8 +70,13 @@ def pod_trials(part: Part, folder: Path) -> Iterator[PodTrial]:
         if re.fullmatch(re.escape(part.name) + r"(-\d.*)?", name) and answer.get("schema") == SCHEMA:
             cpu = answer.get("cpu_of_a_pod")
             title = f"pods that request {cpu} CPUs" if cpu else "pods"
-            gpu = answer.get("gpu") or GPU_OF_OLD_TRIALS[name]
+            gpu = answer.get("gpu") or GPU_OF_OLD_TRIALS[folder.name, name]
             yield PodTrial(name, title, gpu, TrialRecord.from_json(answer))
+
+
+def own_trial(part: Part, folder: Path) -> PodTrial | None:
+    """The trial of all copies of a part."""
+    return next((trial for trial in pod_trials(part, folder) if trial.name == part.name), None)
 
 
 def against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[TrialRow], set[TrialCase]]:
@@ -114,11 +120,12 @@ def lines_of(first: str, rows: Sequence[TrialRow], elsewhere: Collection[TrialCa
 
 @dataclass(frozen=True)
 class Gain:
-    """What copies of a program did under MPS, without caps, in multiples of time slices: the most that ran as pods too,
-    else the most.
+    """What copies of a program did under MPS, without caps, in multiples of time slices: the most that ran as processes
+    and as pods on one machine, else on two, else the most.
 
-    `pods`: of as many pods of a share; None: not measured, or not to be divided. `mark`: of pods that ran elsewhere.
-    `busy`: NVML's utilisation in percent, of one copy of each program alone, in the same run as the processes.
+    `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and processes
+    ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the run of the
+    processes.
     """
 
     title: str
@@ -126,7 +133,7 @@ class Gain:
     copies: str
     processes: Spread
     pods: Spread | None
-    mark: str
+    elsewhere: bool
 
 
 def gains(folder: Path) -> list[Gain]:
@@ -137,9 +144,13 @@ def gains(folder: Path) -> list[Gain]:
 
 def _gain(part: Part, folder: Path) -> Gain | None:
     bare = list(measured(part, folder).values())
-    pods = next((trial for trial in pod_trials(part, folder) if trial.name == part.name), None)
-    beside, elsewhere = against_slices(pods, bare) if pods else ([], set())
-    of_pods = {row.case.copies: row for row in beside if row.of_slices}
+    pods = own_trial(part, folder)
+    rows = against_slices(pods, bare)[0] if pods else []
+    of_pods = {row.case.copies: row.of_slices for row in rows if row.of_slices}
+
+    def elsewhere(row: TrialRow, comparison: Comparison) -> bool:
+        return bool(pods and row.case.copies in of_pods and pods.ran_elsewhere(comparison))
+
     found = [
         (row, row.of_slices, comparison)
         for comparison in bare
@@ -148,75 +159,62 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     ]
     if not found:
         return None
-    most, processes, comparison = max(found, key=lambda it: (it[0].case.copies in of_pods, it[0].case.total))
-    row = of_pods.get(most.case.copies)
+    row, processes, comparison = max(
+        found, key=lambda it: (it[0].case.copies in of_pods, not elsewhere(it[0], it[2]), it[0].case.total)
+    )
     alone = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
     return Gain(
-        title=part.title.rsplit(": ", 1)[0],
+        title=title_of(part),
         busy=tuple(busy.median for busy in alone if busy),
-        copies="+".join(map(str, most.case.copies)),
+        copies="+".join(map(str, row.case.copies)),
         processes=processes,
-        pods=row.of_slices if row else None,
-        mark=ASTERISK if row and row.case in elsewhere else "",
+        pods=of_pods.get(row.case.copies),
+        elsewhere=elsewhere(row, comparison),
     )
 
 
-@dataclass
-class OfProcesses:
-    """What several pods did, by what as many processes under a bare MPS daemon did on the same machine. `full`: of
-    copies that kept the GPU busy both times; `waited`: of others.
+@dataclass(frozen=True)
+class Pair:
+    """As many pods of a share as processes of a program, on one machine: without MPS where it is one, else under a bare
+    MPS daemon. Both are rates; `full`: they kept the GPU busy both times.
     """
 
-    full: list[float] = field(default_factory=list)
-    waited: list[float] = field(default_factory=list)
+    title: str
+    gpu: str
+    copies: int
+    processes: Spread
+    pods: Spread
+    full: bool
+
+    @property
+    def quotient(self) -> float:
+        return self.pods.median / self.processes.median
 
 
-def of_processes(results: Path) -> OfProcesses:
+def pairs(results: Path) -> list[Pair]:
     """Of all programs, on all products."""
-    found = OfProcesses()
+    found = list[Pair]()
     for folder, part in ((results / product, part) for product in PRODUCTS for part in PARTS):
-        for pods in pod_trials(part, folder):
-            here = [it for it in measured(part, folder).values() if not pods.ran_elsewhere(it)]
-            for processes in (row for it in here for row in it.rows if row.case.mode is TrialMode.MPS):
-                for row in (row for row in pods.record.rows if row.case.copies == processes.case.copies):
-                    [mine], [others] = row.rates, processes.rates
-                    if mine and others:
-                        quotients = found.full if _keeps_full(row) and _keeps_full(processes) else found.waited
-                        quotients.append(mine.median / others.median)
+        pods = own_trial(part, folder)
+        here = [it for it in measured(part, folder).values() if pods and not pods.ran_elsewhere(it)]
+        bare = [row for it in here for row in it.rows if row.case.mode in (TrialMode.ALONE, TrialMode.MPS)]
+        rows = [(row, other) for other in bare for row in (pods.record.rows if pods else ())]
+        for row, other in ((row, other) for row, other in rows if row.case.copies == other.case.copies):
+            [mine], [theirs] = row.rates, other.rates
+            if pods and mine and theirs:
+                gpu, full = machine(folder.name, pods.gpu), _full(row) and _full(other)
+                found.append(Pair(title_of(part), gpu, row.case.total, theirs, mine, full))
     return found
 
 
-def _keeps_full(row: TrialRow) -> bool:
+def _full(row: TrialRow) -> bool:
     return row.busy_percent is not None and row.busy_percent.median >= FULL_PERCENT
+
+
+def title_of(part: Part) -> str:
+    return part.title.rsplit(": ", 1)[0]
 
 
 def machine(product: str, uuid: str) -> str:
     """Such as `H100 9ed1`, after its GPU."""
-    return f"{product} {uuid.removeprefix('GPU-')[:4]}"
-
-
-@dataclass
-class Ran:
-    """What one machine ran: of each program, the numbers of copies beside each other."""
-
-    processes: dict[str, list[str]] = field(default_factory=dict)
-    pods: dict[str, list[str]] = field(default_factory=dict)
-
-
-def machines(results: Path) -> dict[str, Ran]:
-    """By machine, those of one product after those of the other."""
-    found = dict[str, Ran]()
-    for folder in (results / product for product in PRODUCTS):
-        for part in PARTS:
-            for comparison in measured(part, folder).values():
-                ran = found.setdefault(machine(folder.name.upper(), comparison.environment["gpu"]["uuid"]), Ran())
-                _note(ran.processes.setdefault(part.name, []), comparison.rows)
-            for pods in pod_trials(part, folder):
-                ran = found.setdefault(machine(folder.name.upper(), pods.gpu), Ran())
-                _note(ran.pods.setdefault(pods.name, []), pods.record.rows)
-    return found
-
-
-def _note(copies: list[str], rows: Sequence[TrialRow]) -> None:
-    new = ("+".join(map(str, row.case.copies)) for row in rows if row.case.mode is not TrialMode.ALONE)
-    copies.extend(it for it in dict.fromkeys(new) if it not in copies)
+    return f"{product.upper()} {uuid.removeprefix('GPU-')[:4]}"

@@ -3,7 +3,7 @@
 compare-PART.json and stack-programs.json.
 
 python3 tests/gpu/programs_page.py > docs/programs.md
-python3 tests/gpu/programs_page.py docs/results/h100/pictures/programs.png
+python3 tests/gpu/programs_page.py docs/results/pictures/programs.png
 """
 
 import statistics
@@ -18,6 +18,7 @@ from gpushare.trial.rows import TrialRow
 from gpushare_workload.compare.result import Comparison
 from tests.gpu.compare import PARTS, Part
 from tests.gpu.program_figures import (
+    ASTERISK,
     FULL_PERCENT,
     PODS,
     PRODUCTS,
@@ -26,10 +27,10 @@ from tests.gpu.program_figures import (
     gains,
     lines_of,
     machine,
-    machines,
     measured,
-    of_processes,
+    pairs,
     pod_trials,
+    title_of,
 )
 
 RESULTS = ROOT / "docs/results"
@@ -46,41 +47,32 @@ weights; the [glossary](glossary.md) has the words.
 
 @GLANCE@
 ## How to read the tables
-- Each case ran once, with two windows of 2 s. Some runs of four BERTs are three. Brackets hold the least and the
-  largest of what the windows give. Runs differ by more than windows of one run.
+- Each case ran once, with two windows of 2 s; four BERTs also ran three times. Brackets hold the least and the largest
+  of what the windows give. Runs differ by more than windows of one run.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
   slices.
 - For pods, *× alone* is against one pod alone in a slot, and *× time slices* against processes in time slices.
-- An asterisk: those time slices ran on another machine of the same kind. Pods with the GPU busy for less than 90 % of
-  the time waited for their host. They are only divided by time slices of their own machine.
-- *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran.
+- After the product are the first four digits of the GPU's UUID: lines with the same digits ran on one machine.
+- An asterisk: those time slices ran on another machine. Pods that kept the GPU busy for less than 90 % of the time are
+  only divided by time slices of their own machine, since they waited for their host.
+- *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran. For pods it is the mean of two or
+  three readings of the node's agent.
 - The p99 is that of all steps in a window, which are 20 to 5,000. Of a GPT without graphs alone it is the slowest step,
   or nearly. Small differences between two of them say nothing.
 
 ## What can mislead
 - **A slow copy alone makes *× alone* too large.** The hosts are rented, and how long a program waits for a CPU core
-  varies. On one H200, ResNet-50 inference alone did 2,416 images/s as a process and 1,396 as a pod. Eight pods did as
-  much as eight processes, which is 7.18 times one pod and 4.15 times one process. Where *× alone* is 5 % above the
-  number of copies, a sentence below the table says so. It can be too large where no sentence says so.
-- **The only client of an MPS server can be slower than a process without MPS.** With a CUDA graph for each token, which
-  keeps the GPU busy for 98 % of the time, one GPT alone in a slot did less than one process on the same H200: 650 and
-  730 tokens/s with 355 million parameters, 450 and 527 with 1.3 billion. For programs that wait for their host, such as
-  ResNet-50 inference above, these figures do not tell which of the two it was.
-- **A program that waits for its host differs from run to run, in a pod or not.** On one H100, four BERTs in three runs
-  each, in this order: processes 9,293 to 12,156 texts/s, pods 7,799 to 11,726, pods that each request 2 CPUs 8,140 to
-  10,409, processes again 7,419 to 9,669. On one H200: pods 10,025 to 11,932, pods that request 2 CPUs 9,169 to 12,372.
-  Copies at the same time differed by up to 1.8 times. The GPTs without graphs wait more: one alone keeps the GPU busy
-  for 2 to 6 % of the time.
+  varies. Where *× alone* is 5 % above the number of copies, a sentence below the table says so. It can be too large
+  where no sentence says so: see ResNet-50 inference in the table of [one alone](#what-a-pod-costs), and divide by the
+  faster one.
+- **A program that waits for its host differs from run to run, in a pod or not.** Four BERTs in three runs each, in the
+  order in which they ran on a GPU:
 
-## The machines
-Each had 16 CPU cores for each GPU. A machine is named after the first four digits of its GPU's UUID, and so are the
-lines of the tables.
+@BERTS@
 
-@MACHINES@
-
-The files do not say that two hosts had a second GPU in use. MPS clients started and ended on the GPU beside H100 434e.
-H200 cc59 and H200 dc8b are the GPUs of one host: each ran a program at the same time as the other.
+- **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
+  H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
 
 This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
 """
@@ -98,8 +90,8 @@ DPI = 130
 
 
 def page(results: Path = RESULTS) -> str:
-    """The whole page. Parts that nobody measured are left out."""
-    marks = {"@GLANCE@": _glance(results), "@MACHINES@": "\n".join(_machines(results))}
+    """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
+    marks = {"@GLANCE@": _glance(results), "@BERTS@": "\n".join(_berts(results))}
     sections = [_filled(INTRODUCTION, marks)]
     for part in PARTS:
         if bare := measured(part, results):
@@ -108,8 +100,8 @@ def page(results: Path = RESULTS) -> str:
 
 
 def _section(part: Part, bare: dict[Path, Comparison], results: Path) -> str:
-    title, unit = part.title.rsplit(": ", 1)
-    lines = [f"## {title}", f"{unit.capitalize()} per second.", ""]
+    unit = part.title.rsplit(": ", 1)[1]
+    lines = [f"## {title_of(part)}", f"{unit.capitalize()} per second.", ""]
     lines += ["| " + " | ".join(HEAD) + " |", "| " + " | ".join(["---"] * len(HEAD)) + " |"]
     verdicts = []
     for folder in sorted({file.parent for file in bare}):
@@ -118,7 +110,7 @@ def _section(part: Part, bare: dict[Path, Comparison], results: Path) -> str:
             lines += lines_of(_linked(_product(comparison), file.relative_to(results)), comparison.rows)
             verdicts.append(_verdict(comparison))
         for pods in pod_trials(part, folder):
-            product = f"{machine(folder.name.upper(), pods.gpu)}, {pods.title}"
+            product = f"{machine(folder.name, pods.gpu)}, {pods.title}"
             rows, elsewhere = against_slices(pods, list(here.values()))
             lines += lines_of(_linked(product, (folder / PODS).relative_to(results)), rows, elsewhere)
             verdicts.append(f"- {product}: {pods.record.verdict.sentence}")
@@ -159,36 +151,44 @@ def _latency(row: TrialRow) -> float:
 GLANCE = """\
 ## At a glance
 The work of several copies under MPS, without caps, as a multiple of their work in time slices: of the most copies that
-ran as processes and as pods, else of the most.
+ran as processes and as pods on one machine, else on two, else of the most.
 
-![Bars of the work in multiples of time slices, on the H100 from @MOST@ to @LEAST@](results/h100/pictures/programs.png)
+![Bars of the work in multiples of time slices, on the H100 from @MOST@ to @LEAST@](results/pictures/programs.png)
 
 | program | one alone keeps the H100 busy | H100: copies | processes | pods | H200: copies | processes | pods |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 @ROWS@
 
 *processes*: under a bare MPS daemon. *pods*: in slots of a share; with an asterisk, on another machine than the
-processes. –: no pods on that machine, or they kept the GPU busy for less than 90 % of the time on another one.
+processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their machine.
 NVML's utilisation, in the second column, does not tell who gains.
 
 ## What a pod costs
-Several pods in slots of a share did this part of the work of as many processes under a bare MPS daemon, on the same
-machine:
+Pods in slots of a share, by what as many processes did on the same machine. Several processes are clients of a bare MPS
+daemon.
 
-| | cases | the least and the most | difference, in half of the cases at most |
-| --- | --- | --- | --- |
-@COST@
+| several copies | cases | least | median | most |
+| --- | --- | --- | --- | --- |
+@SEVERAL@
 
-Programs that wait for their host vary by as much from [run to run](#what-can-mislead). For them, these runs do not tell
-what a pod costs.
+| one alone | GPU | process, per second | pod | |
+| --- | --- | --- | --- | --- |
+@ALONE@
+
+- Where several copies keep the GPU busy, pods did as processes do, with the few differences above.
+- The only client of an MPS server can be slower than a process without MPS: the GPTs with graphs wait for nothing but
+  the GPU, and do 11 and 15 % less. That makes *× alone* of pods larger.
+- Programs that wait for their host vary [from run to run](#what-can-mislead). For them, these runs do not tell what is
+  the pod's, what MPS's, and what the host's.
 """
 
 
 def _glance(results: Path) -> str:
     found = _beside(results)
     most, least = found[0][0], found[-1][0]
+    rows = {"@ROWS@": map(_row, found), "@SEVERAL@": _several(results), "@ALONE@": _alone(results)}
     marks = {"@MOST@": _bar(most), "@LEAST@": _bar(least)}
-    return _filled(GLANCE, marks | {"@ROWS@": "\n".join(map(_row, found)), "@COST@": "\n".join(_costs(results))})
+    return _filled(GLANCE, marks | {mark: "\n".join(lines) for mark, lines in rows.items()})
 
 
 def _filled(text: str, marks: Mapping[str, str]) -> str:
@@ -204,35 +204,64 @@ def _row(found: Sequence[Gain]) -> str:
 
 
 def _beside(results: Path) -> list[list[Gain]]:
-    """Of each program, on one product after the other."""
-    first, *others = (gains(results / product) for product in PRODUCTS)
-    return [[gain, *(it for other in others for it in other if it.title == gain.title)] for gain in first]
+    """Of each program, on one product after the other. KeyError: it was not measured on all."""
+    first, *others = ({gain.title: gain for gain in gains(results / product)} for product in PRODUCTS)
+    return [[gain, *(other[title] for other in others)] for title, gain in first.items()]
 
 
 def _of_pods(gain: Gain) -> str:
-    return f"{gain.pods.text()}{gain.mark}" if gain.pods else "–"
+    return gain.pods.text() + (ASTERISK if gain.elsewhere else "") if gain.pods else "–"
 
 
-def _costs(results: Path) -> Iterator[str]:
-    found = of_processes(results)
-    for name, quotients in (
-        (f"the GPU was busy for at least {FULL_PERCENT:.0f} % of the time, with both", found.full),
-        ("they waited for their host", found.waited),
+def _several(results: Path) -> Iterator[str]:
+    for name, full in (
+        (f"which kept the GPU busy for at least {FULL_PERCENT:.0f} % of the time, both times", True),
+        ("others", False),
     ):
-        half = statistics.median(abs(1 - quotient) for quotient in quotients)
-        cells = (name, str(len(quotients)), f"{100 * min(quotients):.0f} to {100 * max(quotients):.0f} %")
-        yield "| " + " | ".join((*cells, f"{100 * half:.1f} %")) + " |"
+        found = [pair.quotient for pair in pairs(results) if pair.copies > 1 and pair.full is full]
+        figures = (_percent(it) for it in (min(found), statistics.median(found), max(found)))
+        yield "| " + " | ".join((name, str(len(found)), *figures)) + " |"
 
 
-def _machines(results: Path) -> Iterator[str]:
-    yield "| machine | processes | pods |"
+def _alone(results: Path) -> Iterator[str]:
+    for pair in (pair for pair in pairs(results) if pair.copies == 1):
+        rates = (
+            f"{rate.median:,.0f}" if rate.median >= 100 else f"{rate.median:.1f}"
+            for rate in (pair.processes, pair.pods)
+        )
+        yield "| " + " | ".join((pair.title, pair.gpu, *rates, _percent(pair.quotient))) + " |"
+
+
+def _percent(quotient: float) -> str:
+    return f"{100 * quotient:.0f} %"
+
+
+BERTS = (
+    ("h100", "compare-bert-4-first"),
+    ("h100", "bert-4"),
+    ("h100", "bert-4-cpu"),
+    ("h100", "compare-bert-4-second"),
+)
+BERTS += (("h200", "bert-4"), ("h200", "bert-4-cpu"))
+"""Stored comparisons and trials of four BERTs with three runs, in their order."""
+
+
+def _berts(results: Path) -> Iterator[str]:
+    [part] = [part for part in PARTS if part.name == "bert"]
+    yield "| GPU | four BERTs | texts per second, least, median and most of six windows |"
     yield "| --- | --- | --- |"
-    for name, ran in machines(results).items():
-        yield f"| {name} | {_copies(ran.processes)} | {_copies(ran.pods)} |"
-
-
-def _copies(ran: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{name}: {' '.join(copies)}" for name, copies in ran.items()) or "–"
+    for product, name in BERTS:
+        folder = results / product
+        files = {file.stem: comparison for file, comparison in measured(part, folder).items()}
+        if comparison := files.get(name):
+            gpu, how, rows = _product(comparison), "processes under MPS", comparison.rows
+        else:
+            [trial] = [it for it in pod_trials(part, folder) if it.name == name]
+            gpu, how, rows = machine(product, trial.gpu), trial.title, trial.record.rows
+        [rate] = next(row.rates for row in rows if row.case.copies == (4,))
+        if rate is None:
+            raise ValueError(f"{product}/{name} has no rate")
+        yield f"| {gpu} | {how} | {rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f} |"
 
 
 def _bar(gain: Gain) -> str:
@@ -259,7 +288,8 @@ def draw(results: Path, picture: Path) -> None:
                     at = place + 0.4 * (row - (len(shown) - 1) / 2)
                     panel.barh(at, spread.median, height=0.38, color=colour)
                     panel.annotate(f"{spread.median:.2f}{note}", (spread.median, at), xytext=(3, 0),
-                                   textcoords="offset points", va="center", fontsize=8, color=TEXT)  # fmt: skip
+                                   textcoords="offset points", va="center", fontsize=8, color=TEXT,
+                                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
             panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
             panel.set_yticks(range(len(found)), [gain.title for gain in found])
             panel.set_title(product.upper())
@@ -268,7 +298,7 @@ def draw(results: Path, picture: Path) -> None:
         panels[0].invert_yaxis()
         panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in beside for gain in found))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
-        panels[0].legend(handles=[Patch(color=colour, label=name) for name, colour in names], loc="center right")
+        panels[0].legend(handles=[Patch(color=colour, label=name) for name, colour in names], loc="lower right")
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 

@@ -39,11 +39,15 @@ def _departures(panel: Axes, result: dict[str, Any]) -> None:
         hurt = [it["hurt"] for it in figures]
         panel.bar(places, hurt, width=0.38, color=colour, label=name)
         for place, figure in zip(places, figures, strict=True):
-            text = f"{figure['hurt']}\nby {figure['deletions']}"
-            panel.annotate(text, (place, figure["hurt"]), ha="center", va="bottom", fontsize=8, color=TEXT)
-    panel.set_xticks(range(len(result["guarded"])), [f"{it['kernel_ms']} ms" for it in result["guarded"]])
+            panel.annotate(
+                str(figure["hurt"]), (place, figure["hurt"]), ha="center", va="bottom", fontsize=8, color=TEXT
+            )
+    both = zip(result["unguarded"], result["guarded"], strict=True)
+    labels = [f"{one['kernel_ms']} ms\n{one['deletions']}, {other['deletions']}" for one, other in both]
+    panel.set_xticks(range(len(labels)), labels)
+    panel.set_xlabel("length of the kernel; deletions unguarded, guarded")
     panel.set_ylim(0, 9.5)
-    panel.set_ylabel("neighbours of 7 that died, by how many deletions")
+    panel.set_ylabel("neighbours of 7 that died")
     panel.set_title("Pods deleted in mid-kernel")
     panel.legend(loc="upper left", ncols=2)
 

@@ -20,8 +20,8 @@ TITLES = {
         "What MPS gains",
         "Throughput of all clients together under MPS, as a multiple of time slices with as many clients, and of one "
         "client that has the GPU to itself; each at the same depth (launches between two waits), with graphs on both "
-        "sides. The second bar says whether sharing gets more done than one program after the other. The thin line "
-        "spans the repeats.",
+        "sides. The second bar says whether sharing gets more done than one program after the other. A thin line "
+        "spans the repeats of a case that ran more than once.",
     ),
     "timeline": (
         "Who runs when",
@@ -40,8 +40,8 @@ TITLES = {
     ),
     "throughput": (
         "Throughput by clients",
-        "Kernels per second of all clients together; bars span the repeats. The dotted line is what N clients would "
-        "reach if each were as fast as one alone.",
+        "Kernels per second of all clients together; bars span repeats, where there are any. The dotted line is what N "
+        "clients would reach if each were as fast as one alone.",
     ),
     "latency": (
         "Latency",
@@ -112,9 +112,10 @@ def _verdicts(table: list[Row]) -> list[PageSection]:
     head, lines = texts.verdicts(table)
     if not lines:
         return []
+    once = "" if all(row.repeats > 1 for row in table) else " A case that ran once shows no spread."
     text = (
-        "Does MPS get more done than time slices, and more than one program after the other? By the least gain of any "
-        "repeat, at the shallowest and at the deepest depth that was measured."
+        "Does MPS get more done than time slices, and more than one program after the other? At the shallowest and at "
+        f"the deepest depth that was measured, by the least gain of any repeat.{once}"
     )
     return [PageSection("Verdicts", text, body=page.table(head, lines, left=2))]
 

@@ -16,14 +16,11 @@ from gpushare_workload.compare.result import Comparison
 from tests.gpu.compare import PARTS
 from tests.gpu.program_figures import (
     GPU_OF_OLD_TRIALS,
-    OfProcesses,
     PodTrial,
-    Ran,
     against_slices,
     gains,
     lines_of,
-    machines,
-    of_processes,
+    pairs,
     pod_trials,
 )
 from tests.unit.trial.made_up import ALONE, case, measured
@@ -86,7 +83,7 @@ def test_a_trial_ran_on_the_gpu_that_it_stored_or_else_on_one_that_is_known(tmp_
     answer = pods(40.0).record.as_json()
     store(tmp_path, processes(HERE, 20.0), {"bert": answer, "bert-4": answer | {"gpu": HERE}})
     old, further = pod_trials(BERT, tmp_path / "h100")
-    assert old.gpu == GPU_OF_OLD_TRIALS["bert"]
+    assert old.gpu == GPU_OF_OLD_TRIALS["h100", "bert"]
     assert old.ran_elsewhere(processes(HERE, 20.0))
     assert not old.ran_elsewhere(processes(old.gpu, 20.0))
     assert further.gpu == HERE
@@ -111,14 +108,14 @@ def test_the_gain_of_pods_is_that_of_the_parts_own_trial(tmp_path: Path) -> None
     store(tmp_path, bare, {"bert-4": further, "bert": own})
     [gain] = gains(tmp_path / "h100")
     assert gain.pods is not None
-    assert (gain.processes.median, gain.pods.median, gain.mark) == (2.5, 2.0, "")
+    assert (gain.processes.median, gain.pods.median, gain.elsewhere) == (2.5, 2.0, False)
 
 
 def test_the_gain_of_pods_that_ran_elsewhere_is_marked(tmp_path: Path) -> None:
     bare = processes(OTHER, 20.0, measured(case(TrialMode.MPS, 2), 50.0))
     store(tmp_path, bare, {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
     [gain] = gains(tmp_path / "h100")
-    assert gain.mark == "\\*"
+    assert gain.elsewhere
 
 
 def test_a_part_that_only_a_further_trial_ran_as_pods_has_no_gain_of_pods(tmp_path: Path) -> None:
@@ -137,27 +134,41 @@ def test_the_gain_is_of_the_most_copies_that_ran_as_pods_too(tmp_path: Path) -> 
     assert [gain.copies for gain in gains(tmp_path / "h100")] == ["8"]
 
 
+def test_the_gain_is_of_copies_that_ran_as_both_on_one_machine_before_more_on_two(tmp_path: Path) -> None:
+    mps = [measured(case(TrialMode.MPS, copies), 50.0) for copies in (2, 4)]
+    four = replace(measured(case(TrialMode.SLOTS, 4), 40.0), busy_percent=99.0)
+    trial = pods(40.0)
+    trial = replace(trial, record=replace(trial.record, outcomes=[*trial.record.outcomes, four]))
+    store(tmp_path, processes(HERE, 20.0, mps[0]), {"bert": trial.record.as_json() | {"gpu": HERE}})
+    other = processes(OTHER, 10.0, mps[1], copies=4)
+    (tmp_path / "h100/compare-bert-4.json").write_text(json.dumps(other.as_json()))
+    [gain] = gains(tmp_path / "h100")
+    assert (gain.copies, gain.elsewhere) == ("2", False)
+
+
+def test_a_gain_of_processes_on_another_machine_than_the_pods_is_marked_though_their_time_slices_are_not(
+    tmp_path: Path,
+) -> None:
+    store(tmp_path, processes(HERE, 20.0), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
+    other = processes(OTHER, 10.0, measured(case(TrialMode.MPS, 2), 50.0))
+    (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(other.as_json()))
+    [gain] = gains(tmp_path / "h100")
+    assert gain.pods is not None
+    assert (gain.pods.median, gain.elsewhere) == (2.0, True)
+
+
 @pytest.mark.parametrize(
-    ("uuid", "busy", "quotients"),
-    [
-        (HERE, (99.0, 99.0), OfProcesses(full=[0.8])),
-        (HERE, (98.9, 99.0), OfProcesses(waited=[0.8])),
-        (HERE, (99.0, 98.9), OfProcesses(waited=[0.8])),
-        (OTHER, (99.0, 99.0), OfProcesses()),
-    ],
-    ids=["full", "pods-wait", "processes-wait", "elsewhere"],
-)
-def test_what_a_pod_costs_is_told_by_copies_that_kept_the_same_gpu_full(
-    tmp_path: Path, uuid: str, busy: tuple[float, float], quotients: OfProcesses
+    ("busy", "full"), [((99.0, 99.0), True), ((98.9, 99.0), False), ((99.0, 98.9), False)],
+    ids=["full", "pods-wait", "processes-wait"],
+)  # fmt: skip
+def test_what_a_pod_costs_is_told_by_as_many_processes_on_the_same_gpu(
+    tmp_path: Path, busy: tuple[float, float], full: bool
 ) -> None:
     under_mps = replace(measured(case(TrialMode.MPS, 2), 50.0), busy_percent=busy[1])
-    store(tmp_path, processes(uuid, 20.0, under_mps), {"bert": pods(40.0, busy[0]).record.as_json() | {"gpu": HERE}})
-    assert of_processes(tmp_path) == quotients
-
-
-def test_a_machine_is_told_by_its_gpu_and_has_the_copies_that_ran_there(tmp_path: Path) -> None:
-    store(tmp_path, processes("GPU-1234", 20.0), {"bert-4": pods(40.0).record.as_json() | {"gpu": "GPU-5678"}})
-    assert machines(tmp_path) == {
-        "H100 1234": Ran(processes={"bert": ["2"]}),
-        "H100 5678": Ran(pods={"bert-4": ["2"]}),
-    }
+    trials = {"bert": pods(40.0, busy[0]).record.as_json() | {"gpu": HERE}}
+    store(tmp_path, processes(HERE, 20.0, under_mps), trials)
+    alone, two = pairs(tmp_path)
+    assert (alone.copies, alone.quotient) == (1, 1.0)
+    assert (two.copies, two.quotient, two.full, two.gpu) == (2, 0.8, full, "H100 here")
+    store(tmp_path, processes(OTHER, 20.0, under_mps), trials)
+    assert pairs(tmp_path) == []

@@ -93,6 +93,7 @@ def latency(rows: Sequence[Row]) -> Figure | None:
                 panel.step(places, [0.0, *(share for _, share in steps)], where="post", **{**look, "marker": ""})
                 panel.plot([row.latency.percentile(99) / 1e9], [0.99], **{**look, "linestyle": ""}, zorder=4)
             panel.set_xscale("log")
+            panel.tick_params(axis="x", pad=9)  # the first label is below that of 0%, not beside it
             _widened(panel)
             low, high = panel.get_xlim()
             panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 20 * low else (1.0, 3.0)))
