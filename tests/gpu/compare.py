@@ -36,37 +36,40 @@ SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--start-timeout
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`program` and `beside`: a file of PROGRAMS with its arguments; `beside` is empty for copies of one program."""
+    """`program` and `beside`: a file of PROGRAMS with its arguments; `beside` is empty for copies of one program.
+    `unit`: of which the rate is so many per second.
+    """
 
     name: str
     title: str
+    unit: str
     program: tuple[str, ...]
     copies: tuple[int, ...] = (4,)
     beside: tuple[str, ...] = ()
 
 
 PARTS = (
-    Part("yolos", "YOLOS-small, float16, one image at a time: images", ("yolos.py",), (4, 7)),
-    Part("resnet-infer", "ResNet-50 inference, float16, batch 8: images", ("resnet.py",)),
-    Part("gpt-medium", "GPT, 355 million parameters: tokens", ("gpt.py", "--size", "medium")),
+    Part("yolos", "YOLOS-small, float16, one image at a time", "images", ("yolos.py",), (4, 7)),
+    Part("resnet-infer", "ResNet-50 inference, float16, batch 8", "images", ("resnet.py",)),
+    Part("gpt-medium", "GPT, 355 million parameters", "tokens", ("gpt.py", "--size", "medium")),
     Part(
-        "yolos-beside-resnet-train", "YOLOS-small beside ResNet-50 training: images of each", ("yolos.py",),
+        "yolos-beside-resnet-train", "YOLOS-small beside ResNet-50 training", "images of each", ("yolos.py",),
         beside=("resnet.py", "--train", "--batch", "32"),
     ),
     Part(
-        "decode-medium", "GPT, 355 million, each token a CUDA graph: tokens", ("decode.py", "--size", "medium"),
+        "decode-medium", "GPT, 355 million, each token a CUDA graph", "tokens", ("decode.py", "--size", "medium"),
     ),
     Part(
-        "decode-1.3b", "GPT, 1.3 billion, each token a CUDA graph: tokens", ("decode.py", "--size", "1.3b"),
+        "decode-1.3b", "GPT, 1.3 billion, each token a CUDA graph", "tokens", ("decode.py", "--size", "1.3b"),
     ),
-    Part("bert", "BERT-base embedding, batch 16: texts", ("bert.py",)),
-    Part("gpt-1.3b", "GPT, 1.3 billion parameters: tokens", ("gpt.py", "--size", "1.3b")),
-    Part("preprocess", "Images cropped by the CPU, resized by the GPU: images", ("preprocess.py",)),
+    Part("bert", "BERT-base embedding, batch 16", "texts", ("bert.py",)),
+    Part("gpt-1.3b", "GPT, 1.3 billion parameters", "tokens", ("gpt.py", "--size", "1.3b")),
+    Part("preprocess", "Images cropped by the CPU, resized by the GPU", "images", ("preprocess.py",)),
     Part(
-        "resnet-train", "ResNet-50 training, batch 32: images", ("resnet.py", "--train", "--batch", "32"),
+        "resnet-train", "ResNet-50 training, batch 32", "images", ("resnet.py", "--train", "--batch", "32"),
     ),
-    Part("jax-train", "A training step in JAX: rows", ("jax_train.py",)),
-    Part("kmeans", "k-means, 500,000 points of 64 features, 128 clusters: points", ("kmeans.py",)),
+    Part("jax-train", "A training step in JAX", "rows", ("jax_train.py",)),
+    Part("kmeans", "k-means, 500,000 points of 64 features, 128 clusters", "points", ("kmeans.py",)),
 )  # fmt: skip
 
 

@@ -37,11 +37,11 @@ On each of these machines processes ran just before, and theirs is stored.
 
 
 def measured(part: Part, folder: Path) -> dict[Path, Comparison]:
-    """By file, in `folder` and those below it. A further file has what was measured on another day, such as
+    """By file, on the product of `folder`. A further file has what was measured on another day, such as
     compare-yolos-2-8.json.
     """
     names = ("", "-[0-9]*")
-    files = sorted(file for name in names for file in folder.glob(f"**/compare-{part.name}{name}.json"))
+    files = sorted(file for name in names for file in folder.glob(f"compare-{part.name}{name}.json"))
     return {file: read(file.read_text()) for file in files}
 
 
@@ -56,7 +56,7 @@ class PodTrial:
 
     def ran_elsewhere(self, comparison: Comparison) -> bool:
         """Whether its GPU is another than that of the processes."""
-        return bool(self.gpu != comparison.environment["gpu"]["uuid"])
+        return self.gpu != gpu_of(comparison)
 
 
 def pod_trials(part: Part, folder: Path) -> Iterator[PodTrial]:
@@ -113,8 +113,7 @@ def lines_of(first: str, rows: Sequence[TrialRow], elsewhere: Collection[TrialCa
         copies, _, rate, gain, of_slices, _, *others = cells_of(row, timed=True)
         mode = "caps" if row.case.mode is TrialMode.CAPPED else TITLES[row.case.mode]
         of_slices += ASTERISK if row.case in elsewhere else ""
-        cells = ("" if lines else first, copies, mode, rate, gain, of_slices, *others)
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(line_of("" if lines else first, copies, mode, rate, gain, of_slices, *others))
     return lines
 
 
@@ -164,7 +163,7 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     )
     alone = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
     return Gain(
-        title=title_of(part),
+        title=part.title,
         busy=tuple(busy.median for busy in alone if busy),
         copies="+".join(map(str, row.case.copies)),
         processes=processes,
@@ -176,45 +175,54 @@ def _gain(part: Part, folder: Path) -> Gain | None:
 @dataclass(frozen=True)
 class Pair:
     """As many pods of a share as processes of a program, on one machine: without MPS where it is one, else under a bare
-    MPS daemon. Both are rates; `full`: they kept the GPU busy both times.
+    MPS daemon.
     """
 
     title: str
     gpu: str
-    copies: int
-    processes: Spread
-    pods: Spread
-    full: bool
+    processes: TrialRow
+    pods: TrialRow
+
+    @property
+    def copies(self) -> int:
+        return self.pods.case.total
 
     @property
     def quotient(self) -> float:
-        return self.pods.median / self.processes.median
+        [mine], [theirs] = self.pods.rates, self.processes.rates
+        if mine is None or theirs is None:
+            raise ValueError(f"{self.title}: {self.copies} copies have no rate")
+        return mine.median / theirs.median
+
+    @property
+    def full(self) -> bool:
+        """They kept the GPU busy both times."""
+        return all(it.busy_percent and it.busy_percent.median >= FULL_PERCENT for it in (self.pods, self.processes))
 
 
-def pairs(results: Path) -> list[Pair]:
+def pairs(results: Path) -> Iterator[Pair]:
     """Of all programs, on all products."""
-    found = list[Pair]()
     for folder, part in ((results / product, part) for product in PRODUCTS for part in PARTS):
-        pods = own_trial(part, folder)
-        here = [it for it in measured(part, folder).values() if pods and not pods.ran_elsewhere(it)]
-        bare = [row for it in here for row in it.rows if row.case.mode in (TrialMode.ALONE, TrialMode.MPS)]
-        rows = [(row, other) for other in bare for row in (pods.record.rows if pods else ())]
-        for row, other in ((row, other) for row, other in rows if row.case.copies == other.case.copies):
-            [mine], [theirs] = row.rates, other.rates
-            if pods and mine and theirs:
-                gpu, full = machine(folder.name, pods.gpu), _full(row) and _full(other)
-                found.append(Pair(title_of(part), gpu, row.case.total, theirs, mine, full))
-    return found
+        trial = own_trial(part, folder)
+        for comparison in measured(part, folder).values():
+            if trial is None or trial.ran_elsewhere(comparison):
+                continue
+            pods = {row.case.copies: row for row in trial.record.rows if any(row.rates)}
+            for row in (row for row in comparison.rows if any(row.rates)):
+                if row.case.mode in (TrialMode.ALONE, TrialMode.MPS) and row.case.copies in pods:
+                    yield Pair(part.title, machine(folder, trial.gpu), row, pods[row.case.copies])
 
 
-def _full(row: TrialRow) -> bool:
-    return row.busy_percent is not None and row.busy_percent.median >= FULL_PERCENT
+def machine(product: Path, uuid: str) -> str:
+    """Such as `H100 9ed1`, after its GPU. `product`: the folder of its results."""
+    return f"{product.name.upper()} {uuid.removeprefix('GPU-')[:4]}"
 
 
-def title_of(part: Part) -> str:
-    return part.title.rsplit(": ", 1)[0]
+def gpu_of(comparison: Comparison) -> str:
+    """Its UUID."""
+    return str(comparison.environment["gpu"]["uuid"])
 
 
-def machine(product: str, uuid: str) -> str:
-    """Such as `H100 9ed1`, after its GPU."""
-    return f"{product.upper()} {uuid.removeprefix('GPU-')[:4]}"
+def line_of(*cells: str) -> str:
+    """Of a table."""
+    return f"| {' | '.join(cells)} |"

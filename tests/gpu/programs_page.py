@@ -8,14 +8,14 @@ python3 tests/gpu/programs_page.py docs/results/pictures/programs.png
 
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from string import Template
 
 from work_tree import ROOT
 
 from gpushare.trial.cases import TrialMode
-from gpushare.trial.rows import TrialRow
-from gpushare_workload.compare.result import Comparison
+from gpushare.trial.rows import TrialRow, cells_of
 from tests.gpu.compare import PARTS, Part
 from tests.gpu.program_figures import (
     ASTERISK,
@@ -23,14 +23,16 @@ from tests.gpu.program_figures import (
     PODS,
     PRODUCTS,
     Gain,
+    Pair,
     against_slices,
     gains,
+    gpu_of,
+    line_of,
     lines_of,
     machine,
     measured,
     pairs,
     pod_trials,
-    title_of,
 )
 
 RESULTS = ROOT / "docs/results"
@@ -45,7 +47,7 @@ pods *in slots of a share*, each with 100 % of the threads, by [`kubectl gpushar
 ([suite](../tests/gpu/stack/suites/programs.py)). The [programs](../workload/examples/frameworks/programs) have random
 weights; the [glossary](glossary.md) has the words.
 
-@GLANCE@
+$GLANCE
 ## How to read the tables
 - Each case ran once, with two windows of 2 s; four BERTs also ran three times. Brackets hold the least and the largest
   of what the windows give. Runs differ by more than windows of one run.
@@ -69,7 +71,7 @@ weights; the [glossary](glossary.md) has the words.
 - **A program that waits for its host differs from run to run, in a pod or not.** Four BERTs in three runs each, in the
   order in which they ran on a GPU:
 
-@BERTS@
+$BERTS
 
 - **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
@@ -91,33 +93,34 @@ DPI = 130
 
 def page(results: Path = RESULTS) -> str:
     """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
-    marks = {"@GLANCE@": _glance(results), "@BERTS@": "\n".join(_berts(results))}
-    sections = [_filled(INTRODUCTION, marks)]
-    for part in PARTS:
-        if bare := measured(part, results):
-            sections.append(_section(part, bare, results))
-    return "\n".join(sections)
+    introduction = Template(INTRODUCTION).substitute(GLANCE=_glance(results), BERTS="\n".join(_berts(results)))
+    return "\n".join([introduction, *(_section(part, results) for part in PARTS)])
 
 
-def _section(part: Part, bare: dict[Path, Comparison], results: Path) -> str:
-    unit = part.title.rsplit(": ", 1)[1]
-    lines = [f"## {title_of(part)}", f"{unit.capitalize()} per second.", ""]
-    lines += ["| " + " | ".join(HEAD) + " |", "| " + " | ".join(["---"] * len(HEAD)) + " |"]
+def _section(part: Part, results: Path) -> str:
+    lines = [f"## {part.title}", f"{part.unit.capitalize()} per second.", ""]
+    lines += [line_of(*HEAD), line_of(*["---"] * len(HEAD))]
     verdicts = []
-    for folder in sorted({file.parent for file in bare}):
-        here = {file: comparison for file, comparison in bare.items() if file.parent == folder}
-        for file, comparison in here.items():
-            lines += lines_of(_linked(_product(comparison), file.relative_to(results)), comparison.rows)
-            verdicts.append(_verdict(comparison))
+    for folder in (results / product for product in PRODUCTS):
+        bare = measured(part, folder)
+        for file, comparison in bare.items():
+            gpu = machine(folder, gpu_of(comparison))
+            lines += lines_of(_linked(gpu, file, results), comparison.rows)
+            missing = " The run was ended early: rows that it did not reach are missing." if comparison.ended else ""
+            verdicts.append(f"- {gpu}: {comparison.verdict.sentence}{missing}")
         for pods in pod_trials(part, folder):
-            product = f"{machine(folder.name, pods.gpu)}, {pods.title}"
-            rows, elsewhere = against_slices(pods, list(here.values()))
-            lines += lines_of(_linked(product, (folder / PODS).relative_to(results)), rows, elsewhere)
-            verdicts.append(f"- {product}: {pods.record.verdict.sentence}")
+            gpu = f"{machine(folder, pods.gpu)}, {pods.title}"
+            rows, elsewhere = against_slices(pods, list(bare.values()))
+            lines += lines_of(_linked(gpu, folder / PODS, results), rows, elsewhere)
+            verdicts.append(f"- {gpu}: {pods.record.verdict.sentence}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
-        lines += _beside_nos(bare[results / "h100/compare-yolos.json"].rows)
+        lines += _beside_nos(measured(part, results / "h100")[results / "h100/compare-yolos.json"].rows)
     return "\n".join(lines)
+
+
+def _linked(gpu: str, file: Path, results: Path) -> str:
+    return f"[{gpu}](results/{file.relative_to(results)})"
 
 
 def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
@@ -136,7 +139,7 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
         slices, mps = PUBLISHED.get(copies, (None, None))
         nos = [f"{it / PUBLISHED[1][column]:.2f}" if it else "–" for column, it in enumerate((slices, mps))]
         own = [ours.get(copies, {}).get(mode, "–") for mode in (TrialMode.SLICES, TrialMode.MPS)]
-        lines.append("| " + " | ".join([str(copies), *nos, *own]) + " |")
+        lines.append(line_of(str(copies), *nos, *own))
     return [*lines, ""]
 
 
@@ -153,11 +156,11 @@ GLANCE = """\
 The work of several copies under MPS, without caps, as a multiple of their work in time slices: of the most copies that
 ran as processes and as pods on one machine, else on two, else of the most.
 
-![Bars of the work in multiples of time slices, on the H100 from @MOST@ to @LEAST@](results/pictures/programs.png)
+![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 
 | program | one alone keeps the H100 busy | H100: copies | processes | pods | H200: copies | processes | pods |
 | --- | --- | --- | --- | --- | --- | --- | --- |
-@ROWS@
+$ROWS
 
 *processes*: under a bare MPS daemon. *pods*: in slots of a share; with an asterisk, on another machine than the
 processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their machine.
@@ -169,11 +172,11 @@ daemon.
 
 | several copies | cases | least | median | most |
 | --- | --- | --- | --- | --- |
-@SEVERAL@
+$SEVERAL
 
 | one alone | GPU | process, per second | pod | |
 | --- | --- | --- | --- | --- |
-@ALONE@
+$ALONE
 
 - Where several copies keep the GPU busy, pods did as processes do, with the few differences above.
 - The only client of an MPS server can be slower than a process without MPS: the GPTs with graphs wait for nothing but
@@ -185,22 +188,20 @@ daemon.
 
 def _glance(results: Path) -> str:
     found = _beside(results)
-    most, least = found[0][0], found[-1][0]
-    rows = {"@ROWS@": map(_row, found), "@SEVERAL@": _several(results), "@ALONE@": _alone(results)}
-    marks = {"@MOST@": _bar(most), "@LEAST@": _bar(least)}
-    return _filled(GLANCE, marks | {mark: "\n".join(lines) for mark, lines in rows.items()})
-
-
-def _filled(text: str, marks: Mapping[str, str]) -> str:
-    for mark, words in marks.items():
-        text = text.replace(mark, words)
-    return text
+    both = list(pairs(results))
+    return Template(GLANCE).substitute(
+        MOST=_bar(found[0][0]),
+        LEAST=_bar(found[-1][0]),
+        ROWS="\n".join(map(_row, found)),
+        SEVERAL="\n".join(_several(both)),
+        ALONE="\n".join(_alone(both)),
+    )
 
 
 def _row(found: Sequence[Gain]) -> str:
     busy = " + ".join(f"{percent:.0f} %" for percent in found[0].busy)
     cells = [cell for gain in found for cell in (gain.copies, gain.processes.text(), _of_pods(gain))]
-    return f"| {found[0].title} | {busy} | " + " | ".join(cells) + " |"
+    return line_of(found[0].title, busy, *cells)
 
 
 def _beside(results: Path) -> list[list[Gain]]:
@@ -213,23 +214,18 @@ def _of_pods(gain: Gain) -> str:
     return gain.pods.text() + (ASTERISK if gain.elsewhere else "") if gain.pods else "–"
 
 
-def _several(results: Path) -> Iterator[str]:
-    for name, full in (
-        (f"which kept the GPU busy for at least {FULL_PERCENT:.0f} % of the time, both times", True),
-        ("others", False),
-    ):
-        found = [pair.quotient for pair in pairs(results) if pair.copies > 1 and pair.full is full]
+def _several(both: Sequence[Pair]) -> Iterator[str]:
+    busy = f"which kept the GPU busy for at least {FULL_PERCENT:.0f} % of the time, both times"
+    for name, full in ((busy, True), ("others", False)):
+        found = [pair.quotient for pair in both if pair.copies > 1 and pair.full is full]
         figures = (_percent(it) for it in (min(found), statistics.median(found), max(found)))
-        yield "| " + " | ".join((name, str(len(found)), *figures)) + " |"
+        yield line_of(name, str(len(found)), *figures)
 
 
-def _alone(results: Path) -> Iterator[str]:
-    for pair in (pair for pair in pairs(results) if pair.copies == 1):
-        rates = (
-            f"{rate.median:,.0f}" if rate.median >= 100 else f"{rate.median:.1f}"
-            for rate in (pair.processes, pair.pods)
-        )
-        yield "| " + " | ".join((pair.title, pair.gpu, *rates, _percent(pair.quotient))) + " |"
+def _alone(both: Sequence[Pair]) -> Iterator[str]:
+    for pair in (pair for pair in both if pair.copies == 1):
+        rates = (cells_of(row, timed=True)[HEAD.index("per second") - 1] for row in (pair.processes, pair.pods))
+        yield line_of(pair.title, pair.gpu, *rates, _percent(pair.quotient))
 
 
 def _percent(quotient: float) -> str:
@@ -237,31 +233,27 @@ def _percent(quotient: float) -> str:
 
 
 BERTS = (
-    ("h100", "compare-bert-4-first"),
-    ("h100", "bert-4"),
-    ("h100", "bert-4-cpu"),
-    ("h100", "compare-bert-4-second"),
+    *(("h100", name) for name in ("compare-bert-4-first", "bert-4", "bert-4-cpu", "compare-bert-4-second")),
+    *(("h200", name) for name in ("bert-4", "bert-4-cpu")),
 )
-BERTS += (("h200", "bert-4"), ("h200", "bert-4-cpu"))
 """Stored comparisons and trials of four BERTs with three runs, in their order."""
 
 
 def _berts(results: Path) -> Iterator[str]:
     [part] = [part for part in PARTS if part.name == "bert"]
-    yield "| GPU | four BERTs | texts per second, least, median and most of six windows |"
-    yield "| --- | --- | --- |"
+    yield line_of("GPU", "four BERTs", "texts per second, least, median and most of six windows")
+    yield line_of("---", "---", "---")
     for product, name in BERTS:
         folder = results / product
-        files = {file.stem: comparison for file, comparison in measured(part, folder).items()}
-        if comparison := files.get(name):
-            gpu, how, rows = _product(comparison), "processes under MPS", comparison.rows
-        else:
-            [trial] = [it for it in pod_trials(part, folder) if it.name == name]
-            gpu, how, rows = machine(product, trial.gpu), trial.title, trial.record.rows
+        ran = {
+            file.stem: (gpu_of(it), "processes under MPS", it.rows) for file, it in measured(part, folder).items()
+        } | {it.name: (it.gpu, it.title, it.record.rows) for it in pod_trials(part, folder)}
+        gpu, how, rows = ran[name]
         [rate] = next(row.rates for row in rows if row.case.copies == (4,))
         if rate is None:
             raise ValueError(f"{product}/{name} has no rate")
-        yield f"| {gpu} | {how} | {rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f} |"
+        spread = f"{rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f}"
+        yield line_of(machine(folder, gpu), how, spread)
 
 
 def _bar(gain: Gain) -> str:
@@ -301,20 +293,6 @@ def draw(results: Path, picture: Path) -> None:
         panels[0].legend(handles=[Patch(color=colour, label=name) for name, colour in names], loc="lower right")
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
-
-
-def _linked(product: str, file: Path) -> str:
-    return f"[{product}](results/{file})"
-
-
-def _verdict(comparison: Comparison) -> str:
-    missing = " The run was ended early: rows that it did not reach are missing." if comparison.ended else ""
-    return f"- {_product(comparison)}: {comparison.verdict.sentence}{missing}"
-
-
-def _product(comparison: Comparison) -> str:
-    gpu = comparison.environment["gpu"]
-    return machine(str(gpu["product"]).removeprefix("NVIDIA ").split()[0], gpu["uuid"])
 
 
 if __name__ == "__main__":

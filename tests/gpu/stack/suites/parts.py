@@ -16,7 +16,7 @@ from gpushare_workload.bench.results.document import Run
 from gpushare_workload.reporting.files import read
 from localcluster.kubectl import Object
 from localcluster.paths import REPOSITORY
-from tests.cluster.harness import POLL, Tenant
+from tests.cluster.harness import POLL, Harness, Tenant
 
 TOLD_SECONDS = 15
 LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
@@ -37,6 +37,12 @@ STAND_IN = (
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Least, median, largest; in the unit of `values`, of which there is at least one."""
     return {name: round(value, 2) for name, value in Spread.of(values).as_json().items()}
+
+
+def gpu_of(harness: Harness, share: str) -> str:
+    """The UUID of the only GPU of a share. ValueError: it has not just one."""
+    [uuid] = [it["uuid"] for it in harness.gpu_node()["status"]["daemons"] if it["share"] == share]
+    return str(uuid)
 
 
 def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:

@@ -79,7 +79,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         harness.namespace("programs", enforce="privileged") as tenant,
     ):
         share.wait_capacity(SLOTS)
-        [gpu] = [it["uuid"] for it in harness.gpu_node()["status"]["daemons"] if it["share"] == SHARE]
+        gpu = parts.gpu_of(harness, SHARE)
         for name, program in programs.items():
             if name in answers and measured(program, answers[name]):
                 continue
@@ -149,7 +149,9 @@ def _job(tenant: Tenant, program: Program) -> Object:
 
 
 def measured(program: Program, answer: Mapping[str, Any]) -> bool:
-    """Whether the trial of just this program gave figures; it leaves out copies that bring no more than fewer."""
+    """Whether a trial with just these copies, repeats and request gave figures. It leaves out copies that bring no more
+    than fewer.
+    """
     plan = answer.get("plan", {})
     did = (tuple(plan.get("copies", ())), plan.get("repeats"), answer.get("cpu_of_a_pod", ""))
     if did != (program.copies, program.repeats, program.cpu):

@@ -95,7 +95,7 @@ def _bare(harness: Harness) -> Rates:
 
 def _environment(harness: Harness) -> dict[str, str]:
     """The environment of a client of the share, with the daemon's directory on the node."""
-    [uuid] = [daemon["uuid"] for daemon in harness.gpu_node()["status"]["daemons"]]
+    uuid = parts.gpu_of(harness, SHARE)
     # Without the API's models: the machine's Python need not have what those import.
     client = {
         names.ENV_PIPE_DIRECTORY: f"{names.RUN_DIR}/{uuid}/client",

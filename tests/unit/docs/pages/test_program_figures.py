@@ -171,4 +171,4 @@ def test_what_a_pod_costs_is_told_by_as_many_processes_on_the_same_gpu(
     assert (alone.copies, alone.quotient) == (1, 1.0)
     assert (two.copies, two.quotient, two.full, two.gpu) == (2, 0.8, full, "H100 here")
     store(tmp_path, processes(OTHER, 20.0, under_mps), trials)
-    assert pairs(tmp_path) == []
+    assert list(pairs(tmp_path)) == []
