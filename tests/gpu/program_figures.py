@@ -14,6 +14,7 @@ from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
 from gpushare_workload.compare.result import Comparison, read
 from tests.gpu.compare import PARTS, Part
+from tests.marked import line_of
 
 PRODUCTS = ("h100", "h200")
 PODS = "stack-programs.json"
@@ -221,8 +222,3 @@ def machine(product: Path, uuid: str) -> str:
 def gpu_of(comparison: Comparison) -> str:
     """Its UUID."""
     return str(comparison.environment["gpu"]["uuid"])
-
-
-def line_of(*cells: str) -> str:
-    """Of a table."""
-    return f"| {' | '.join(cells)} |"

@@ -27,13 +27,13 @@ from tests.gpu.program_figures import (
     against_slices,
     gains,
     gpu_of,
-    line_of,
     lines_of,
     machine,
     measured,
     pairs,
     pod_trials,
 )
+from tests.marked import line_of
 
 RESULTS = ROOT / "docs/results"
 HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50 ms", "p99 ms", "GPU busy", "MiB each")

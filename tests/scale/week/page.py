@@ -4,7 +4,6 @@ python -m tests.scale.week.page
 """
 
 import json
-import re
 from pathlib import Path
 
 import matplotlib
@@ -14,6 +13,7 @@ matplotlib.rcParams["svg.hashsalt"] = "gpushare"
 from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
 
 from gpushare.kube.client import Object  # noqa: E402
+from tests import marked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs/results/scale/week.json"
@@ -97,16 +97,7 @@ def _percent(figure: list[float]) -> str:
 
 def filled(text: str, found: Object) -> str:
     """The page with its tables. ValueError where it lacks the place of one."""
-    for name, table in tables(found).items():
-        text, count = re.subn(
-            rf"(<!-- {name}: .*? -->\n).*?(\n<!-- end of {name} -->)",
-            lambda match, table=table: match[1] + table + match[2],  # type: ignore[misc]
-            text,
-            flags=re.DOTALL,
-        )
-        if count != 1:
-            raise ValueError(f"{PAGE.name} has no place for the table {name}")
-    return text
+    return marked.filled(text, tables(found))
 
 
 def draw(found: Object) -> None:

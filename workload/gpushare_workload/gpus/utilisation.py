@@ -36,8 +36,8 @@ class Utilisation:
 
     @property
     def busy_percent(self) -> float | None:
-        """The mean; None for a time that was too short, or where NVML does not report it."""
-        return sum(self.busy) / len(self.busy) if self.busy else None
+        """The mean, to a tenth; None for a time that was too short, or where NVML does not report it."""
+        return round(sum(self.busy) / len(self.busy), 1) if self.busy else None
 
 
 class GpuWatch:

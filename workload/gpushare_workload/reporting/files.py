@@ -44,6 +44,8 @@ class Overlap:
     """Launches per second of all of them together."""
     at_once: Spread
     """Processes with a kernel on the GPU at the same moment, over the time in which any had one."""
+    busy: Spread | None
+    """That time, in percent of all the time; None: a file of an earlier version."""
     sms_of_each: tuple[int, ...]
     sms_of_several: int
 
@@ -136,6 +138,7 @@ def _overlap(value: Mapping[str, Any]) -> Overlap:
         int(value["processes"]),
         _spread(value, "launches_per_second"),
         _spread(value, "at_once"),
+        _spread(value, "gpu_busy_percent") if "gpu_busy_percent" in value else None,
         tuple(int(number) for number in value["sms_of_each"]),
         int(value["sms_of_several"]),
     )

@@ -153,7 +153,8 @@ def pairs(found: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
 
 def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = (
-        "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "SMs of each", "SMs of several",
+        "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "Any of them", "SMs of each",
+        "SMs of several",
     )  # fmt: skip
     return head, [
         (
@@ -162,6 +163,7 @@ def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str,
             str(one.processes),
             _spread(one.rate, ",.0f"),
             _spread(one.at_once, ".2f"),
+            "–" if one.busy is None else f"{_spread(one.busy, '.0f')} %",
             ", ".join(str(number) for number in one.sms_of_each),
             str(one.sms_of_several),
         )

@@ -47,6 +47,7 @@ PROGRAMS = {
     "bert": Program(("bert.py",)),
     "jax-train": Program(("jax_train.py",)),
     "kmeans": Program(("kmeans.py",)),
+    "preprocess": Program(("preprocess.py",)),
     "decode-1.3b": Program(("decode.py", "--size", "1.3b")),
     "gpt-medium": Program(("gpt.py", "--size", "medium")),
     "gpt-1.3b": Program(("gpt.py", "--size", "1.3b"), copies=(2, 4)),

@@ -14,6 +14,7 @@ from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import PERCENTILES, Launch, Run
 from gpushare_workload.bench.results.fairness import jain
 from gpushare_workload.bench.results.histogram import Histogram
+from gpushare_workload.gpus.utilisation import SETTLED_SECONDS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +53,7 @@ class Row:
     memory_mib: Spread | None
     """For each client; None if NVML did not report it."""
     busy_percent: Spread | None
-    """Of the whole GPU; None if NVML did not report it."""
+    """Of the whole GPU; None if NVML did not report it, or of windows that are too short for its sample period."""
     warnings: tuple[str, ...]
 
     def percentile_us(self, percent: float) -> float:
@@ -128,7 +129,7 @@ def _row(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case, Mapping[
         latency=Histogram.merged(result.latency for run in runs for result in run.results),
         worst_p99_us=max(_p99(run) for run in runs) / 1000,
         memory_mib=Spread.of_any(memory),
-        busy_percent=Spread.of_any([run.busy_percent for run in runs if run.busy_percent is not None]),
+        busy_percent=Spread.of_any([busy for run in runs if (busy := _busy_percent(run)) is not None]),
         warnings=tuple(sorted({warning for run in runs for warning in run.warnings})),
     )
 
@@ -141,6 +142,11 @@ def _of_one_client(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case
         if ratio := _ratio(repeats, by_case.get(alone, {})):
             return ratio
     return None
+
+
+def _busy_percent(run: Run) -> float | None:
+    """As read in the middle of the window; earlier than `SETTLED_SECONDS` it is in part of the time before."""
+    return run.busy_percent if run.window / 2 >= SETTLED_SECONDS else None
 
 
 def _p99(run: Run) -> float:

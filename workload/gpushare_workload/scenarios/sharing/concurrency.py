@@ -13,10 +13,14 @@ Records = Sequence[Sequence[LaunchRecord]]
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How many processes ran a kernel at once: the mean over the time in which any did, and the most."""
+    """How many processes ran a kernel at once: the mean over the time in which any did, and the most.
+
+    `busy`: that time as a part of all the time.
+    """
 
     mean: float
     most: int
+    busy: float
 
 
 def running(record: LaunchRecord) -> list[tuple[int, int]]:
@@ -53,7 +57,7 @@ def of(processes: Records) -> Concurrency:
         most = max(most, now)
         busy += (following - moment) * (now > 0)
         total += (following - moment) * now
-    return Concurrency(total / busy if busy else 0.0, most)
+    return Concurrency(total / busy if busy else 0.0, most, busy / (end - begin))
 
 
 def _merged(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:

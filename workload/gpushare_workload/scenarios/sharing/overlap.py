@@ -5,10 +5,10 @@ each launch writes down when it began and ended, by the GPU's own clock, which a
 blocks ran; a time slice that ended in mid-kernel is found as a gap between two looks at that clock.
 
 Measured: launches per second of one process alone and of `--processes` at once, at each of `--threads`; how many
-processes ran a kernel at the same moment (`at_once`: the mean over the time in which any of them did, and the most),
-and how many SMs each of them used, and how many were used by more than one. Time slices give 1, MPS gives more.
-`timeline` has the first launches for a picture. Every launch adds to its result, so that the check at the end counts
-them.
+processes ran a kernel at the same moment (`at_once`: the mean over the time in which any of them did, and the most:
+time slices give 1, MPS gives more); `gpu_busy_percent`, that time as a part of all the time; how many SMs each of them
+used, and how many were used by more than one. `timeline` has the first launches for a picture. Every launch adds to its
+result, so that the check at the end counts them.
 """
 
 import argparse
@@ -184,4 +184,5 @@ def _emit(
 
 def _concurrency(found: Sequence[Concurrency]) -> dict[str, float]:
     means = Spread.of([it.mean for it in found]).rounded("at_once", 3)
-    return means | {"at_once_most": max(it.most for it in found)}
+    busy = Spread.of([100 * it.busy for it in found]).rounded("gpu_busy_percent", 1)
+    return means | {"at_once_most": max(it.most for it in found)} | busy

@@ -5,9 +5,10 @@ answer. Such a client slows down with its server and never sees the queue (coord
 as a Poisson process at a set rate, and the latency of each counts from the moment when it was due: time in the queue is
 time that somebody waits. At 90 % of its capacity a service's latency is mostly queue.
 
-Measured: p50, p90 and p99 of the latency, the service time alone, and the number of requests that were still waiting at
-the end, which count with the time that they have waited. For several pods beside each other, give each the same
-`--start-at` and another `--seed`. Each request adds to its result, so that the check at the end counts them.
+Measured: p50, p90 and p99 of the latency, the service time alone, how busy the GPU was meanwhile, and the number of
+requests that were still waiting at the end, which count with the time that they have waited. For several pods beside
+each other, give each the same `--start-at` and another `--seed`. Each request adds to its result, so that the check at
+the end counts them.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from gpushare_workload.backend import Backend, open_backend
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.gpus.utilisation import GpuWatch
 from gpushare_workload.processes import common_start
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios import options
@@ -85,9 +87,10 @@ def run(
 
         for _ in range(arguments.warmup):
             request()
+        watch = GpuWatch()
         common_start.wait(start_at, stop)
         events.emit("started", rate=arguments.rate, requests=len(due))
-        with progress(len(due), NAME) as advance:
+        with progress(len(due), NAME) as advance, watch as seen:
             served = serve(due, request, stop, arguments.duration * (1 + OVERTIME), advance)
         if wrong := task.wrong(launches):
             raise WrongError(wrong)
@@ -103,6 +106,7 @@ def run(
             stopped=stop.asked(),
             latency=percentiles(served.latencies),
             service=percentiles(served.services),
+            gpu_busy_percent=seen.busy_percent,
         )
 
 

@@ -103,6 +103,11 @@ def test_how_busy_the_gpu_was_is_that_of_the_repeats_that_know() -> None:
     assert row.as_json()["gpu_busy_percent_median"] == 80.0
 
 
+def test_of_a_window_shorter_than_two_sample_periods_it_is_not_known() -> None:
+    (row,) = rows([run(repeat=0, busy_percent=90.0, window=0.5), run(repeat=1, busy_percent=70.0, window=0.6)])
+    assert row.busy_percent == Spread(70.0, 70.0, 70.0)
+
+
 def test_refused_runs_count_nowhere() -> None:
     (row,) = rows([run(repeat=0), run(repeat=1, kernels=(10**9, 1), refused="too fast")])
     assert row.repeats == 1

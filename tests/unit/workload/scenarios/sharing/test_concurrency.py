@@ -15,22 +15,32 @@ def record(start: int, end: int, paused: int = 0, resumed: int = 0, sms: int = 0
 
 
 @pytest.mark.parametrize(
-    ("processes", "mean", "most"),
+    ("processes", "mean", "most", "busy"),
     [
-        ([[record(0, 10)]], 1.0, 1),
-        ([[record(0, 10), record(20, 30)], [record(10, 20), record(30, 40)]], 1.0, 1),
-        ([[record(0, 10)], [record(0, 10)]], 2.0, 2),
-        ([[record(0, 10), record(30, 40)], [record(5, 15), record(35, 45)]], 1.5, 2),
-        ([[record(0, 100, paused=10, resumed=90)], [record(10, 90)]], 1.0, 1),
-        ([[record(0, 100)], [record(10, 90)]], 2.0, 2),
-        ([[record(0, 10), record(5, 20)], [record(0, 20)]], 2.0, 2),
+        ([[record(0, 10)]], 1.0, 1, 1.0),
+        ([[record(0, 10), record(20, 30)], [record(10, 20), record(30, 40)]], 1.0, 1, 1.0),
+        ([[record(0, 10)], [record(0, 10)]], 2.0, 2, 1.0),
+        ([[record(0, 10), record(30, 40)], [record(5, 15), record(35, 45)]], 1.5, 2, 20 / 35),
+        ([[record(0, 100, paused=10, resumed=90)], [record(10, 90)]], 1.0, 1, 1.0),
+        ([[record(0, 100)], [record(10, 90)]], 2.0, 2, 1.0),
+        ([[record(0, 10), record(5, 20)], [record(0, 20)]], 2.0, 2, 1.0),
+        ([[record(0, 10), record(50, 60)]], 1.0, 1, 20 / 60),
     ],
-    ids=["alone", "in turns", "together", "in part", "a slice in mid-kernel", "mid-kernel", "launches of one process"],
+    ids=[
+        "alone",
+        "in turns",
+        "together",
+        "in part",
+        "a slice in mid-kernel",
+        "mid-kernel",
+        "launches of one process",
+        "with a pause",
+    ],
 )
 def test_processes_count_that_run_at_the_same_moment(
-    processes: list[list[LaunchRecord]], mean: float, most: int
+    processes: list[list[LaunchRecord]], mean: float, most: int, busy: float
 ) -> None:
-    assert concurrency.of(processes) == Concurrency(pytest.approx(mean), most)
+    assert concurrency.of(processes) == Concurrency(pytest.approx(mean), most, pytest.approx(busy))
 
 
 INTERVALS = st.lists(
@@ -50,7 +60,8 @@ def test_the_concurrency_is_that_of_a_count_at_every_moment(processes: list[list
         sum(any(it.start <= moment < it.end for it in records) for records in processes) for moment in range(begin, end)
     ]
     busy = [count for count in counts if count]
-    expected = Concurrency(pytest.approx(sum(busy) / len(busy)) if busy else 0.0, max(counts))
+    mean = sum(busy) / len(busy) if busy else 0.0
+    expected = Concurrency(pytest.approx(mean), max(counts), pytest.approx(len(busy) / len(counts)))
     assert concurrency.of(processes) == expected
 
 

@@ -27,6 +27,7 @@ def test_one_process_and_all_at_once_are_measured() -> None:
     assert [(it["processes"], it["repeats"], it["depth"]) for it in (alone, both)] == [(1, 2, 2), (2, 2, 2)]
     assert (alone["at_once"], alone["at_once_most"]) == (1.0, 1)
     assert 1.0 <= both["at_once_least"] <= both["at_once"] <= both["at_once_largest"] <= 2.0
+    assert all(0 < it["gpu_busy_percent_least"] <= it["gpu_busy_percent_largest"] <= 100 for it in (alone, both))
     (timeline,) = (it for it in lines if it["event"] == "timeline")
     assert all(start < end for _, start, end in timeline["microseconds"])
 
