@@ -76,21 +76,19 @@ def headlines(rows: Sequence[Row]) -> list[Headline]:
 
 
 def verdicts(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(head, lines): one line for each load."""
-    head = ("Load", "Verdict", "Clients", "Depths", "× time slices", "× one client alone")
+    """(head, lines): one line for each end of a load's depths; the verdict is in the first."""
+    head = ("Load", "Verdict", "Clients", "Depth", "× time slices", "× one client alone")
     lines: list[tuple[str, ...]] = []
     for load, each in by_depth(rows).items():
         ends = list(dict.fromkeys((each[0], each[-1])))
-        lines.append(
-            (
-                f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
-                verdict([row.of_time_slicing.least for row in ends if row.of_time_slicing]),
-                str(each[0].case.clients),
-                " / ".join(str(row.case.load.depth) for row in ends),
-                " / ".join(_spread(row.of_time_slicing, ".2f") for row in ends),
-                " / ".join(_spread(row.of_one_client, ".2f") for row in ends),
-            )
+        words = (
+            f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
+            verdict([row.of_time_slicing.least for row in ends if row.of_time_slicing]),
         )
+        for row in ends:
+            gains = (_spread(gain, ".2f") for gain in (row.of_time_slicing, row.of_one_client))
+            lines.append((*words, str(row.case.clients), str(row.case.load.depth), *gains))
+            words = ("", "")
     return head, lines
 
 
