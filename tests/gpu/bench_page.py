@@ -21,6 +21,7 @@ from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import Row, find, rows
 from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
+from gpushare_workload.reporting.style import GRIDS
 from tests.gpu.bench import CLIENTS
 from tests.gpu.program_figures import PRODUCTS
 from tests.gpu.scenario_table import scenarios
@@ -28,8 +29,6 @@ from tests.marked import filled, line_of
 
 PAGE = ROOT / "docs/sharing-a-gpu.md"
 RESULTS = ROOT / "docs/results"
-GRIDS = {Grid.SMALL: "8 blocks", Grid.HALF: "half of the GPU", Grid.SATURATING: "all of the GPU"}
-KINDS = {LoadKind.COMPUTE: "arithmetic", LoadKind.MEMORY: "device memory", LoadKind.TRANSFER: "copies"}
 DEPTHS = (1, 4, 16, 64)
 GAIN_DEPTHS, MEMORY_DEPTHS = (1, 16, 64), (1, 16)
 GRAPH_DEPTH = 16
@@ -38,9 +37,9 @@ CAPPED_CLIENTS = (2, CLIENTS)
 MICROSECONDS = ("p50", "p99")
 SLICES, MPS, CAPS = SharingMode.TIME_SLICING, SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS
 OVERLAPS = (
-    (Grid.SMALL, 1, 2, "2 processes of 8 blocks, depth 1"),
-    (Grid.HALF, 1, 2, "2 processes of half of the GPU, depth 1"),
-    (Grid.SMALL, 4, 4, "4 processes of 8 blocks, depth 4"),
+    (Grid.SMALL, 1, 2, "2 processes, 8 blocks, depth 1"),
+    (Grid.HALF, 1, 2, "2 processes, half the GPU, depth 1"),
+    (Grid.SMALL, 4, 4, "4 processes, 8 blocks, depth 4"),
 )
 SETTINGS = (Setting(SLICES.value, 100), *(Setting(MPS.value, threads) for threads in (100, 50, 25)))
 
@@ -79,7 +78,7 @@ Tables = Sequence[Sequence[Row]]
 
 def _gains(found: Tables) -> Iterator[str]:
     columns = [f"{product}: × {other}" for product in _products() for other in ("time slices", "one client alone")]
-    yield from _head("kernels of", "depth", *columns)
+    yield from _head("kernels", "depth", *columns)
     for grid, title in GRIDS.items():
         for depth in GAIN_DEPTHS:
             here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for table in found]
@@ -88,7 +87,7 @@ def _gains(found: Tables) -> Iterator[str]:
 
 
 def _depth(found: Tables) -> Iterator[str]:
-    yield from _head("kernels of", "run by", "GPU", *(f"depth {it}" for it in DEPTHS), f"graphs of {GRAPH_DEPTH}")
+    yield from _head("kernels", "run by", "GPU", *(f"depth {it}" for it in DEPTHS), f"graphs of {GRAPH_DEPTH}")
     ways = (("8 in time slices", CLIENTS, SLICES), ("8 under MPS", CLIENTS, MPS), ("one alone", 1, SLICES))
     for grid, title in GRIDS.items():
         loads = [Load(LoadKind.COMPUTE, grid, it) for it in DEPTHS]
@@ -102,7 +101,7 @@ def _depth(found: Tables) -> Iterator[str]:
 def _latency(found: Tables) -> Iterator[str]:
     columns = [f"{product}, {how}: {part}" for product in _products() for how in ("time slices", "MPS")
                for part in MICROSECONDS]  # fmt: skip
-    yield from _head("kernels of", *columns)
+    yield from _head("kernels", *columns)
     for grid, title in GRIDS.items():
         here = [_row(table, Load(LoadKind.COMPUTE, grid), CLIENTS, mode) for table in found for mode in (SLICES, MPS)]
         yield line_of(title, *(_microseconds(row, percent) for row in here for percent in (50, 99)))
@@ -131,7 +130,7 @@ def _line(collected: Collected, setting: Setting, grid: Grid, depth: int, proces
 
 
 def _caps(found: Tables) -> Iterator[str]:
-    yield from _head("clients", "kernels of", "depth", "GPU", "kernels/s without caps", "with caps", "p50 µs without",
+    yield from _head("clients", "kernels", "depth", "GPU", "kernels/s without caps", "with caps", "p50 µs without",
                      "with", "p99 µs without", "with")  # fmt: skip
     for clients in CAPPED_CLIENTS:
         for grid in (Grid.SMALL, Grid.HALF):
@@ -146,9 +145,9 @@ def _caps(found: Tables) -> Iterator[str]:
 
 
 def _pairs(found: Sequence[Collected]) -> Iterator[str]:
-    yield from _head("programs bound by", "GPU", "time slices", "MPS", "MPS, 50 % each", "MPS, 25 % each")
+    yield from _head("programs", "GPU", "time slices", "MPS", "MPS, 50 % each", "MPS, 25 % each")
     for kinds in dict.fromkeys(pair.kinds for pair in found[0].pairs):
-        title = " + ".join(KINDS[LoadKind(kind)] for kind in kinds)
+        title = " + ".join(kinds)
         for product, collected in zip(_products(), found, strict=True):
             combined = {pair.setting: pair.combined for pair in collected.pairs if pair.kinds == kinds}
             yield line_of(title, product, *(combined[setting].text(".2f") for setting in SETTINGS))
@@ -156,7 +155,7 @@ def _pairs(found: Sequence[Collected]) -> Iterator[str]:
 
 def _memory(found: Tables) -> Iterator[str]:
     columns = ("× time slices", "× one client alone", "TB/s of one alone", "of 8 in time slices", "of 8 under MPS")
-    yield from _head("kernels of", "depth", "GPU", *columns)
+    yield from _head("kernels", "depth", "GPU", *columns)
     for grid, title in GRIDS.items():
         for depth in MEMORY_DEPTHS:
             load = Load(LoadKind.MEMORY, grid, depth)
@@ -169,7 +168,7 @@ def _memory(found: Tables) -> Iterator[str]:
 
 
 def _clients(found: Tables) -> Iterator[str]:
-    yield from _head("kernels of", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
+    yield from _head("kernels", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
     for grid, title in GRIDS.items():
         for depth in (1, GRAPH_DEPTH):
             load = Load(LoadKind.COMPUTE, grid, depth)

@@ -20,7 +20,8 @@ h2 { font-size: 20px; margin: 56px 0 4px; letter-spacing: -0.005em; }
 p { margin: 6px 0 14px; max-width: 76ch; }
 .soft { color: var(--soft); }
 .note { border-left: 4px solid #b45309; background: #fff8ed; padding: 10px 16px; margin: 16px 0; max-width: none; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px; margin: 28px 0 8px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px;
+  margin: 28px 0 8px; }
 .card { border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px 14px; background: var(--tint); }
 .card b { display: block; font-size: 34px; line-height: 1.1; color: var(--accent); font-variant-numeric: tabular-nums; }
 .card span { font-size: 14px; color: var(--soft); display: block; margin-top: 6px; line-height: 1.4; }

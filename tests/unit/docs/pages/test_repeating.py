@@ -23,7 +23,7 @@ SHORTER = {
     "workload.py": ["graph"],
 }
 """Further arguments, by script: its whole run takes minutes."""
-ONLY_ON_HARDWARE = {"departures.py", "ddp.py", "profilers.py"}
+ONLY_ON_HARDWARE = {"departures.py", "ddp.py", "profilers.py", "starts.py"}
 BOUND = 300.0
 
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocato
 
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import Row
-from gpushare_workload.reporting.figures.panels import IDEAL, grid, styled
+from gpushare_workload.reporting.figures.panels import HOLLOW, IDEAL, grid, styled
 from gpushare_workload.reporting.selection import compared_clients, usual
 from gpushare_workload.reporting.style import LINE_STYLES
 
@@ -23,8 +23,9 @@ def depth(rows: Sequence[Row]) -> Figure | None:
         return None
     clients = {base: compared_clients(rows, base) or 1 for base in bases}
     drawn = [mode for mode in SHOWN if any(row.case.mode is mode for row in rows)]
+    hollow = "as one graph" if any(row.case.load.graph for row in rows) else ""
     with styled():
-        figure, panels = grid(bases, drawn, ideal="one client alone", depths=False)
+        figure, panels = grid(bases, drawn, ideal="one client alone", hollow=hollow, depths=False)
         for panel, base in zip(panels, bases, strict=True):
             here = [row for row in rows if _base(row.case.load) == base]
             for mode in drawn:
@@ -46,7 +47,7 @@ def depth(rows: Sequence[Row]) -> Figure | None:
             panel.yaxis.set_minor_locator(NullLocator())
             panel.yaxis.set_major_formatter(EngFormatter(sep=""))
             panel.set_xlabel(f"launches between two waits, {clients[base]} clients")
-            panel.set_ylabel("kernels per second")
+            panel.set_ylabel("kernels/s, logarithmic")
         return figure
 
 
@@ -70,5 +71,5 @@ def _line(panel: Axes, rows: Sequence[Row], mode: SharingMode) -> None:
         ]
         look = LINE_STYLES[mode].line()
         if graph:
-            look |= {"linestyle": "", "markerfacecolor": "none", "markeredgecolor": look["color"], "markersize": 9.0}
+            look |= {"linestyle": "", "markeredgecolor": look["color"], **HOLLOW}
         panel.errorbar([it for it, _ in line], medians, errors, capsize=2.5, elinewidth=1.0, **look)

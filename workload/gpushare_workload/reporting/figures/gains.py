@@ -47,7 +47,8 @@ def gains(rows: Sequence[Row]) -> Figure | None:
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_xlim(min(0.8, min(it.least for it in ends) * 0.9), max(it.largest for it in ends) * 1.7)
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel("throughput of all clients together under MPS, as a multiple")
+        counts = " or ".join(str(count) for count in sorted({row.case.clients for row in shown}))
+        panel.set_xlabel(f"throughput of {counts} clients together under MPS, as a multiple; logarithmic")
         handles = [Patch(color=colour, label=text) for text, colour in AGAINST]
         figure.legend(handles=handles, loc="outside upper left", ncols=2, columnspacing=1.5)
         return figure

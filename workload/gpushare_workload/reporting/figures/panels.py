@@ -18,6 +18,7 @@ PANEL_INCHES = (3.35, 2.75)
 HEAD_INCHES = 0.42
 COLUMNS = 3
 IDEAL: dict[str, Any] = {"color": SOFT, "linewidth": 1.2, "linestyle": ":"}
+HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markersize": 9.0}
 
 
 def loads(rows: Iterable[Row]) -> list[Load]:
@@ -37,9 +38,10 @@ def styled() -> Iterator[None]:
 
 
 def grid(
-    shown: Sequence[Load], legend: Sequence[SharingMode], ideal: str = "", depths: bool = True
+    shown: Sequence[Load], legend: Sequence[SharingMode], ideal: str = "", hollow: str = "", depths: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each load and a legend of the modes, and of the dotted line if `ideal` names it.
+    """A figure with a panel for each load and a legend of the modes, and of the dotted line and of hollow marks if
+    `ideal` and `hollow` name them.
 
     `depths`: the titles of the panels name the depth.
     """
@@ -52,6 +54,8 @@ def grid(
     for panel, load in zip(panels, shown, strict=True):
         panel.set_title(f"{KINDS[load.kind]}, {GRIDS[load.grid]}" + (f", {depth_text(load)}" if depths else ""))
     handles = [*samples(legend), *([Line2D([], [], label=ideal, **IDEAL)] if ideal else [])]
+    if hollow:
+        handles.append(Line2D([], [], label=hollow, linestyle="", marker="o", color=SOFT, **HOLLOW))
     figure.legend(handles=handles, loc="upper left", ncols=len(handles), handlelength=2.4, columnspacing=1.5)
     return figure, panels
 

@@ -88,14 +88,17 @@ def of_several(used: Sequence[frozenset[int]]) -> frozenset[int]:
 
 
 def timeline(processes: Records, most_us: float, launches: int) -> list[tuple[int, float, float]]:
-    """(process, from, to) of what ran from the middle of the common time on, in µs since then, in order of time."""
+    """(process, from, to) of what ran from the middle of the common time on, in µs since then, in order of time.
+
+    What ran at that moment begins with it.
+    """
     begin, end = window(processes)
     begin = (begin + end) // 2
     pieces = sorted(
-        (start, stop, index)
+        (max(start, begin), stop, index)
         for index, records in enumerate(processes)
         for record in records
         for start, stop in running(record)
-        if begin <= start < min(end, begin + most_us * 1000)
+        if stop > begin and start < min(end, begin + most_us * 1000)
     )
     return [(index, (start - begin) / 1000, (stop - begin) / 1000) for start, stop, index in pieces[:launches]]

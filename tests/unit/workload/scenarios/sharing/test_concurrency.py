@@ -89,3 +89,9 @@ def test_a_timeline_is_bounded_in_time_and_in_launches() -> None:
     processes = [[record(start, start + 1000) for start in range(0, 20_000, 2000)] for _ in range(2)]
     pieces = concurrency.timeline(processes, most_us=4.0, launches=3)
     assert pieces == [(0, 0.5, 1.5), (1, 0.5, 1.5), (0, 2.5, 3.5)]
+
+
+def test_what_runs_when_a_timeline_begins_is_in_it() -> None:
+    whole, middle = [record(0, 4000)], [record(0, 1000), record(1500, 2500), record(3000, 4000)]
+    pieces = concurrency.timeline([whole, middle], most_us=4.0, launches=9)
+    assert pieces == [(1, 0.0, 0.5), (0, 0.0, 2.0), (1, 1.0, 2.0)]
