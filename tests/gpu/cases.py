@@ -72,7 +72,7 @@ def slices_are_halves(events: Events) -> bool:
 
 def served_all(events: Events) -> bool:
     figure = measured(events)[0]
-    seen = figure["gpu_busy_percent"] > 0
+    seen = (figure["gpu_busy_percent"] or 0) > 0
     return bool(seen and figure["unserved"] == 0 and figure["latency"]["p50_ms"] >= figure["service"]["p50_ms"] * 0.9)
 
 

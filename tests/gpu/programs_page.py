@@ -33,7 +33,7 @@ from tests.gpu.program_figures import (
     pairs,
     pod_trials,
 )
-from tests.marked import line_of
+from tests.page_tables import head_of, line_of
 
 RESULTS = ROOT / "docs/results"
 HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50 ms", "p99 ms", "GPU busy", "MiB each")
@@ -99,7 +99,7 @@ def page(results: Path = RESULTS) -> str:
 
 def _section(part: Part, results: Path) -> str:
     lines = [f"## {part.title}", f"{part.unit.capitalize()} per second.", ""]
-    lines += [line_of(*HEAD), line_of(*["---"] * len(HEAD))]
+    lines += head_of(*HEAD)
     verdicts = []
     for folder in (results / product for product in PRODUCTS):
         bare = measured(part, folder)

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpushare.trial.spread import Spread
 from tests.gpu.program_figures import PRODUCTS
-from tests.marked import line_of
+from tests.page_tables import head_of, line_of
 
 Lines = list[dict[str, Any]]
 """The events of one part of tests/gpu/workload.py."""
@@ -16,25 +16,27 @@ Lines = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`name` in the one line of `part` that has all of `where`. `scale`: what it is multiplied by."""
+    """`name` in the one line of `part` that has all of `where`. `latency.p99_ms` is a field of a field."""
 
     part: str
     name: str
-    where: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Any]
     form: str = ".2f"
-    scale: float = 1.0
 
-    def text(self, parts: Mapping[str, Lines]) -> str:
-        """KeyError, ValueError: it was not measured."""
-        [line] = [one for one in parts[self.part] if all(_at(one, name) == it for name, it in self.where.items())]
-        if f"{self.name}_least" not in line:
-            return format(self.scale * _at(line, self.name), self.form)
-        values = [self.scale * line[f"{self.name}{end}"] for end in ("", "_least", "_largest")]
-        return Spread(*values).text(self.form)
+    def text(self, measured: Mapping[str, Lines]) -> str:
+        """KeyError, ValueError: it was not measured, or not on a GPU."""
+        [line] = [one for one in measured[self.part] if all(_at(one, name) == it for name, it in self.where.items())]
+        if line.get("timed") is False:
+            raise ValueError(f"{self.part}: figures of a simulated GPU are no results")
+        if f"{self.name}_least" in line:
+            return Spread.of_fields(line, self.name).text(self.form)
+        if (value := _at(line, self.name)) is None:
+            raise KeyError(f"{self.part} has no {self.name}")
+        return format(value, self.form)
 
 
 def _at(line: Mapping[str, Any], name: str) -> Any:
-    """`latency.p99_ms`: a field of a field. None: it is not there."""
+    """None: it is not there."""
     value: Any = line
     for step in name.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -123,8 +125,7 @@ TABLE: Mapping[str, Mapping[str, Figure]] = {
 def scenarios(results: Path) -> Iterator[str]:
     """The lines of the table. KeyError, ValueError: something of it was not measured."""
     found = [parts(results / product) for product in PRODUCTS]
-    yield line_of("", "", *(product.upper() for product in PRODUCTS))
-    yield line_of(*["---"] * (2 + len(PRODUCTS)))
+    yield from head_of("", "", *(product.upper() for product in PRODUCTS))
     for title, figures in TABLE.items():
         first = title
         for case, figure in figures.items():
@@ -133,8 +134,12 @@ def scenarios(results: Path) -> Iterator[str]:
 
 
 def parts(folder: Path) -> dict[str, Lines]:
-    """By name; of one that was measured more than once, the last."""
-    stored = [json.loads(file.read_text()) for file in folder.glob("workload*.json")]
+    """By name, of those that were as expected; of one that was measured more than once, the last."""
+    stored = [json.loads(file.read_text()) for file in sorted(folder.glob("workload*.json"))]
     stored.sort(key=lambda one: str(one["environment"]["date"]))
     named = (item for one in stored for item in one.items())
-    return {name: part["events"] for name, part in named if isinstance(part, Mapping) and "events" in part}
+    return {
+        name: part["events"]
+        for name, part in named
+        if isinstance(part, Mapping) and "events" in part and part["as_expected"]
+    }

@@ -1,8 +1,9 @@
 """A figure over repeats or windows, with its extremes. Pure."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Spread:
     def of_any(cls, values: Sequence[float]) -> "Spread | None":
         """None without values."""
         return cls.of(values) if values else None
+
+    @classmethod
+    def of_fields(cls, line: Mapping[str, Any], name: str) -> "Spread":
+        """From the fields that `rounded` writes. KeyError: one is missing."""
+        return cls(float(line[name]), float(line[f"{name}_least"]), float(line[f"{name}_largest"]))
 
     def text(self, form: str = ",.2f") -> str:
         """Such as `3.52 (3.48–3.55)`; without the extremes where they read the same in this form."""

@@ -13,7 +13,7 @@ matplotlib.rcParams["svg.hashsalt"] = "gpushare"
 from matplotlib import pyplot as plt  # noqa: E402 - the backend comes first
 
 from gpushare.kube.client import Object  # noqa: E402
-from tests import marked  # noqa: E402
+from tests import page_tables  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "docs/results/scale/week.json"
@@ -97,7 +97,7 @@ def _percent(figure: list[float]) -> str:
 
 def filled(text: str, found: Object) -> str:
     """The page with its tables. ValueError where it lacks the place of one."""
-    return marked.filled(text, tables(found))
+    return page_tables.filled(text, tables(found))
 
 
 def draw(found: Object) -> None:

@@ -43,3 +43,12 @@ def test_figures_are_judged_by_what_the_scenario_reports(cases: Any) -> None:
     pair = {"event": "measured", "kind": "compute", "beside": "transfer", "slowdown": 1.1}
     assert cases.copies_leave_the_sms_alone([pair])
     assert not cases.copies_leave_the_sms_alone([pair | {"slowdown": 1.9}])
+
+
+def test_a_service_is_judged_by_what_it_served_and_by_what_nvml_saw(cases: Any) -> None:
+    times = {"latency": {"p50_ms": 0.3}, "service": {"p50_ms": 0.2}}
+    figure = {"event": "measured", "unserved": 0, "gpu_busy_percent": 2.3, **times}
+    assert cases.served_all([figure])
+    assert not cases.served_all([figure | {"unserved": 1}])
+    assert not cases.served_all([figure | {"gpu_busy_percent": None}])
+    assert not cases.served_all([figure | {"latency": {"p50_ms": 0.1}}])

@@ -44,8 +44,8 @@ class Overlap:
     """Launches per second of all of them together."""
     at_once: Spread
     """Processes with a kernel on the GPU at the same moment, over the time in which any had one."""
-    busy: Spread | None
-    """That time, in percent of all the time; None: a file of an earlier version."""
+    running_percent: Spread | None
+    """The time in which any process had one, of the time with records of all; None: a file of an earlier version."""
     sms_of_each: tuple[int, ...]
     sms_of_several: int
 
@@ -122,12 +122,8 @@ def _setting(value: Mapping[str, Any]) -> Setting:
     return Setting(str(value["sharing"]), float(value["threads_percent"]))
 
 
-def _spread(value: Mapping[str, Any], name: str) -> Spread:
-    return Spread(float(value[name]), float(value[f"{name}_least"]), float(value[f"{name}_largest"]))
-
-
 def _pair(value: Mapping[str, Any]) -> Pair:
-    return Pair(_setting(value), tuple(value["kinds"]), _spread(value, "combined"), str(value["verdict"]))
+    return Pair(_setting(value), tuple(value["kinds"]), Spread.of_fields(value, "combined"), str(value["verdict"]))
 
 
 def _overlap(value: Mapping[str, Any]) -> Overlap:
@@ -136,9 +132,9 @@ def _overlap(value: Mapping[str, Any]) -> Overlap:
         str(value["grid"]),
         int(value["depth"]),
         int(value["processes"]),
-        _spread(value, "launches_per_second"),
-        _spread(value, "at_once"),
-        _spread(value, "gpu_busy_percent") if "gpu_busy_percent" in value else None,
+        Spread.of_fields(value, "launches_per_second"),
+        Spread.of_fields(value, "at_once"),
+        Spread.of_fields(value, "any_running_percent") if "any_running_percent" in value else None,
         tuple(int(number) for number in value["sms_of_each"]),
         int(value["sms_of_several"]),
     )

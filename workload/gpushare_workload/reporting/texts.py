@@ -151,8 +151,8 @@ def pairs(found: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
 
 def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = (
-        "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "Any of them", "SMs of each",
-        "SMs of several",
+        "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "Any running",
+        "SMs of each", "SMs of several",
     )  # fmt: skip
     return head, [
         (
@@ -161,7 +161,7 @@ def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str,
             str(one.processes),
             _spread(one.rate, ",.0f"),
             _spread(one.at_once, ".2f"),
-            "–" if one.busy is None else f"{_spread(one.busy, '.0f')} %",
+            "–" if one.running_percent is None else f"{_spread(one.running_percent, '.0f')} %",
             ", ".join(str(number) for number in one.sms_of_each),
             str(one.sms_of_several),
         )

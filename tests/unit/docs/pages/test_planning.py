@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.scale.week import page
 from tests.scale.week.trace import COMMIT, SHA256
 
@@ -18,11 +16,6 @@ def test_another_result_would_change_the_page() -> None:
     other = json.loads(json.dumps(FOUND))
     other["weeks"]["80"]["slots.packed"]["free"][0] += 1
     assert page.filled(page.PAGE.read_text(), other) != page.PAGE.read_text()
-
-
-def test_a_page_without_a_place_for_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no place for the table use"):
-        page.filled("nothing", FOUND)
 
 
 def test_the_result_is_of_the_trace_that_the_code_names_and_so_is_the_page() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,32 +11,67 @@ from typing import Any
 import pytest
 
 from localcluster.paths import REPOSITORY
+from tests.gpu.bench_tables import tables
 from tests.gpu.scenario_table import TABLE, Figure, parts, scenarios
-from tests.marked import filled
+from tests.page_tables import filled
 
 PAGE = REPOSITORY / "docs" / "sharing-a-gpu.md"
 SCRIPT = REPOSITORY / "tests" / "gpu" / "bench_page.py"
 RESULTS = REPOSITORY / "docs" / "results"
-PLACE = re.compile(r"(<!-- (\w+): written by tests/gpu/bench_page.py -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+MARK = re.compile(r"<!-- (\w+): written by tests/gpu/bench_page.py -->")
 
 
 def test_the_tables_are_what_the_script_writes_from_the_results(tmp_path: Path) -> None:
-    empty = tmp_path / "page.md"
-    empty.write_text(PLACE.sub(r"\1\3", PAGE.read_text()))
-    assert empty.read_text() != PAGE.read_text()
-    subprocess.run([sys.executable, str(SCRIPT), str(empty)], timeout=120, check=True)
-    assert empty.read_text() == PAGE.read_text()
+    other = tmp_path / "page.md"
+    other.write_text(filled(PAGE.read_text(), dict.fromkeys(MARK.findall(PAGE.read_text()), "nothing")))
+    assert other.read_text() != PAGE.read_text()
+    subprocess.run([sys.executable, str(SCRIPT), str(other)], timeout=120, check=True)
+    assert other.read_text() == PAGE.read_text()
 
 
-def test_a_page_without_a_place_for_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no place for the table gains"):
-        filled("nothing", {"gains": "|"})
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A copy of the stored benchmarks and scenarios."""
+    for product in ("h100", "h200"):
+        shutil.copytree(RESULTS / product / "bench", tmp_path / product / "bench")
+        for file in (RESULTS / product).glob("workload*.json"):
+            shutil.copy(file, tmp_path / product)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["memory.json", "caps.json", "scale.json", "overlap-four-mps.jsonl", "mix-mps.jsonl"])
+def test_a_table_without_its_runs_is_an_error(results: Path, name: str) -> None:
+    (results / "h200/bench" / name).unlink()
+    with pytest.raises(KeyError):
+        tables(results)
+
+
+def test_a_gain_without_time_slices_is_an_error(results: Path) -> None:
+    file = results / "h100/bench/memory.json"
+    stored = json.loads(file.read_text())
+    stored["runs"] = [run for run in stored["runs"] if (run["mode"], run["clients"]) != ("mps", 1)]
+    file.write_text(json.dumps(stored))
+    tables(results)
+    for run in stored["runs"]:
+        run["repeat"] += 10 * (run["mode"] == "mps")
+    file.write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match="a gain without its baseline"):
+        tables(results)
+
+
+def test_figures_of_a_simulated_gpu_are_refused(results: Path) -> None:
+    for file in (results / "h200/bench").glob("depth-*.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"simulated": True}))
+    (results / "h200/bench/scale.json").unlink()
+    with pytest.raises(ValueError, match="figures of a simulated GPU are no results"):
+        tables(results)
 
 
 LINES: list[dict[str, Any]] = [
     {"event": "measured", "mode": "pool", "rate": 1000.4, "rate_least": 900.0, "rate_largest": 1100.0},
     {"event": "measured", "mode": "batch", "rate": 2.0, "latency": {"p99_ms": 0.25}},
     {"event": "measured", "mode": "batch", "rate": 3.0, "workers": {"finish": 4}},
+    {"event": "measured", "mode": "rehearsal", "rate": 3.0, "timed": False},
 ]
 
 
@@ -52,16 +88,32 @@ def test_a_figure_is_that_of_its_line(figure: Figure, text: str) -> None:
     assert figure.text({"part": LINES}) == text
 
 
-@pytest.mark.parametrize("mode", ["batch", "stream"])
-def test_a_figure_of_two_lines_or_of_none_is_an_error(mode: str) -> None:
-    with pytest.raises(ValueError, match="values to unpack"):
-        Figure("part", "rate", {"mode": mode}).text({"part": LINES})
+@pytest.mark.parametrize(
+    ("figure", "error", "words"),
+    [
+        (Figure("part", "rate", {"mode": "batch"}), ValueError, "too many values to unpack"),
+        (Figure("part", "rate", {"mode": "stream"}), ValueError, "not enough values to unpack"),
+        (Figure("part", "rate", {"mode": "rehearsal"}), ValueError, "figures of a simulated GPU are no results"),
+        (Figure("part", "speed", {"mode": "pool"}), KeyError, "part has no speed"),
+        (Figure("part", "mode.speed", {"mode": "pool"}), KeyError, "part has no mode.speed"),
+        (Figure("other", "rate", {"mode": "pool"}), KeyError, "other"),
+    ],
+    ids=["two lines", "no line", "simulated", "no field", "no field of a field", "no part"],
+)
+def test_a_figure_that_was_not_measured_is_an_error(figure: Figure, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        figure.text({"part": LINES})
 
 
-def test_of_a_part_that_was_measured_twice_the_last_counts(tmp_path: Path) -> None:
-    for name, date, rate in (("workload.json", "2026-11-02", 2), ("workload-again.json", "2026-11-01", 1)):
-        stored = {"graph": {"events": [{"rate": rate}]}, "as_expected": {"graph": True}, "environment": {"date": date}}
-        (tmp_path / name).write_text(json.dumps(stored))
+def stored(date: str, rate: int, as_expected: bool = True) -> str:
+    part = {"events": [{"rate": rate}], "as_expected": as_expected}
+    return json.dumps({"graph": part, "as_expected": {"graph": as_expected}, "environment": {"date": date}})
+
+
+def test_of_a_part_that_was_measured_twice_the_last_as_expected_counts(tmp_path: Path) -> None:
+    (tmp_path / "workload.json").write_text(stored("2026-11-02", 2))
+    (tmp_path / "workload-before.json").write_text(stored("2026-11-01", 1))
+    (tmp_path / "workload-failed.json").write_text(stored("2026-11-03", 3, as_expected=False))
     assert parts(tmp_path) == {"graph": [{"rate": 2}]}
 
 

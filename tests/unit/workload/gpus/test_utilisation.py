@@ -35,9 +35,9 @@ def seen_by(monitor: Monitor) -> Utilisation:
 
 def test_what_nvml_reports_at_first_is_of_the_time_before() -> None:
     seen = Utilisation(began=0.0)
-    for now, percent in ((SETTLED_SECONDS / 2, 100.0), (SETTLED_SECONDS, 40.0), (1.0, 60.0)):
+    for now, percent in ((SETTLED_SECONDS / 2, 100.0), (SETTLED_SECONDS, 40.0), (1.0, 60.0), (1.1, 51.0)):
         seen.add(GpuUsage(10, percent), now)
-    assert seen.busy_percent == 50.0
+    assert seen.busy_percent == 50.3
 
 
 def test_memory_counts_at_any_time_by_its_peak() -> None:

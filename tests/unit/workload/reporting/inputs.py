@@ -39,7 +39,7 @@ def overlap(sharing: str, at_once: float, processes: int = 2) -> tuple[str, str]
     rate = {"launches_per_second": 10.0, "launches_per_second_least": 9.0, "launches_per_second_largest": 11.0}
     found = {"at_once": at_once, "at_once_least": at_once, "at_once_largest": at_once}
     if sharing == "mps":  # files of earlier versions have none
-        found |= {"gpu_busy_percent": 96.0, "gpu_busy_percent_least": 95.0, "gpu_busy_percent_largest": 97.0}
+        found |= {"any_running_percent": 96.0, "any_running_percent_least": 95.0, "any_running_percent_largest": 97.0}
     sms = {"sms_of_each": [8] * processes, "sms_of_several": 0}
     pieces = [[index, 10.0 * index, 10.0 * index + 5] for index in range(processes)]
     return (

@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_used_is_named(
 def test_the_lines_of_scenarios_are_read_with_how_the_gpu_was_shared(tmp_path: Path) -> None:
     lines = (*overlap("time-slicing", 1.0), *overlap("mps", 1.75), pair("a", "b", combined=1.5, threads=50.0))
     found = read(written(tmp_path, lines=lines))
-    assert [(it.setting, it.at_once.median, it.busy) for it in found.overlaps] == [
+    assert [(it.setting, it.at_once.median, it.running_percent) for it in found.overlaps] == [
         (Setting("time-slicing", 100.0), 1.0, None),
         (Setting("mps", 100.0), 1.75, Spread(96.0, 95.0, 97.0)),
     ]

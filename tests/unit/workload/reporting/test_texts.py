@@ -1,6 +1,7 @@
 """Headlines and the environment."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +9,9 @@ from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting import texts
+from gpushare_workload.reporting.files import read
 from tests.unit.workload.bench.made_up import document, run
-from tests.unit.workload.reporting.inputs import SCALING
+from tests.unit.workload.reporting.inputs import SCALING, overlap, written
 
 DEEP = [
     replace(one, load=Load(LoadKind.COMPUTE, Grid.SMALL, 64)) for one in SCALING if one.mode is SharingMode.TIME_SLICING
@@ -38,6 +40,15 @@ def test_a_verdict_has_both_ratios_at_both_ends() -> None:
         ("Compute, 8 blocks", "share, if programs wait often", "2", "1", "2.00", "2.00"),
         ("", "", "2", "64", "1.00", "1.00"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "running"), [("mps", "96 (95–97) %"), ("time-slicing", "–")], ids=["told", "an earlier version"]
+)
+def test_a_line_of_an_overlap_says_how_long_any_process_ran(sharing: str, running: str, tmp_path: Path) -> None:
+    head, (line,) = texts.overlaps(read(written(tmp_path, lines=overlap(sharing, 1.75))).overlaps)
+    told = dict(zip(head, line, strict=True))
+    assert (told["Processes at once"], told["Any running"], told["SMs of each"]) == ("1.75", running, "8, 8")
 
 
 @pytest.mark.parametrize(

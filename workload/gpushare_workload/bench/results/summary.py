@@ -145,7 +145,7 @@ def _of_one_client(case: Case, repeats: Mapping[int, Run], by_case: Mapping[Case
 
 
 def _busy_percent(run: Run) -> float | None:
-    """As read in the middle of the window; earlier than `SETTLED_SECONDS` it is in part of the time before."""
+    """As read in the middle of the window; None if it may be in part of the time before the run."""
     return run.busy_percent if run.window / 2 >= SETTLED_SECONDS else None
 
 

@@ -15,12 +15,12 @@ Records = Sequence[Sequence[LaunchRecord]]
 class Concurrency:
     """How many processes ran a kernel at once: the mean over the time in which any did, and the most.
 
-    `busy`: that time as a part of all the time.
+    `running_share`: that time as a part of the time in which every process has records.
     """
 
     mean: float
     most: int
-    busy: float
+    running_share: float
 
 
 def running(record: LaunchRecord) -> list[tuple[int, int]]:

@@ -6,9 +6,9 @@ blocks ran; a time slice that ended in mid-kernel is found as a gap between two 
 
 Measured: launches per second of one process alone and of `--processes` at once, at each of `--threads`; how many
 processes ran a kernel at the same moment (`at_once`: the mean over the time in which any of them did, and the most:
-time slices give 1, MPS gives more); `gpu_busy_percent`, that time as a part of all the time; how many SMs each of them
-used, and how many were used by more than one. `timeline` has the first launches for a picture. Every launch adds to its
-result, so that the check at the end counts them.
+time slices give 1, MPS gives more); `any_running_percent`, that time as a part of the time in which all have records;
+how many SMs each of them used, and how many were used by more than one. `timeline` has the first launches for a
+picture. Every launch adds to its result, so that the check at the end counts them.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def _emit(
         **common,
         repeats=len(runs),
         **Spread.of(rates).rounded("launches_per_second", 1),
-        **_concurrency(found),
+        **concurrency_of(found),
         sms_shown=info.sms,
         sms_of_each=[len(each) for each in sms[-1]],
         sms_in_all=len(frozenset().union(*sms[-1])),
@@ -182,7 +182,8 @@ def _emit(
         events.emit("timeline", **common, microseconds=[[index, *piece] for index, *piece in pieces])
 
 
-def _concurrency(found: Sequence[Concurrency]) -> dict[str, float]:
+def concurrency_of(found: Sequence[Concurrency]) -> dict[str, float]:
+    """What is told of the concurrency of several runs."""
     means = Spread.of([it.mean for it in found]).rounded("at_once", 3)
-    busy = Spread.of([100 * it.busy for it in found]).rounded("gpu_busy_percent", 1)
-    return means | {"at_once_most": max(it.most for it in found)} | busy
+    running = Spread.of([100 * it.running_share for it in found]).rounded("any_running_percent", 1)
+    return means | {"at_once_most": max(it.most for it in found)} | running

@@ -7,6 +7,7 @@ import pytest
 
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import overlap
+from gpushare_workload.scenarios.sharing.concurrency import Concurrency
 from tests.unit.workload.scenarios.sharing.running import runner
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -27,9 +28,15 @@ def test_one_process_and_all_at_once_are_measured() -> None:
     assert [(it["processes"], it["repeats"], it["depth"]) for it in (alone, both)] == [(1, 2, 2), (2, 2, 2)]
     assert (alone["at_once"], alone["at_once_most"]) == (1.0, 1)
     assert 1.0 <= both["at_once_least"] <= both["at_once"] <= both["at_once_largest"] <= 2.0
-    assert all(0 < it["gpu_busy_percent_least"] <= it["gpu_busy_percent_largest"] <= 100 for it in (alone, both))
+    assert all(0 < it["any_running_percent_least"] <= it["any_running_percent_largest"] <= 100 for it in (alone, both))
     (timeline,) = (it for it in lines if it["event"] == "timeline")
     assert all(start < end for _, start, end in timeline["microseconds"])
+
+
+def test_what_is_told_of_several_runs_is_the_median() -> None:
+    told = overlap.concurrency_of([Concurrency(1.5, 2, 0.42), Concurrency(1.7, 3, 0.5), Concurrency(1.6, 2, 0.44)])
+    assert (told["at_once"], told["at_once_most"]) == (1.6, 3)
+    assert [told[f"any_running_percent{end}"] for end in ("", "_least", "_largest")] == [44.0, 42.0, 50.0]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.sharing import serve
 from gpushare_workload.scenarios.sharing.serve import percentiles, poisson_arrivals
 from tests.unit.clock import Clock
+from tests.unit.workload.scenarios.sharing.running import runner
 
 
 class Waiting(Stop):
@@ -86,6 +87,13 @@ def test_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> None:
 @pytest.mark.parametrize("rate", [0.001, 0.5])
 def test_rare_requests_may_not_come_at_all(rate: float) -> None:
     assert len(poisson_arrivals(rate, 0.01, seed=1)) == 0
+
+
+def test_what_was_served_is_told_with_how_busy_the_gpu_was() -> None:
+    started, told = runner(serve, {"rate": 50.0, "duration": 0.2, "iterations": 1})()
+    assert (started["event"], told["event"], told["unserved"]) == ("started", "measured", 0)
+    assert told["requests"] == started["requests"]
+    assert told["gpu_busy_percent"] is None  # without a GPU
 
 
 @pytest.mark.parametrize(
