@@ -20,6 +20,6 @@ def test_extremes_that_read_as_the_median_are_left_out() -> None:
 
 
 def test_as_fields_it_is_rounded_under_three_names() -> None:
-    fields = Spread(1.04, 1.0, 1.16).rounded("gain", 1)
-    assert fields == {"gain": 1.0, "gain_least": 1.0, "gain_largest": 1.2}
-    assert Spread.of_fields({**fields, "other": 1}, "gain") == Spread(1.0, 1.0, 1.2)
+    fields = Spread(1.54, 1.06, 1.96).rounded("gain", 1)
+    assert fields == {"gain": 1.5, "gain_least": 1.1, "gain_largest": 2.0}
+    assert Spread.of_fields({**fields, "other": 1}, "gain") == Spread(1.5, 1.1, 2.0)
