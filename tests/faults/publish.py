@@ -11,6 +11,7 @@ from typing import Any
 from localcluster.paths import REPOSITORY
 from tests.faults.points import Point
 from tests.faults.record import ENDED, LAWFUL, NOT_REACHED, SAME, STORED
+from tests.page_tables import head_of, line_of
 
 PAGE = REPOSITORY / "docs" / "faults.md"
 COUNTS = ("ends", "same as undisturbed", "clients of the GPU ended", "not reached", "different")
@@ -113,7 +114,7 @@ def _counts(ends: Iterable[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _table(head: Iterable[str], rows: Iterable[tuple[object, ...]]) -> list[str]:
-    return [f"| {' | '.join(map(str, row))} |" for row in (tuple(head), ["---"] * len(tuple(head)), *rows)]
+    return [*head_of(*head), *(line_of(*map(str, row)) for row in rows)]
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ A table is of one part of the benchmark. The report of a product takes the runs 
 so that some of its figures are of six runs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpushare.trial.spread import Spread
@@ -38,45 +38,44 @@ SETTINGS = (*UNCAPPED, *(Setting(MPS.value, threads) for threads in (50, 25)))
 
 def tables(results: Path) -> dict[str, str]:
     """By their names on the page. KeyError, ValueError: something of them was not measured, or not on a GPU."""
-    folders = [results / product / "bench" for product in PRODUCTS]
-    depth, memory, capped, clients, lines = (
-        [_read(folder, names) for folder in folders]
-        for names in (
-            ("depth-*.json",), ("memory.json",), ("caps.json",), ("depth-*.json", "scale.json"),
-            ("*.jsonl",),
-        )
-    )  # fmt: skip
+    folders = {product.upper(): results / product / "bench" for product in PRODUCTS}
+    depth, memory, capped, scale = (
+        {product: rows(_read(folder, names).runs) for product, folder in folders.items()}
+        for names in ("depth-*.json", "memory.json", "caps.json", "scale.json")
+    )
+    lines = {product: _read(folder, "*.jsonl") for product, folder in folders.items()}
     found = {
-        "gains": _gains([rows(it.runs) for it in depth]),
-        "depth": _depth([rows(it.runs) for it in depth]),
-        "latency": _latency([rows(it.runs) for it in depth]),
+        "gains": _gains(depth),
+        "depth": _depth(depth),
+        "latency": _latency(depth),
         "overlap": _overlap(lines),
-        "caps": _caps([rows(it.runs) for it in capped]),
+        "caps": _caps(capped),
         "pairs": _pairs(lines),
-        "clients": _clients([rows(it.runs) for it in clients]),
-        "memory": _memory([rows(it.runs) for it in memory]),
+        "clients": _clients({product: [*depth[product], *scale[product]] for product in folders}),
+        "memory": _memory(memory),
         "scenarios": scenarios(results),
     }
     return {name: "\n".join(table) for name, table in found.items()}
 
 
-def _read(folder: Path, names: Sequence[str]) -> Collected:
-    collected = read([file for name in names for file in sorted(folder.glob(name))])
+def _read(folder: Path, names: str) -> Collected:
+    """ValueError: figures of a simulated GPU."""
+    collected = read(sorted(folder.glob(names)))
     if collected.simulated:
         raise ValueError(f"{folder}: figures of a simulated GPU are no results")
     return collected
 
 
-Tables = Sequence[Sequence[Row]]
-"""Of each product."""
+Tables = Mapping[str, Sequence[Row]]
+"""By product."""
 
 
 def _gains(found: Tables) -> Iterator[str]:
-    columns = [f"{product}: × {other}" for product in _products() for other in ("time slices", "one client alone")]
+    columns = [f"{product}: × {other}" for product in found for other in ("time slices", "one client alone")]
     yield from head_of("kernels", "depth", *columns)
     for grid, title in GRIDS.items():
         for depth in GAIN_DEPTHS:
-            here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for table in found]
+            here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for table in found.values()]
             gains = [_times(gain) for row in here for gain in (row.of_time_slicing, row.of_one_client)]
             yield line_of(title, str(depth), *gains)
 
@@ -88,27 +87,31 @@ def _depth(found: Tables) -> Iterator[str]:
         loads = [Load(LoadKind.COMPUTE, grid, it) for it in DEPTHS]
         loads.append(Load(LoadKind.COMPUTE, grid, GRAPH_DEPTH, graph=True))
         for how, clients, mode in ways:
-            for product, table in zip(_products(), found, strict=True):
+            for product, table in found.items():
                 rates = [f"{_row(table, load, clients, mode).total.median:,.0f}" for load in loads]
                 yield line_of(title, how, product, *rates)
 
 
 def _latency(found: Tables) -> Iterator[str]:
-    columns = [f"{product}, {how}: p{part}" for product in _products() for how in ("time slices", "MPS")
+    columns = [f"{product}, {how}: p{part}" for product in found for how in ("time slices", "MPS")
                for part in PERCENTILES]  # fmt: skip
     yield from head_of("kernels", *columns)
     for grid, title in GRIDS.items():
-        here = [_row(table, Load(LoadKind.COMPUTE, grid), CLIENTS, mode) for table in found for mode in (SLICES, MPS)]
+        here = [
+            _row(table, Load(LoadKind.COMPUTE, grid), CLIENTS, mode)
+            for table in found.values()
+            for mode in (SLICES, MPS)
+        ]
         yield line_of(title, *(_microseconds(row, percent) for row in here for percent in PERCENTILES))
 
 
-def _overlap(found: Sequence[Collected]) -> Iterator[str]:
-    columns = [f"{product}, {how}{what}" for product in _products() for how in ("time slices", "MPS")
+def _overlap(found: Mapping[str, Collected]) -> Iterator[str]:
+    columns = [f"{product}, {how}{what}" for product in found for how in ("time slices", "MPS")
                for what in ("", ": any")]  # fmt: skip
     yield from head_of("", *columns)
     for grid, depth, processes, title in OVERLAPS:
         cells = []
-        for collected in found:
+        for collected in found.values():
             for setting in UNCAPPED:
                 one = _line(collected, setting, grid, depth, processes)
                 cells += [
@@ -133,7 +136,7 @@ def _caps(found: Tables) -> Iterator[str]:
     for clients in CAPPED_CLIENTS:
         for grid in (Grid.SMALL, Grid.HALF):
             for depth in (1, GRAPH_DEPTH):
-                for product, table in zip(_products(), found, strict=True):
+                for product, table in found.items():
                     here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), clients, mode) for mode in (MPS, CAPS)]
                     yield line_of(
                         f"{clients} at {100 / clients:g} %", GRIDS[grid], str(depth), product,
@@ -142,11 +145,11 @@ def _caps(found: Tables) -> Iterator[str]:
                     )  # fmt: skip
 
 
-def _pairs(found: Sequence[Collected]) -> Iterator[str]:
+def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
     yield from head_of("programs", "GPU", "time slices", "MPS", "MPS, 50 % each", "MPS, 25 % each")
-    for kinds in dict.fromkeys(pair.kinds for pair in found[0].pairs):
+    for kinds in dict.fromkeys(pair.kinds for one in found.values() for pair in one.pairs):
         title = " + ".join(kinds)
-        for product, collected in zip(_products(), found, strict=True):
+        for product, collected in found.items():
             combined = {pair.setting: pair.combined for pair in collected.pairs if pair.kinds == kinds}
             yield line_of(title, product, *(combined[setting].text(".2f") for setting in SETTINGS))
 
@@ -157,7 +160,7 @@ def _memory(found: Tables) -> Iterator[str]:
     for grid, title in GRIDS.items():
         for depth in MEMORY_DEPTHS:
             load = Load(LoadKind.MEMORY, grid, depth)
-            for product, table in zip(_products(), found, strict=True):
+            for product, table in found.items():
                 alone, slices = (_row(table, load, number, SLICES) for number in (1, CLIENTS))
                 mps = _row(table, load, CLIENTS, MPS)
                 moved = [f"{row.gigabytes_per_second / 1000:.2f}" for row in (alone, slices, mps)]
@@ -170,13 +173,9 @@ def _clients(found: Tables) -> Iterator[str]:
     for grid, title in GRIDS.items():
         for depth in (1, GRAPH_DEPTH):
             load = Load(LoadKind.COMPUTE, grid, depth)
-            for product, table in zip(_products(), found, strict=True):
+            for product, table in found.items():
                 gains = [_times(_row(table, load, number, MPS).of_time_slicing) for number in NUMBERS]
                 yield line_of(title, str(depth), product, *gains)
-
-
-def _products() -> list[str]:
-    return [product.upper() for product in PRODUCTS]
 
 
 def _row(table: Sequence[Row], load: Load, clients: int, mode: SharingMode) -> Row:

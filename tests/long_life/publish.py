@@ -13,6 +13,7 @@ from tests.long_life import picture
 from tests.long_life.minutes import UNITS, Key, Minutes
 from tests.long_life.record import STORED, Record, Stretch, rows
 from tests.long_life.trend import CONFIDENCE, TOLERATED, WARM_UP_MINUTES, Row, Trend, Verdict, trend
+from tests.page_tables import line_of
 
 PAGE = REPOSITORY / "docs" / "long-life.md"
 PICTURE = STORED.with_suffix(".svg")
@@ -123,7 +124,7 @@ def _stretch(it: Stretch) -> str:
     broke_off = it.broke_off.replace("|", "\\|").replace("\n", " ")[:200] or "no"
     starts = it.steps.get("start", 0)
     cells = (it.date, it.minutes, it.cycles, starts, accidents, it.seed, it.commit, broke_off)
-    return f"| {' | '.join(map(str, cells))} |"
+    return line_of(*map(str, cells))
 
 
 def _of_docs(path: object) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
+from tests.page_tables import head_of, line_of
 from tests.peers.burst_table import burst_table
 from tests.peers.table import TITLES, Result, tables
 
@@ -133,5 +134,4 @@ def _cost(entry: tuple[str, Mapping[str, float]]) -> tuple[str, str, str]:
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([*head_of(*head), *(line_of(*row) for row in rows)])

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tests.page_tables import head_of, line_of
+
 Object = dict[str, Any]
 COLUMNS = (
     "container", "user", "capabilities", "seccomp", "root file system", "namespaces of the node",
@@ -12,12 +14,11 @@ COLUMNS = (
 
 def table(pods: dict[str, Object]) -> Iterator[str]:
     """Lines of Markdown. `pods`: pod specs by the name that the table gives them."""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield f"| {' | '.join('---' for _ in COLUMNS)} |"
+    yield from head_of(*COLUMNS)
     for name, pod in pods.items():
         for container in pod["containers"]:
             label = name if len(pod["containers"]) == 1 else f"{name}, {container['name']}"
-            yield f"| {' | '.join((label, *_cells(pod, container)))} |"
+            yield line_of(label, *_cells(pod, container))
 
 
 def _cells(pod: Object, container: Object) -> Iterator[str]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+SETTLED_SECONDS = 0.3
+"""A sample period of NVML is at most about this long: what it reports earlier is of the time before."""
 
 
 class GpuMonitorError(Exception):

@@ -11,11 +11,9 @@ from threading import Event, Thread
 from types import TracebackType
 
 from gpushare_workload.gpus.inventory import open_monitor
-from gpushare_workload.gpus.monitor import GpuMonitor, GpuMonitorError, GpuUsage
+from gpushare_workload.gpus.monitor import SETTLED_SECONDS, GpuMonitor, GpuMonitorError, GpuUsage
 
 EVERY_SECONDS = 0.1
-SETTLED_SECONDS = 0.3
-"""A sample period of NVML is at most about this long: what it reports earlier is of the time before."""
 LEAVE_SECONDS = 2.0
 """Longest wait for a reading under way: an NVML that hangs is no figure, and holds nobody up."""
 

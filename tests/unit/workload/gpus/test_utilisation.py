@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.gpus.monitor import GpuMonitorError, GpuUsage
-from gpushare_workload.gpus.utilisation import SETTLED_SECONDS, GpuWatch, Utilisation
+from gpushare_workload.gpus.monitor import SETTLED_SECONDS, GpuMonitorError, GpuUsage
+from gpushare_workload.gpus.utilisation import GpuWatch, Utilisation
 
 
 class Monitor:

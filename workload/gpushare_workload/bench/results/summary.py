@@ -14,7 +14,7 @@ from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import PERCENTILES, Launch, Run
 from gpushare_workload.bench.results.fairness import jain
 from gpushare_workload.bench.results.histogram import Histogram
-from gpushare_workload.gpus.utilisation import SETTLED_SECONDS
+from gpushare_workload.gpus.monitor import SETTLED_SECONDS
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -183,7 +183,7 @@ def _emit(
 
 
 def concurrency_of(found: Sequence[Concurrency]) -> dict[str, float]:
-    """What is told of the concurrency of several runs."""
+    """The fields that say how many processes ran at once: the median over the runs, and the extremes."""
     means = Spread.of([it.mean for it in found]).rounded("at_once", 3)
     running = Spread.of([100 * it.running_share for it in found]).rounded("any_running_percent", 1)
     return means | {"at_once_most": max(it.most for it in found)} | running
