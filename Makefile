@@ -30,6 +30,8 @@ UV    := uv==0.13.8
 COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
 export GPUSHARE_CACHE := $(CACHE)
+# Else tools find the packages in another place than in a clean shell: mypy checks less of what it finds there.
+unexport PYTHONPATH
 
 .PHONY: help
 help: ## this list

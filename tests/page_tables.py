@@ -13,7 +13,7 @@ def filled(text: str, tables: Mapping[str, str]) -> str:
         place = rf"(<!-- {re.escape(name)}: [^\n]*? -->\n)(?:(?!<!-- ).)*(<!-- end of {re.escape(name)} -->)"
         text, count = re.subn(
             place,
-            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",  # type: ignore[misc]
+            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",
             text,
             flags=re.DOTALL,
         )
