@@ -47,7 +47,8 @@ class Program:
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout
         assert select.select([self.process.stdout], [], [], SECONDS)[0], "no answer"
-        return json.loads(self.process.stdout.readline())
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
 
     def __call__(self, verb: str) -> dict[str, Any]:
         self.send(verb)
@@ -137,7 +138,7 @@ class Machine:
 
     def client(self, **environ: str) -> Program:
         """A program with a context under MPS."""
-        program = self.program(**environ)
+        program = self.program(None, **environ)
         created = program("create")
         assert "error" not in created, created
         return program
@@ -172,6 +173,10 @@ def parts() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
     """(environment, NVML, control program, client's command line) of the implementation under test."""
     if os.geteuid() != 0:
         pytest.skip("needs UID 0: run make unit, or put unshare --map-root-user --map-auto before pytest")
+    yield from parts_under_test()
+
+
+def parts_under_test() -> Iterator[tuple[dict[str, str], Nvml, str, list[str]]]:
     if REAL:
         from gpushare.nvml.real import PynvmlNvml
 

@@ -1,6 +1,6 @@
 """A GPU program for the contract suite, on a real GPU: CUDA's driver API through ctypes, nothing to install.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself: no answer), exit.
+Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
 Answers: an object, or {"error": code}.
 The same verbs as simulated_client.py. One thread block per launch: a kernel spins for its time whatever its SMs.
 """
@@ -146,6 +146,7 @@ def main() -> None:
         if verb == "exit":
             return
         if verb == "replace":
+            print("{}", flush=True)
             os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program in the same process
         try:
             answer = act(cuda, verb, argument)

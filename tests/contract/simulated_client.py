@@ -1,6 +1,6 @@
 """A GPU program for the contract suite, on the simulated GPU: a verb per line of standard input, a JSON answer each.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself: no answer), exit.
+Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
 Answers: an object, or {"error": code}.
 The same verbs as cuda_client.py.
 """
@@ -46,6 +46,7 @@ def main() -> None:
         if verb == "exit":
             return
         if verb == "replace":
+            print("{}", flush=True)
             os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program in the same process
         try:
             context, answer = act(context, verb, argument)

@@ -1,7 +1,7 @@
 """Real programs as pods of a share, by `kubectl gpushare trial`: one copy in a slot, then several beside each other.
 
 The programs are those of workload/examples/frameworks, with the machine's own PyTorch and JAX. Their figures without
-Kubernetes, in time slices and under a bare MPS daemon, are tests/gpu/compare.py's.
+Kubernetes, in time slices and under a bare MPS daemon, are tests/gpu/programs/compare.py's.
 """
 
 import json
@@ -57,7 +57,7 @@ PROGRAMS = {
 """The most telling first: a run that is cut off keeps what it has, and the next one goes on."""
 STAND_INS = {"stand-in": Program(copies=(2, 4)), "again": Program(copies=(4,), repeats=2, cpu="100m")}
 TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--start-timeout", "60")
-"""As tests/gpu/compare.py."""
+"""As tests/gpu/programs/compare.py."""
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TRIAL_SECONDS = 300
 """At most, of one program."""

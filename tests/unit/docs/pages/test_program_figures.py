@@ -13,8 +13,8 @@ from gpushare.trial.printed import PrintedFigures
 from gpushare.trial.records import TrialRecord
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.compare.result import Comparison
-from tests.gpu.compare import PARTS
-from tests.gpu.program_figures import (
+from tests.gpu.programs.compare import PARTS
+from tests.gpu.programs.figures import (
     GPU_OF_OLD_TRIALS,
     PodTrial,
     against_slices,

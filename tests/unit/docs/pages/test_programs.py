@@ -9,8 +9,8 @@ PAGE = REPOSITORY / "docs" / "programs.md"
 
 
 def test_the_page_of_real_programs_is_what_its_script_writes_from_the_results() -> None:
-    command = [sys.executable, str(REPOSITORY / "tests" / "gpu" / "programs_page.py")]
-    written = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    command = [sys.executable, "-m", "tests.gpu.programs.page"]
+    written = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True).stdout
     assert PAGE.read_text() == written
 
 

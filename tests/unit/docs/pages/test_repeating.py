@@ -19,11 +19,11 @@ PAGE = (REPOSITORY / "docs" / "sharing-a-gpu.md").read_text()
 BLOCK = re.search(r"^## How to repeat it\n.*?^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 LINES = BLOCK[1].splitlines() if BLOCK else []
 SHORTER = {
-    "bench.py": ["--quick", "--parts", "depth-1", "overlap-slices", "mix-slices"],
-    "workload.py": ["graph"],
+    "workload.bench": ["--quick", "--parts", "depth-1", "overlap-slices", "mix-slices"],
+    "workload.scenarios": ["graph"],
 }
 """Further arguments, by script: its whole run takes minutes."""
-ONLY_ON_HARDWARE = {"departures.py", "ddp.py", "profilers.py", "starts.py"}
+ONLY_ON_HARDWARE = {"mps.departures", "workload.ddp", "mps.profilers", "mps.starts"}
 BOUND = 300.0
 
 
@@ -43,8 +43,8 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 def script(line: str) -> str:
-    """The name of the script that a line runs."""
-    found = re.match(r"python3 tests/gpu/(\S+)", line)
+    """The name of the script that a line runs, below tests.gpu."""
+    found = re.match(r"python3 -m tests\.gpu\.(\S+)", line)
     return found[1] if found else ""
 
 
@@ -69,5 +69,5 @@ def test_the_commands_run_one_after_the_other(environment: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("name", sorted(ONLY_ON_HARDWARE))
 def test_a_script_that_needs_hardware_is_there(name: str) -> None:
-    path = REPOSITORY / "tests" / "gpu" / name
+    path = REPOSITORY.joinpath("tests", "gpu", *name.split(".")).with_suffix(".py")
     compile(path.read_text(), str(path), "exec")

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from localcluster.paths import REPOSITORY
-from tests.gpu.bench_tables import tables
-from tests.gpu.scenario_table import TABLE, Figure, parts, scenarios
+from tests.gpu.workload.bench_tables import tables
+from tests.gpu.workload.scenario_table import TABLE, Figure, parts, scenarios
 from tests.page_tables import filled
 
 PAGE = REPOSITORY / "docs" / "sharing-a-gpu.md"
-SCRIPT = REPOSITORY / "tests" / "gpu" / "bench_page.py"
 RESULTS = REPOSITORY / "docs" / "results"
-MARK = re.compile(r"<!-- (\w+): written by tests/gpu/bench_page.py -->")
+MARK = re.compile(r"<!-- (\w+): written by tests/gpu/workload/bench_page.py -->")
 
 
 def test_the_tables_are_what_the_script_writes_from_the_results(tmp_path: Path) -> None:
     other = tmp_path / "page.md"
     other.write_text(filled(PAGE.read_text(), dict.fromkeys(MARK.findall(PAGE.read_text()), "nothing")))
     assert other.read_text() != PAGE.read_text()
-    subprocess.run([sys.executable, str(SCRIPT), str(other)], timeout=120, check=True)
+    command = [sys.executable, "-m", "tests.gpu.workload.bench_page", str(other)]
+    subprocess.run(command, cwd=REPOSITORY, timeout=120, check=True)
     assert other.read_text() == PAGE.read_text()
 
 

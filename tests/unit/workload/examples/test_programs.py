@@ -3,10 +3,8 @@
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from gpushare.trial.printed import FigureReader, PrintedFigures
 from gpushare_workload import cli
 from gpushare_workload.compare.options import request_of
 from localcluster.paths import REPOSITORY
+from tests.gpu.programs import compare
 
 PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
 RUN = {
@@ -63,23 +62,14 @@ def check(out: str) -> None:
     assert all(line is not None and line.rates[0] > 0 and line.latencies for line in found)
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(REPOSITORY / "tests" / "gpu"))
-    import compare
-
-    yield compare
-    sys.modules.pop("compare", None)
-
-
-def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(script: Any, tmp_path: Path) -> None:
-    for part in script.PARTS:
+def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(tmp_path: Path) -> None:
+    for part in compare.PARTS:
         for tiny in (False, True):
-            chosen = Namespace(python=sys.executable, tiny=tiny, copies=(), modes=script.MODES, repeats=2)
-            arguments = script.command(part, chosen, tmp_path)[3:]
+            chosen = Namespace(python=sys.executable, tiny=tiny, copies=(), modes=compare.MODES, repeats=2)
+            arguments = compare.command(part, chosen, tmp_path)[3:]
             request = request_of(cli.parser().parse_args(arguments))
             assert len(request.programs) == (2 if part.beside else 1)
             assert request.plan.repeats == 2
             assert all(Path(program[1]).is_file() for program in request.programs)
-    measured = {Path(name).name for part in script.PARTS for name in (part.program[0], *part.beside[:1])}
+    measured = {Path(name).name for part in compare.PARTS for name in (part.program[0], *part.beside[:1])}
     assert measured == {program.split()[0] for program in RUN}

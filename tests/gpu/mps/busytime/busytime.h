@@ -1,4 +1,4 @@
-/* What tests/gpu/busy.py and tests/unit/busytime switch and read. Nobody else depends on it. */
+/* What tests/gpu/mps/busy.py switches and reads. Nobody else depends on it. */
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What sharing a GPU costs and gains, on a real GPU within ten minutes: the figures of docs/sharing-a-gpu.md.
 
-    PYTHONPATH=operator:workload python3 tests/gpu/bench.py OUT
+    python3 -m tests.gpu.workload.bench OUT
 
 Needs a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH; no root, no matplotlib. Writes one
 file for each part into OUT/parts, and OUT/expected.json; `gpushare-workload report OUT/parts/*.json* --html …` makes
@@ -31,14 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import work_tree  # noqa: F401 - before anything of ours
-from environment import environment_block
-from private_mps import Events, PrivateMps, without_mps
-
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import find, rows
 from gpushare_workload.reporting.files import Collected, read
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import Events, PrivateMps, without_mps
 
 BUDGET_SECONDS = 570.0
 CLIENTS = 8

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What clients of one GPU take from each other: launches, allocations, memory bandwidth, L2 cache, the host's link.
 
-    python3 tests/gpu/contention.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH; a minute
+    python3 -m tests.gpu.mps.contention OUT.json     as root on an idle GPU, nvidia-cuda-mps-control on PATH; a minute
 
 One process, and four that do the same at the same moment: without MPS in time slices, and as clients of one bare MPS
 daemon with a quarter of the threads and 16 GiB each, in turns. Then, whether a client reads what another has left in
@@ -13,13 +12,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import work_tree  # noqa: F401 - what is imported next comes from this work tree
-from environment import environment_block
-from private_mps import PrivateMps
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 ROUNDS = 3
 TOGETHER = 4
@@ -292,15 +291,16 @@ def main() -> int:
                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(THREADS),
                 "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={MEMORY_MIB}M",
             }
+            ways: dict[str, Callable[[], list[dict[str, Any]]]] = {
+                "one without MPS": lambda: one_round(1, bare),
+                "one under MPS": lambda: one_round(1, whole),
+                "one with a grant": lambda: one_round(1, granted, "refused"),
+                "four without MPS": lambda: one_round(TOGETHER, bare),
+                "four with a grant": lambda: one_round(TOGETHER, granted, "refused"),
+            }
             Clients(1, bare).end()  # fills the cache of kernels
             for _ in range(ROUNDS):
-                for case, measured in {
-                    "one without MPS": lambda: one_round(1, bare),
-                    "one under MPS": lambda: one_round(1, whole),
-                    "one with a grant": lambda: one_round(1, granted, "refused"),
-                    "four without MPS": lambda: one_round(TOGETHER, bare),
-                    "four with a grant": lambda: one_round(TOGETHER, granted, "refused"),
-                }.items():
+                for case, measured in ways.items():
                     rounds.setdefault(case, []).append(measured())
                     print(f"{case}: {json.dumps(summary(rounds[case][-1:]))}", flush=True)
             left = leftovers(whole)

@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
-"""docs/programs.md, from what `tests/gpu/compare.py` and the suite `programs` measured: docs/results/PRODUCT/
+"""docs/programs.md, from what `tests/gpu/programs/compare.py` and the suite `programs` measured: docs/results/PRODUCT/
 compare-PART.json and stack-programs.json.
 
-python3 tests/gpu/programs_page.py > docs/programs.md
-python3 tests/gpu/programs_page.py docs/results/pictures/programs.png
+python3 -m tests.gpu.programs.page > docs/programs.md
+python3 -m tests.gpu.programs.page docs/results/pictures/programs.png
 """
 
 import statistics
@@ -12,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from work_tree import ROOT
-
 from gpushare.trial.cases import TrialMode
 from gpushare.trial.rows import TrialRow, cells_of
-from tests.gpu.compare import PARTS, Part
-from tests.gpu.program_figures import (
+from tests.gpu import ROOT
+from tests.gpu.programs.compare import PARTS, Part
+from tests.gpu.programs.figures import (
     ASTERISK,
     FULL_PERCENT,
     PODS,
@@ -42,7 +40,7 @@ INTRODUCTION = """\
 
 Copies of programs that people run, beside each other on one GPU. On a bare machine processes ran alone, in time slices,
 as clients of one MPS daemon, and in part as such clients with an equal part of the SMs each (*caps*), by
-[`gpushare-workload compare`](compare.md) ([script](../tests/gpu/compare.py)). In a cluster they ran as
+[`gpushare-workload compare`](compare.md) ([script](../tests/gpu/programs/compare.py)). In a cluster they ran as
 pods *in slots of a share*, each with 100 % of the threads, by [`kubectl gpushare trial`](compare.md#in-a-cluster)
 ([suite](../tests/gpu/stack/suites/programs.py)). The [programs](../workload/examples/frameworks/programs) have random
 weights; the [glossary](glossary.md) has the words.
@@ -76,7 +74,7 @@ $BERTS
 - **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
 
-This page is written by [tests/gpu/programs_page.py](../tests/gpu/programs_page.py) from the files that it links.
+This page is written by [tests/gpu/programs/page.py](../tests/gpu/programs/page.py) from the files that it links.
 """
 
 PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The neighbours that a killed client takes along, by the length of its kernels, with and without an ordered departure.
 
-    PYTHONPATH=operator:workload python3 tests/gpu/departures.py docs/results/h200/departures.json [--kills N]
+    python3 -m tests.gpu.mps.departures OUT.json [--kills N]
 
 Run as root on a GPU that nobody uses, CuPy and nvidia-cuda-mps-control on PATH. For each length of kernel, clients that
 run it back to back are killed one after the other beside three that check their results; `guarded`: the daemon
@@ -16,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beside import NEIGHBOURS, ended, neighbours
-from environment import environment_block
-from private_mps import PrivateMps
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
+from tests.gpu.workload.beside import NEIGHBOURS, ended, neighbours
 
 KERNELS_MS = (1, 5, 10, 20, 50, 100)
 BUDGET_SECONDS = 420.0

@@ -1,11 +1,11 @@
-#!/usr/bin/env python3
 """Clients with different claims on one real GPU: does each get its percentage of threads and its memory?
 
-    PYTHONPATH=operator:workload python3 tests/gpu/claims.py docs/results/h200/claims.json
+    python3 -m tests.gpu.mps.claims OUT.json
 
 Every client has the variables that the agent writes into the CDI spec of its claim. Each is measured alone, then all of
 them at once, interleaved, and checks its own limits each time: SMs, free memory, a refused allocation above it. Needs
-what tests/gpu/workload.py needs, and ends every process that it started; exit code 0 where everything was as expected.
+what tests/gpu/workload/scenarios.py needs, and ends every process that it started; exit code 0 where everything was as
+expected.
 """
 
 import json
@@ -14,11 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from environment import environment_block
-from private_mps import PrivateMps, Program
-
 from gpushare.agent.dra.prepared import PreparedClaim, PreparedPart, spec
 from gpushare.grant.model import Grant
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps, Program
 
 CLAIMS = [(10, 4096), (20, 8192), (30, 16384), (40, 32768)]
 """(percent of threads, MiB)."""
@@ -62,7 +61,7 @@ def follows(round_: list[dict[str, Any]]) -> bool:
     if any(it["exit_code"] or not it["share_of_peak"] for it in round_):
         return False
     by_sm = [it["share_of_peak"] / it["granted_share"] for it in round_]
-    return max(by_sm) / min(by_sm) <= FAIR
+    return bool(max(by_sm) / min(by_sm) <= FAIR)
 
 
 def measure() -> dict[str, Any]:

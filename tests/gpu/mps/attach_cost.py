@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Where an attach through the broker spends its time on a real GPU.
 
-    python3 tests/gpu/attach_cost.py OUT.json [SECONDS]      as root on an idle GPU, nvidia-cuda-mps-control on PATH
+    python3 -m tests.gpu.mps.attach_cost OUT.json [SECONDS]      as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 Programs start in turns: at the daemon itself; through the broker with the share's whole ceiling as their grant, for
 which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
@@ -22,9 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from broker import CEILING_MIB, Program, Stand, spread, stand
-from environment import environment_block
-
 from gpushare.mps.attach_protocol import (
     CREDENTIALS,
     END_OF_ANSWER,
@@ -34,6 +30,8 @@ from gpushare.mps.attach_protocol import (
     request_message,
 )
 from gpushare.mps.control_socket import ControlSocket
+from tests.gpu.environment import environment_block
+from tests.gpu.mps.broker import CEILING_MIB, Program, Stand, spread, stand
 
 SECONDS = 45.0
 MOST_ROUNDS = 1000

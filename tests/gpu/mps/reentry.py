@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 """Can a terminated client come back in the same process, and be terminated again?
 
-    PYTHONPATH=.:operator python3 tests/gpu/reentry.py          (simulated: --simulation)
+    python3 -m tests.gpu.mps.reentry OUT.json          (simulated: --simulation)
 
 A second `terminate_client` for a process hangs the daemon until the process ends (measured for a process that kept its
 terminated contexts). It is unknown whether the daemon takes a process that has replaced its program (exec) for a new
 client. Until it is known, enforcement terminates no process twice.
-Run as root on an idle GPU, nvidia-cuda-mps-control on PATH. Prints one JSON object; ends everything that it started.
+Run as root on an idle GPU, nvidia-cuda-mps-control on PATH. Ends everything that it started.
 """
 
 import contextlib
@@ -19,11 +18,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.gpu import PYTHONPATH
+
+os.environ["PYTHONPATH"] = PYTHONPATH  # of the clients
 if "--simulation" not in sys.argv:
     os.environ["GPUSHARE_CONTRACT"] = "real"
 
 from tests.contract import conftest
 from tests.contract.conftest import Machine
+from tests.gpu.environment import environment_block
 
 HANG_SECONDS = 10.0
 
@@ -44,7 +47,7 @@ def measure(machine: Machine) -> dict[str, Any]:
     neighbour, client = machine.client(), machine.client()
     found: dict[str, Any] = {"simulated": machine.simulated, "first": ended(machine, server, client.pid)}
     found["after_the_first"] = client("sync")
-    client.send("replace")
+    client("replace")
     found["created_again"] = client("create")
     listed = [item.pid for item in machine.nvml.processes(machine.gpu.uuid).mps_clients]
     found["listed_by_nvml"] = client.pid in listed
@@ -57,12 +60,16 @@ def measure(machine: Machine) -> dict[str, Any]:
 
 
 def main() -> int:
-    with contextlib.contextmanager(conftest.parts.__wrapped__)() as parts, tempfile.TemporaryDirectory() as directory:
+    [out] = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
+    with contextlib.contextmanager(conftest.parts_under_test)() as parts, tempfile.TemporaryDirectory() as directory:
         machine = Machine(Path(directory), *parts)
         try:
-            print(json.dumps(measure(machine), indent=2))
+            found = measure(machine)
         finally:
             machine.clean_up()
+    result = {**found, "environment": environment_block()}
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
     return 0
 
 

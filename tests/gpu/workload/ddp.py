@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Distributed data parallel on two or more GPUs: one rank on each, and refusals before NCCL could hang.
 
     pip install 'gpushare[torch]'      # or: pip install --require-hashes -r requirements/torch.lock
-    PYTHONPATH=operator:workload python3 tests/gpu/ddp.py docs/results/h200/ddp.json
+    python3 -m tests.gpu.workload.ddp OUT.json
 
 Exit code 0 if everything was as expected; the results are written in any case.
 """
@@ -12,10 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from environment import environment_block
-from private_mps import Events, without_mps
-
 from gpushare_workload.gpus import inventory
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import Events, without_mps
 
 SECONDS = 180.0
 

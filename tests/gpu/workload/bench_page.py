@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Writes the tables of docs/sharing-a-gpu.md from the results under docs/results.
 
-    python3 tests/gpu/bench_page.py [PAGE]
+    python3 -m tests.gpu.workload.bench_page [PAGE]
 
 The report and the pictures of one product come from the same files:
 
@@ -12,9 +11,8 @@ The report and the pictures of one product come from the same files:
 import sys
 from pathlib import Path
 
-from work_tree import ROOT
-
-from tests.gpu.bench_tables import tables
+from tests.gpu import ROOT
+from tests.gpu.workload.bench_tables import tables
 from tests.page_tables import filled
 
 PAGE, RESULTS = ROOT / "docs/sharing-a-gpu.md", ROOT / "docs/results"

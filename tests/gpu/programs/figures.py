@@ -13,7 +13,7 @@ from gpushare.trial.records import SCHEMA, TrialRecord
 from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
 from gpushare_workload.compare.result import Comparison, read
-from tests.gpu.compare import PARTS, Part
+from tests.gpu.programs.compare import PARTS, Part
 from tests.page_tables import line_of
 
 PRODUCTS = ("h100", "h200")

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The contract suite against this machine's GPU, test by test.
 
-    python3 tests/gpu/contract.py OUT.json          (simulated: --simulation)
+    python3 -m tests.gpu.mps.contract OUT.json          (simulated: --simulation)
 
 Tests that set the GPU's compute mode are left out, because on a lent machine it is not ours to set; `--compute-mode`
 includes them. For the requirements see tests/contract/conftest.py; it also needs pytest, pydantic and nvidia-ml-py.
@@ -16,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from work_tree import ROOT
 
+from tests.gpu import ROOT
 from tests.gpu.environment import environment_block
 
 LEFT_OUT = "sets_compute_mode"

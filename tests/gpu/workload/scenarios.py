@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Every scenario of the workload on a real GPU under a private MPS daemon, each in less than a minute.
 
-    PYTHONPATH=operator:workload python3 tests/gpu/workload.py docs/results/h200/workload.json [NAME…]
+    python3 -m tests.gpu.workload.scenarios OUT.json [NAME…]
 
 Run as root on a machine with a GPU that nobody uses, CuPy, nvidia-ml-py and nvidia-cuda-mps-control on PATH. Ends every
 process that it started. Exit code 0 if everything was as expected. The results, with the environment of the
@@ -18,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beside import BESIDE
-from cases import CASES, Case
-from environment import environment_block
-from private_mps import THREADS, PrivateMps, without_mps
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import THREADS, PrivateMps, without_mps
+from tests.gpu.workload.beside import BESIDE
+from tests.gpu.workload.cases import CASES, Case
 
 BUDGET_SECONDS = 540.0
 """What would begin later is left out."""

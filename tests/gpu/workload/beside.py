@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from private_mps import PrivateMps, Program
+from tests.gpu.private_mps import PrivateMps, Program
 
 NEIGHBOURS = 3
 KERNEL_MS = 200

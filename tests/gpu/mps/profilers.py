@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Do profilers work for clients of MPS? PyTorch's, which uses CUPTI, and nsys and ncu where they are installed.
 
-    python3 tests/gpu/profilers.py OUT.json
+    python3 -m tests.gpu.mps.profilers OUT.json
 
 Needs a GPU that nobody uses, PyTorch and nvidia-cuda-mps-control on PATH. Takes about a minute. Without MPS and
 under a private MPS daemon, two processes run KERNELS kernels each at the same time, and one of them is watched:
@@ -22,9 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import work_tree  # noqa: F401 - before anything of ours
-from environment import environment_block
-from private_mps import PrivateMps
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 KERNELS, FEW_KERNELS = 200, 5
 SIZE = 512
@@ -144,7 +142,7 @@ def main(path: Path) -> int:
             path.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
     print(f"{time.monotonic() - began:.0f} s in all", file=sys.stderr)
-    return max(abs(result[mode]["trace"]["watched"]["exit_code"]) for mode in ("without_mps", "under_mps"))
+    return max(abs(int(result[mode]["trace"]["watched"]["exit_code"])) for mode in ("without_mps", "under_mps"))
 
 
 if __name__ == "__main__":

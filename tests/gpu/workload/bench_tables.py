@@ -1,4 +1,4 @@
-"""The tables of docs/sharing-a-gpu.md, from what `tests/gpu/bench.py` and `tests/gpu/workload.py` measured:
+"""The tables of docs/sharing-a-gpu.md, from what the benchmark and the scenarios beside this file measured:
 docs/results/PRODUCT/bench and docs/results/PRODUCT/workload*.json.
 
 A table is of one part of the benchmark. The report of a product takes the runs of one case together, whatever the part,
@@ -15,8 +15,8 @@ from gpushare_workload.bench.results.summary import Row, find, rows
 from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS
 from gpushare_workload.reporting.style import GRIDS
-from tests.gpu.program_figures import PRODUCTS
-from tests.gpu.scenario_table import scenarios
+from tests.gpu.programs.figures import PRODUCTS
+from tests.gpu.workload.scenario_table import scenarios
 from tests.page_tables import head_of, line_of
 
 CLIENTS = PREFERRED_CLIENTS

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Does sharing help real programs? `gpushare-workload compare` with those of workload/examples/frameworks/programs.
 
-    PYTHONPATH=operator:workload python3 tests/gpu/compare.py OUT
+    python3 -m tests.gpu.programs.compare OUT
 
 Needs a GPU that nobody uses, nvidia-ml-py, nvidia-cuda-mps-control on PATH, and an interpreter with PyTorch,
 torchvision, transformers and JAX (`--python`; default: this one). Each run loads its programs afresh and measures two
@@ -13,6 +12,7 @@ JSON file and a picture of each part, and what was printed.
 """
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -22,8 +22,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
+from tests.gpu import PYTHONPATH, ROOT
+
+PROGRAMS = ROOT / "workload/examples/frameworks/programs"
 BUDGET_SECONDS = 530.0
 LEAST_SECONDS = 80.0
 """A part that has less than this left is not begun."""
@@ -93,7 +94,8 @@ def _files(part: Part, results: Path) -> list[str]:
 def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) -> int:
     """The exit code; the part is asked to end when its time is over, and keeps what it has measured."""
     with (results / f"{part.name}.txt").open("w") as log:
-        process = subprocess.Popen(command(part, options, results), stdout=log, stderr=log)
+        environment = os.environ | {"PYTHONPATH": PYTHONPATH}
+        process = subprocess.Popen(command(part, options, results), env=environment, stdout=log, stderr=log)
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.trial.spread import Spread
-from tests.gpu.program_figures import PRODUCTS
+from tests.gpu.programs.figures import PRODUCTS
 from tests.page_tables import head_of, line_of
 
 Lines = list[dict[str, Any]]
-"""The events of one part of tests/gpu/workload.py."""
+"""The events of one part of tests/gpu/workload/scenarios.py."""
 
 
 @dataclass(frozen=True, slots=True)

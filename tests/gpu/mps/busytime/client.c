@@ -1,4 +1,4 @@
-/* A client of known work, for tests/gpu/busy.py: the GPU's own clock says how long each kernel ran.
+/* A client of known work, for tests/gpu/mps/busy.py: the GPU's own clock says how long each kernel ran.
  *
  * client KERNELS.ptx; then a line "ITERATIONS BLOCKS DEPTH GRAPH SECONDS MODE" on standard input, each answered with JSON.
  * GRAPH: kernels in each graph, 0: single launches. DEPTH: launches between two waits. MODE: of the library, if it is there.

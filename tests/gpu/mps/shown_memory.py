@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Programs that see their grant as the GPU's memory, on a real GPU: what each sees, whether it fits, and what it costs.
 
-    python3 tests/gpu/shown_memory.py OUT.json [FRONTS]     on an idle GPU, nvidia-cuda-mps-control on PATH; 3 min
+    python3 -m tests.gpu.mps.shown_memory OUT.json [FRONTS]     on an idle GPU, nvidia-cuda-mps-control on PATH; 3 min
 
 The front libraries are built with this machine's C compiler, or FRONTS is a directory that has them (fronts/build.sh
 makes it on another machine). Clients of a private MPS daemon find them by LD_LIBRARY_PATH, in the place of the CDI
@@ -20,15 +19,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import work_tree  # noqa: F401 - what is imported next comes from this work tree
-from environment import environment_block
-from private_mps import PrivateMps
-
 from gpushare.agent.gpus import driver
 from gpushare.agent.gpus.fronts import SONAMES
 from gpushare.api.names import FRONT_PREFIX
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
+from tests.gpu import ROOT
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 MEMORY_MIB = 16384
 PAIRS, RATE_SECONDS = 8, 1.0
@@ -155,7 +153,7 @@ def container(directory: Path, fronts: Path | None) -> Path:
         raise RuntimeError(f"of {', '.join(SONAMES)} some are not below /: {sorted(libraries)}")
     directory.mkdir()
     if fronts is None:
-        build = Path(__file__).resolve().parents[2] / "fronts/build.sh"
+        build = ROOT / "fronts/build.sh"
         subprocess.run([build, directory], check=True, timeout=120)
     for soname in SONAMES:
         if fronts is not None:
@@ -206,7 +204,7 @@ def nvidia_smi(environment: dict[str, str], total_mib: int) -> dict[str, Any]:
 
 def costs(plain: dict[str, str], shown: dict[str, str]) -> dict[str, Any]:
     """Of pairs of runs, without and with the front libraries in turns; the ratio is that of each pair."""
-    root, pairs = Path(__file__).resolve().parents[2], []
+    root, pairs = ROOT, []
     for number in range(PAIRS):
         ways = (plain, shown) if number % 2 == 0 else (shown, plain)
         found = [run(RATE, environment, root, RATE_SECONDS, *DEPTHS) for environment in ways]

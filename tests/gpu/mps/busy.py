@@ -1,14 +1,13 @@
-#!/usr/bin/env python3
 """Whether a client can say how long it keeps the GPU busy, and what that costs it: by records of CUPTI, under MPS.
 
-    python3 tests/gpu/busy.py OUT.json        as root on an idle GPU, within two minutes
+    python3 -m tests.gpu.mps.busy OUT.json        as root on an idle GPU, within two minutes
 
 Needs gcc, CuPy, libcupti (of a CUDA toolkit or a Python package) and nvidia-cuda-mps-control on PATH; without gcc, in
 build/busy, libgpushare-busytime.so and client, built elsewhere by the same commands. Runs clients of known work in
-turns: without the library of tests/gpu/busytime, and with it, silent, always listening, and in windows as it does by
-itself. The kernels write down by the GPU's own clock how long they ran, which is what the library's figure is held
-against. Two clients at once, and PyTorch where it is installed, come last. Exit code 0 if windows cost less than
-MOST_COST_PERCENT in each case and the figure is as true as MOST_WRONG says.
+turns: without the library of `busytime`, and with it, silent, always listening, and in windows as it does by itself.
+The kernels write down by the GPU's own clock how long they ran, which is what the library's figure is held against. Two
+clients at once, and PyTorch where it is installed, come last. Exit code 0 if windows cost less than MOST_COST_PERCENT
+in each case and the figure is as true as MOST_WRONG says.
 """
 
 import argparse
@@ -26,13 +25,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import work_tree
-from environment import environment_block
-from private_mps import PrivateMps
+from tests.gpu import ROOT
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE / "busytime/busytime.c"
-BUILT = work_tree.ROOT / "build/busy"
+BUILT = ROOT / "build/busy"
 BUDGET_SECONDS = 110.0
 MOST_COST_PERCENT, MOST_WRONG = 1.0, 0.05
 """Of the launches, and of the time."""

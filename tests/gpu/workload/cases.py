@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from private_mps import THREADS, Events
+from tests.gpu.private_mps import THREADS, Events
 
 Verdict = Callable[[Events], bool]
 

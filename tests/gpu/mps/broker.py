@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The attach broker on a real GPU: what it costs, whom it lets in and with what, and what attacks on it do.
 
-    python3 tests/gpu/broker.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
+    python3 -m tests.gpu.mps.broker OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 The broker runs as UID 65534 beside a daemon that the script starts; the supervisor's turns come from this script. Which
 container a process is of stands on its command line here, since there are no containers. Compared in turns: clients
@@ -23,16 +22,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import work_tree  # noqa: F401 - what is imported next comes from this work tree
-from environment import environment_block
-from private_mps import PrivateMps
-
 from gpushare.mps.control import PROGRAM, ControlError
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 NOBODY = 65534
 CEILING_MIB = 16384
@@ -378,14 +375,15 @@ def side_by_side(it: Stand) -> dict[str, Any]:
 def variables(it: Stand) -> dict[str, Any]:
     """A grant of 10 % and 2 GiB, and what a client makes of it by its own variables."""
     it.grant(small=(10, 2048, 1))
-    found = {}
-    for name, changes in {
+    changed: dict[str, dict[str, str | None]] = {
         "unset": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": None},
         "threads 100": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"},
         "threads garbage": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "garbage"},
         "memory 64G": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64G"},
         "memory garbage": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "garbage"},
-    }.items():
+    }
+    found = {}
+    for name, changes in changed.items():
         merged = {**it.brokered, **changes}
         client = it.client("small", {key: value for key, value in merged.items() if value is not None})
         found[name] = {key: value for key, value in client.line().items() if key != "seconds"}

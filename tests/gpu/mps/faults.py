@@ -1,32 +1,36 @@
-#!/usr/bin/env python3
 """Questions about fatal faults that only hardware answers: about `terminate_client`, signals, and NVML's Xids.
 
-    GPUSHARE_CONTRACT=real PYTHONPATH=operator:tests/contract python3 tests/gpu/faults.py docs/results/h200/faults.json
+    python3 -m tests.gpu.mps.faults OUT.json          (simulated: --simulation)
 
 Run as root on a machine with a GPU that nobody uses, `nvidia-cuda-mps-control` on PATH, pytest and nvidia-ml-py; it
-takes some two minutes. Without GPUSHARE_CONTRACT=real it uses the simulation, to test the script itself. It asserts
-nothing: it records each answer, or the error instead. Compute mode PROHIBITED is not tried: if it could not be set
-back, nobody could use the GPU any more.
+takes some two minutes. It asserts nothing: it records each answer, or the error instead. Compute mode PROHIBITED is not
+tried: if it could not be set back, nobody could use the GPU any more.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import conftest  # of tests/contract
-from conftest import Machine, Program
-
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.supervisor.daemon_process import kill_server
 from gpushare.nvml.types import NvmlError
+from tests.gpu import PYTHONPATH
+
+os.environ["PYTHONPATH"] = PYTHONPATH  # of the clients
+if "--simulation" not in sys.argv:
+    os.environ["GPUSHARE_CONTRACT"] = "real"
+
+from tests.contract import conftest
+from tests.contract.conftest import Machine, Program
 
 COMMAND_SECONDS = 4.0
 SETTLE_SECONDS = 12.0
@@ -105,7 +109,7 @@ class Scene:
 
     def until_served(self, seconds: float = 15.0) -> dict[str, Any]:
         """The time until a new client gets a context, by trying again and again."""
-        began, errors = time.monotonic(), []
+        began, errors = time.monotonic(), list[str]()
         while time.monotonic() - began < seconds:
             created = self.new_client()["created"]
             if "error" not in created:
@@ -217,16 +221,9 @@ QUESTIONS: dict[str, Callable[[Scene], dict[str, Any]]] = {
 }
 
 
-@contextmanager
-def parts() -> Iterator[tuple[Any, ...]]:
-    generator = conftest.parts.__wrapped__()
-    yield next(generator)
-    generator.close()
-
-
 def main() -> None:
     results: dict[str, Any] = {"real": conftest.REAL}
-    with parts() as made:
+    with contextmanager(conftest.parts_under_test)() as made:
         results["driver"] = made[1].driver_version()
         results["gpu"] = made[1].gpus()[0].product
         programs = Path(made[2]).parent
@@ -244,8 +241,7 @@ def main() -> None:
                     cleaning.join(20)
                 results[name]["took_seconds"] = round(time.monotonic() - began, 1)
                 print(name, json.dumps(results[name], indent=1, default=str), flush=True)
-    if len(sys.argv) > 1:
-        path = Path(sys.argv[1])
+    for path in (Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=1, default=str) + "\n")
 

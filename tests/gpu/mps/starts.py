@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Where the time goes when many programs start on one GPU at once: Python's imports, CUDA's context, the first kernel.
 
-    python3 tests/gpu/starts.py OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
+    python3 -m tests.gpu.mps.starts OUT.json        as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 All processes of a case start at the same moment, without MPS and as clients of one bare MPS daemon, in turns. Each says
 when it had imported CuPy, had its context, and had the result of its first kernel, in seconds since its start.
@@ -17,9 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import work_tree  # noqa: F401 - what is imported next comes from this work tree
-from environment import environment_block
-from private_mps import PrivateMps
+from tests.gpu.environment import environment_block
+from tests.gpu.private_mps import PrivateMps
 
 AT_ONCE = (1, 8, 24)
 REPEATS = 3
