@@ -9,5 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = [str(ROOT), str(ROOT / "operator"), str(ROOT / "workload")]
-PYTHONPATH = os.pathsep.join(_FOLDERS)
+PYTHONPATH = os.pathsep.join([*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
+"""Before what was there: on a bare machine other packages may have been put there."""
 sys.path[:0] = _FOLDERS
