@@ -11,7 +11,7 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
 from gpushare.fleet.model import NodeView
 from gpushare.fleet.selection.refusals import FoundGpu, foreign_compute_mode
-from gpushare.kube.client import PODS, KubeError, Object
+from gpushare.kube.client import GPU_NODES, PODS, KubeError, Object
 from gpushare.kube.resources import LEASES
 from gpushare.mps.layout import gpu_dir
 from tests.unit.agent.fake_node import FakeNode
@@ -181,6 +181,8 @@ async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(no
     directory = gpu_dir(node.root, "GPU-0")
 
     async def reported(mode: ComputeMode) -> str | None:
+        read = node.state.cache.nodes.objects  # a status that says what was last read is not written
+        read.update(dict.fromkeys(read, node.kube.live(GPU_NODES, "n")))
         await node.state.inventory.set_mode("GPU-0", mode)
         await asyncio.sleep(STATUS_SECONDS)
         await report()
