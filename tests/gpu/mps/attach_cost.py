@@ -31,7 +31,7 @@ from gpushare.mps.attach_protocol import (
 )
 from gpushare.mps.control_socket import ControlSocket
 from tests.gpu.environment import environment_block
-from tests.gpu.mps.broker import CEILING_MIB, Program, Stand, spread, stand
+from tests.gpu.mps.stand import CEILING_MIB, Program, Stand, spread, stand
 
 SECONDS = 45.0
 MOST_ROUNDS = 1000

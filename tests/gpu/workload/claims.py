@@ -1,11 +1,10 @@
 """Clients with different claims on one real GPU: does each get its percentage of threads and its memory?
 
-    python3 -m tests.gpu.mps.claims OUT.json
+    python3 -m tests.gpu.workload.claims OUT.json
 
 Every client has the variables that the agent writes into the CDI spec of its claim. Each is measured alone, then all of
 them at once, interleaved, and checks its own limits each time: SMs, free memory, a refused allocation above it. Needs
-what tests/gpu/workload/scenarios.py needs, and ends every process that it started; exit code 0 where everything was as
-expected.
+what `scenarios` beside it needs, and ends every process that it started; exit code 0 where everything was as expected.
 """
 
 import json
