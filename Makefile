@@ -114,8 +114,7 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator workload localcluster release \
-		tests/cluster tests/dashboard tests/faults tests/gpu tests/long_life tests/peers
+	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
