@@ -1,6 +1,6 @@
 """Whether one GPU's MPS daemon may serve clients: an ordered chain of checks, of which the first failure counts. Pure.
 
-Guarantees: READY needs a fresh heartbeat of the supervisor, and an NVML reading that was taken after the server
+Guarantees: READY needs fresh heartbeats of supervisor and broker, and an NVML reading that was taken after the server
 appeared and shows its context. ACTIVE alone proves nothing: after a fatal fault a server stays ACTIVE although it has
 let the GPU go.
 """
@@ -89,9 +89,13 @@ def _reachable(_: ReadinessInput, __: DaemonState, view: GpuView) -> Readiness |
     return None
 
 
+def _fresh(heartbeat: float, now: float) -> bool:
+    """One from the future is of the boot before, or made up, and would be fresh for as long as its writer likes."""
+    return -1.0 <= now - heartbeat <= FRESH_SECONDS
+
+
 def _supervised(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readiness | None:
-    age = evidence.now - state.heartbeat
-    if not -1.0 <= age <= FRESH_SECONDS:
+    if not _fresh(state.heartbeat, evidence.now):
         return Readiness(
             DaemonReason.SUPERVISOR_SILENT,
             f"the MPS pod of GpuShare {state.share} writes no state any more{evidence.unwritten}",
@@ -142,7 +146,9 @@ def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readin
     broker = evidence.broker
     if broker is None:
         return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")
-    if evidence.now - broker.heartbeat > FRESH_SECONDS:
+    if broker.uuid != evidence.wanted.uuid:
+        return Readiness(DaemonReason.BROKER_NOT_READY, "the attach broker's state is another GPU's")
+    if not _fresh(broker.heartbeat, evidence.now):
         message = f"the attach broker writes no state any more{evidence.unwritten}"
         return Readiness(DaemonReason.BROKER_NOT_READY, message)
     if broker.listening:
