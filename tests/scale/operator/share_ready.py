@@ -10,37 +10,21 @@ commands than NVIDIA's, which is a native program, and none to initialize a GPU.
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Sequence
 
 from localcluster.cluster import cluster
 from localcluster.stack import embedded, install
-from tests.cluster.harness import Harness, is_ready, wait_until
+from tests.cluster.harness import Harness, wait_until
+from tests.cluster.time_to_ready import times_to_ready
 from tests.scale import results
 
 CLUSTER = "ready"
-LONGEST = 180.0
-MPS_PODS = "--selector=app.kubernetes.io/component=mps"
-
-
-def seconds_to_ready(harness: Harness, gpus: int) -> float:
-    began = time.monotonic()
-    with harness.share("ready", ready=False) as share:
-        while time.monotonic() - began < LONGEST:
-            found = share.get()
-            if is_ready(found) and found["status"].get("gpus", {}).get("ready") == gpus:
-                return time.monotonic() - began
-            time.sleep(0.2)
-        raise TimeoutError(f"not Ready within {LONGEST:.0f} s: {share.condition()}")
 
 
 def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, object]:
     install(harness.stack, f"--set=simulation.gpus={gpus}", f"--set-string=mps.resources.cpuLimit={limit}")
-    times = []
-    for _ in range(rounds):
-        wait_until("the agent reports the GPUs", lambda: len(harness.gpu_node()["status"]["gpus"]) == gpus)
-        wait_until("the last MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
-        times.append(round(seconds_to_ready(harness, gpus), 1))
+    wait_until("the agent reports the GPUs", lambda: len(harness.gpu_node()["status"]["gpus"]) == gpus)
+    times = [round(it, 1) for it in times_to_ready(harness, gpus, rounds)]
     found: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
     return found | {"median": statistics.median(times), "load": results.load()}
 

@@ -12,6 +12,7 @@ from tests.gpu.stack.suites import (
     faults,
     pair,
     programs,
+    ready,
     throughput,
     unprivileged,
     view,
@@ -20,6 +21,7 @@ from tests.gpu.stack.suites import (
 
 SUITES: dict[str, tuple[Suite, int, int]] = {
     "view": (view.measure, 150, 1),
+    "ready": (ready.measure, 400, 1),
     "throughput": (throughput.measure, 420, 1),
     "departures": (departures.measure, 560, 1),
     "changes": (changes.measure, 300, 1),
