@@ -30,8 +30,6 @@ UV    := uv==0.13.8
 COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
 export GPUSHARE_CACHE := $(CACHE)
-# Else tools find the packages in another place than in a clean shell: mypy checks less of what it finds there.
-unexport PYTHONPATH
 
 .PHONY: help
 help: ## this list
@@ -114,7 +112,7 @@ test: lint cluster-build unit cluster-test ## everything: lint, types, layers, u
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@env -u PYTHONPATH $(BIN)/mypy
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:

@@ -1,6 +1,7 @@
 """Measurements on a real GPU, started from the root of the work tree: `python3 -m tests.gpu.mps.starts OUT.json`.
 
-Nothing of ours needs to be installed: imports come from this work tree, and those of the programs that get PYTHONPATH.
+Nothing of ours needs to be installed: what is imported comes from this work tree, here and in every program that is
+started. What the caller's PYTHONPATH names is found after it: on a bare machine packages of others may lie there.
 """
 
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = [str(ROOT), str(ROOT / "operator"), str(ROOT / "workload")]
-PYTHONPATH = os.pathsep.join([*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
-"""Before what was there: on a bare machine other packages may have been put there."""
-sys.path[:0] = _FOLDERS
+if sys.path[:3] != _FOLDERS:
+    sys.path[:0] = _FOLDERS
+_CALLERS = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*_FOLDERS, *_CALLERS]))

@@ -11,7 +11,6 @@ from threading import Thread
 from typing import Any
 
 from gpushare.mps.control import ControlProgram
-from tests.gpu import PYTHONPATH
 
 THREADS, MEMORY_MIB = 25, 4096
 READY_SECONDS = 90.0
@@ -76,7 +75,7 @@ class Program:
 
 def without_mps(*arguments: str) -> Program:
     """A program that finds no daemon: several of its processes share the GPU in time slices."""
-    return Program(arguments, dict(os.environ, PYTHONPATH=PYTHONPATH, CUDA_MPS_PIPE_DIRECTORY="/nowhere"))
+    return Program(arguments, dict(os.environ, CUDA_MPS_PIPE_DIRECTORY="/nowhere"))
 
 
 class PrivateMps:
@@ -90,7 +89,6 @@ class PrivateMps:
             path.mkdir()
         self.environment = dict(
             os.environ,
-            PYTHONPATH=PYTHONPATH,
             # One daemon is one GPU here, as in gpushare; a client counts within its daemon's.
             CUDA_VISIBLE_DEVICES="0",
             CUDA_MPS_PIPE_DIRECTORY=str(self.pipe),

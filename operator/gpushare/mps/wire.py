@@ -17,6 +17,8 @@ from gpushare.api.conditions import DaemonReason
 
 FRESH_SECONDS = 10.0
 """Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
+AHEAD_SECONDS = 1.0
+"""A file may have been written so long after its reader looked at the clock."""
 MAX_ARRIVALS, MAX_REFUSALS = 64, 32
 
 Count = Annotated[int, Meta(ge=0)]
@@ -241,6 +243,13 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
 
 class InvalidError(ValueError):
     """These bytes are not the model's. The text says what is wrong, and where."""
+
+
+def is_fresh(at: float, now: float) -> bool:
+    """Whether what was written `at`, in CLOCK_BOOTTIME seconds, is news. What comes from the future is not: it is of
+    the boot before, or made up, and would be news for as long as its writer likes.
+    """
+    return at - AHEAD_SECONDS <= now <= at + FRESH_SECONDS
 
 
 def encode(model: WireModel) -> bytes:

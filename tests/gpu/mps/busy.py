@@ -122,7 +122,7 @@ for line in open(0, closefd=False):
 
 def libcupti() -> str | None:
     """The newest of the machine's, or one brought along."""
-    roots = [*Path("/usr/local").glob("cuda*"), *(Path(it) / "nvidia" for it in sys.path if it.endswith("packages"))]
+    roots = [*Path("/usr/local").glob("cuda*"), *(Path(it) / "nvidia" for it in sys.path)]
     found = {file for root in (*roots, BUILT) for file in root.rglob("libcupti.so.1[23]")}
     return str(max(found, key=lambda it: it.name)) if found else None
 

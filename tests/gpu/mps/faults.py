@@ -23,14 +23,13 @@ from typing import Any
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.supervisor.daemon_process import kill_server
 from gpushare.nvml.types import NvmlError
-from tests.gpu import PYTHONPATH
 
-os.environ["PYTHONPATH"] = PYTHONPATH  # of the clients
 if "--simulation" not in sys.argv:
     os.environ["GPUSHARE_CONTRACT"] = "real"
 
 from tests.contract import conftest
 from tests.contract.conftest import Machine, Program
+from tests.gpu.environment import environment_block
 
 COMMAND_SECONDS = 4.0
 SETTLE_SECONDS = 12.0
@@ -222,7 +221,8 @@ QUESTIONS: dict[str, Callable[[Scene], dict[str, Any]]] = {
 
 
 def main() -> None:
-    results: dict[str, Any] = {"real": conftest.REAL}
+    [out] = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
+    results: dict[str, Any] = {"real": conftest.REAL, "environment": environment_block()}
     with contextmanager(conftest.parts_under_test)() as made:
         results["driver"] = made[1].driver_version()
         results["gpu"] = made[1].gpus()[0].product
@@ -241,9 +241,7 @@ def main() -> None:
                     cleaning.join(20)
                 results[name]["took_seconds"] = round(time.monotonic() - began, 1)
                 print(name, json.dumps(results[name], indent=1, default=str), flush=True)
-    for path in (Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1, default=str) + "\n")
+                out.write_text(json.dumps(results, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":

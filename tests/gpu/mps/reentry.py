@@ -18,9 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.gpu import PYTHONPATH
-
-os.environ["PYTHONPATH"] = PYTHONPATH  # of the clients
 if "--simulation" not in sys.argv:
     os.environ["GPUSHARE_CONTRACT"] = "real"
 
@@ -41,11 +38,13 @@ def ended(machine: Machine, server: int, pid: int) -> dict[str, Any]:
     return {"answer": answer, "seconds": round(time.monotonic() - began, 3)}
 
 
-def measure(machine: Machine) -> dict[str, Any]:
+def measure(machine: Machine, found: dict[str, Any]) -> None:
+    """Into `found`, answer by answer: one may never come."""
     machine.start_daemon("-multiuser-server")
     server = machine.server()
     neighbour, client = machine.client(), machine.client()
-    found: dict[str, Any] = {"simulated": machine.simulated, "first": ended(machine, server, client.pid)}
+    found["simulated"] = machine.simulated
+    found["first"] = ended(machine, server, client.pid)
     found["after_the_first"] = client("sync")
     client("replace")
     found["created_again"] = client("create")
@@ -56,20 +55,19 @@ def measure(machine: Machine) -> dict[str, Any]:
         found["after_the_second"] = client("sync")
         client.kill()
         found["neighbour"] = neighbour("sync")
-    return found
 
 
 def main() -> int:
     [out] = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
+    found: dict[str, Any] = {}
     with contextlib.contextmanager(conftest.parts_under_test)() as parts, tempfile.TemporaryDirectory() as directory:
         machine = Machine(Path(directory), *parts)
         try:
-            found = measure(machine)
+            measure(machine, found)
         finally:
+            out.write_text(json.dumps({**found, "environment": environment_block()}, indent=2) + "\n")
+            print(json.dumps(found, indent=2))
             machine.clean_up()
-    result = {**found, "environment": environment_block()}
-    out.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(found, indent=2))
     return 0
 
 

@@ -6,7 +6,7 @@ The front libraries are built with this machine's C compiler, or FRONTS is a dir
 makes it on another machine). Clients of a private MPS daemon find them by LD_LIBRARY_PATH, in the place of the CDI
 spec's mounts; the driver's own libraries lie beside them, as in a container. A framework that is not installed is
 listed as such. Ends all that it started. OUT.json has what was seen and whether it was as expected, such as
-docs/results/h100/shown-memory.json.
+docs/results/h200/shown-memory.json.
 """
 
 import json
@@ -204,10 +204,10 @@ def nvidia_smi(environment: dict[str, str], total_mib: int) -> dict[str, Any]:
 
 def costs(plain: dict[str, str], shown: dict[str, str]) -> dict[str, Any]:
     """Of pairs of runs, without and with the front libraries in turns; the ratio is that of each pair."""
-    root, pairs = ROOT, []
+    pairs = []
     for number in range(PAIRS):
         ways = (plain, shown) if number % 2 == 0 else (shown, plain)
-        found = [run(RATE, environment, root, RATE_SECONDS, *DEPTHS) for environment in ways]
+        found = [run(RATE, environment, ROOT, RATE_SECONDS, *DEPTHS) for environment in ways]
         pairs.append(tuple(found) if number % 2 == 0 else tuple(reversed(found)))
     result: dict[str, Any] = {"pairs": len(pairs), "seconds_each": RATE_SECONDS}
     for name in pairs[0][0]:

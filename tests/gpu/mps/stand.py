@@ -23,7 +23,6 @@ from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
-from tests.gpu import PYTHONPATH
 from tests.gpu.private_mps import PrivateMps
 
 NOBODY = 65534
@@ -31,7 +30,6 @@ CEILING_MIB = 16384
 SERVE = """
 import asyncio, sys, time
 from pathlib import Path
-from statistics import median
 from gpushare.broker.broker import serve
 from gpushare.procfs import Owner
 def owners(pid):
@@ -135,9 +133,8 @@ class Stand:
         return Program(CLIENT, pod, environment or self.brokered, user=user)
 
     def start_broker(self) -> None:
-        environment = os.environ | {"PYTHONPATH": PYTHONPATH}
         before = self._inode()
-        self._broker = subprocess.Popen(self._serve, env=environment, user=NOBODY, group=NOBODY, extra_groups=[])
+        self._broker = subprocess.Popen(self._serve, user=NOBODY, group=NOBODY, extra_groups=[])
         wait_until("the broker listens", lambda: self._inode() not in (0, before))
 
     def kill_broker(self) -> None:

@@ -12,7 +12,6 @@ JSON file and a picture of each part, and what was printed.
 """
 
 import argparse
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.gpu import PYTHONPATH, ROOT
+from tests.gpu import ROOT
 
 PROGRAMS = ROOT / "workload/examples/frameworks/programs"
 BUDGET_SECONDS = 530.0
@@ -94,8 +93,7 @@ def _files(part: Part, results: Path) -> list[str]:
 def run(part: Part, options: argparse.Namespace, results: Path, seconds: float) -> int:
     """The exit code; the part is asked to end when its time is over, and keeps what it has measured."""
     with (results / f"{part.name}.txt").open("w") as log:
-        environment = os.environ | {"PYTHONPATH": PYTHONPATH}
-        process = subprocess.Popen(command(part, options, results), env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command(part, options, results), stdout=log, stderr=log)
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

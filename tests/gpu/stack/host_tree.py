@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 
 from gpushare.agent.gpus.driver import LIBRARIES
 from localcluster.errors import LocalClusterError
-from localcluster.paths import REPOSITORY
 from tests.gpu.stack import tools
 
 DISTRIBUTIONS = ("numpy", "rich")
@@ -130,8 +129,7 @@ def _loaded(simulated: bool) -> tuple[list[Path], list[str]]:
     probe = [sys.executable, "-c", _PROBE.format(simulated=simulated)]
     # A kernel that was compiled before would need no compiler.
     with tempfile.TemporaryDirectory() as empty:
-        sources = f"{REPOSITORY}/operator:{REPOSITORY}/workload"
-        environment = dict(os.environ, PYTHONPATH=sources, CUPY_CACHE_DIR=empty)
+        environment = dict(os.environ, CUPY_CACHE_DIR=empty)
         done = subprocess.run(probe, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     if done.returncode != 0:
         raise LocalClusterError(f"the workload does not run on this machine: {done.stderr.strip()[-800:]}")

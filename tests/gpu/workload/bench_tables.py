@@ -58,9 +58,9 @@ def tables(results: Path) -> dict[str, str]:
     return {name: "\n".join(table) for name, table in found.items()}
 
 
-def _read(folder: Path, names: str) -> Collected:
+def _read(folder: Path, pattern: str) -> Collected:
     """ValueError: figures of a simulated GPU."""
-    collected = read(sorted(folder.glob(names)))
+    collected = read(sorted(folder.glob(pattern)))
     if collected.simulated:
         raise ValueError(f"{folder}: figures of a simulated GPU are no results")
     return collected

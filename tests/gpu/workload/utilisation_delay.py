@@ -2,13 +2,15 @@
 
     python3 -m tests.gpu.workload.utilisation_delay OUT.json        on an idle GPU, with CuPy; half a minute
 
-A program keeps the GPU busy for BUSY_SECONDS, again and again, after as long a pause. Meanwhile NVML is read each
-POLL_SECONDS. `rise`: from the first kernel to the first reading of at least HIGH percent. `fall`: from the end of the
-last kernel to the first reading of at most LOW. gpushare_workload takes no reading of a window before SETTLED_SECONDS.
-Exit code 0: no rise or fall was longer than that.
+A program keeps the GPU busy for BUSY_SECONDS, again and again, after a pause that is as long or longer. Meanwhile NVML
+is read each POLL_SECONDS. `rise`: from the first kernel to the first reading of at least HIGH percent. `fall`: from the
+end of the last kernel to the first reading of at most LOW. gpushare_workload takes no reading of a window before
+SETTLED_SECONDS. Exit code 0: no rise or fall was longer than that.
 """
 
 import json
+import math
+import select
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from tests.gpu.environment import environment_block
 
 ROUNDS, BUSY_SECONDS, POLL_SECONDS = 10, 1.0, 0.01
 HIGH, LOW = 90.0, 10.0
+ANSWER_SECONDS = 60.0
 PROGRAM = """
 import sys, time
 import cupy
@@ -44,20 +47,44 @@ for line in sys.stdin:
 """Answers a number of seconds with the beginning and the end of so much work, by the monotonic clock."""
 
 
-def one_round(monitor: GpuMonitor, program: "subprocess.Popen[str]") -> dict[str, float | None]:
-    assert program.stdin is not None
-    assert program.stdout is not None
-    time.sleep(BUSY_SECONDS)
-    print(BUSY_SECONDS, file=program.stdin, flush=True)
+class BusyProgram:
+    """PROGRAM, as a process. Ends it."""
+
+    def __enter__(self) -> "BusyProgram":
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(ANSWER_SECONDS)
+
+    def ask(self, seconds: float) -> None:
+        assert self._process.stdin is not None
+        print(seconds, file=self._process.stdin, flush=True)
+
+    def answer(self) -> str:
+        """RuntimeError: there is none in time, or the program has ended."""
+        assert self._process.stdout is not None
+        heard = select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]
+        line = self._process.stdout.readline() if heard else ""
+        if not line:
+            raise RuntimeError("the program that keeps the GPU busy says nothing: see its standard error")
+        return line
+
+
+def one_round(monitor: GpuMonitor, program: BusyProgram) -> dict[str, float | None]:
+    program.ask(BUSY_SECONDS)
     readings, end = [], time.monotonic() + 2 * BUSY_SECONDS
-    while (now := time.monotonic()) < end:
-        readings.append((now, monitor.usage().busy_percent))
+    while time.monotonic() < end:
+        percent = monitor.usage().busy_percent
+        if percent is not None:
+            readings.append((time.monotonic(), percent))
         time.sleep(POLL_SECONDS)
-    began, ended = map(float, program.stdout.readline().split())
-    known = [(at, percent) for at, percent in readings if percent is not None]
+    began, ended = map(float, program.answer().split())
     return {
-        "rise": next((at - began for at, percent in known if at >= began and percent >= HIGH), None),
-        "fall": next((at - ended for at, percent in known if at >= ended and percent <= LOW), None),
+        "rise": next((at - began for at, percent in readings if at >= began and percent >= HIGH), None),
+        "fall": next((at - ended for at, percent in readings if at >= ended and percent <= LOW), None),
     }
 
 
@@ -69,20 +96,15 @@ def summary(rounds: Sequence[dict[str, float | None]], name: str) -> dict[str, A
 
 def main() -> int:
     [out] = [Path(argument) for argument in sys.argv[1:]]
-    monitor, pipe = inventory.open_monitor(), subprocess.PIPE
+    monitor = inventory.open_monitor()
     if monitor is None:
         raise SystemExit("this machine has no NVML")
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdin is not None
-        assert program.stdout is not None
-        try:
-            if program.stdout.readline() != "ready\n":
-                raise RuntimeError("the program that keeps the GPU busy does not start: see its standard error")
-            rounds = [one_round(monitor, program) for _ in range(ROUNDS)]
-        finally:
-            program.stdin.close()
+    with BusyProgram() as program:
+        program.answer()
+        time.sleep(BUSY_SECONDS)
+        rounds = [one_round(monitor, program) for _ in range(ROUNDS)]
     found = {name: summary(rounds, name) for name in ("rise", "fall")}
-    longest = max(it["seconds"]["largest"] if it["seconds"] and not it["not_seen"] else 99.0 for it in found.values())
+    longest = max(math.inf if value is None else value for one in rounds for value in one.values())
     result = {**found, "rounds": rounds, "settled_seconds": SETTLED_SECONDS, "holds": longest <= SETTLED_SECONDS}
     out.write_text(json.dumps({**result, "environment": environment_block()}, indent=2) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key != "rounds"}))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from localcluster.cluster import cluster
 from localcluster.stack import embedded, install
 from tests.cluster.harness import Harness, wait_until
-from tests.cluster.time_to_ready import times_to_ready
+from tests.cluster.time_to_ready import seconds_to_ready, wait_for_free_gpus
 from tests.scale import results
 
 CLUSTER = "ready"
@@ -24,7 +24,10 @@ CLUSTER = "ready"
 def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, object]:
     install(harness.stack, f"--set=simulation.gpus={gpus}", f"--set-string=mps.resources.cpuLimit={limit}")
     wait_until("the agent reports the GPUs", lambda: len(harness.gpu_node()["status"]["gpus"]) == gpus)
-    times = [round(it, 1) for it in times_to_ready(harness, gpus, rounds)]
+    times = []
+    for _ in range(rounds):
+        wait_for_free_gpus(harness)
+        times.append(round(seconds_to_ready(harness, gpus), 1))
     found: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
     return found | {"median": statistics.median(times), "load": results.load()}
 

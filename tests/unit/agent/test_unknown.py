@@ -182,6 +182,7 @@ async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(no
 
     async def reported(mode: ComputeMode) -> str | None:
         read = node.state.cache.nodes.objects  # a status that says what was last read is not written
+        assert read
         read.update(dict.fromkeys(read, node.kube.live(GPU_NODES, "n")))
         await node.state.inventory.set_mode("GPU-0", mode)
         await asyncio.sleep(STATUS_SECONDS)

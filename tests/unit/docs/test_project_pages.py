@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from localcluster.paths import REPOSITORY
+from tests.gpu.stack.suites import ANY, SUITES
 
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 
@@ -66,3 +67,11 @@ def test_the_page_of_tests_names_each_measurement_on_a_gpu() -> None:
     scripts = {f"tests.gpu.{it.parent.name}.{it.stem}" for it in found if '__name__ == "__main__"' in it.read_text()}
     writers = {"tests.gpu.workload.bench_page", "tests.gpu.programs.page"}  # of pages, from what was measured
     assert named == scripts - writers
+
+
+def test_the_page_of_the_stack_says_of_each_suite_how_many_gpus_and_how_long() -> None:
+    page = (REPOSITORY / "docs" / "h200.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (any number|\d+) \| (\d+) s \|", page, re.MULTILINE)
+    assert rows == [
+        (name, "any number" if gpus == ANY else str(gpus), str(limit)) for name, (_, limit, gpus) in SUITES.items()
+    ]

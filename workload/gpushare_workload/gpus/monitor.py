@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SETTLED_SECONDS = 0.3
-"""A sample period of NVML is at most about this long: what it reports earlier is of the time before."""
+"""What NVML reports earlier may be of the time before: a sample period was about as long where it was seen. It is not
+measured yet: tests/gpu/workload/utilisation_delay.py does that."""
 
 
 class GpuMonitorError(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
-from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon
+from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon, is_fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def readiness_of(evidence: ReadinessInput) -> Readiness:
         return Readiness(DaemonReason.STOPPING, f"the GPU leaves GpuShare {share}; its daemon is asked to end")
     if view is None:
         return Readiness(DaemonReason.DAEMON_FAILED, "NVML does not show this GPU")
-    if state is None or state.share != share:
+    if state is None or state.share != share or state.uuid != evidence.wanted.uuid:
         return Readiness(DaemonReason.PENDING, f"the MPS pod of GpuShare {share} has not taken this GPU yet")
     for check in _CHAIN:
         failure = check(evidence, state, view)
@@ -89,13 +89,8 @@ def _reachable(_: ReadinessInput, __: DaemonState, view: GpuView) -> Readiness |
     return None
 
 
-def _fresh(heartbeat: float, now: float) -> bool:
-    """One from the future is of the boot before, or made up, and would be fresh for as long as its writer likes."""
-    return -1.0 <= now - heartbeat <= FRESH_SECONDS
-
-
 def _supervised(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readiness | None:
-    if not _fresh(state.heartbeat, evidence.now):
+    if not is_fresh(state.heartbeat, evidence.now):
         return Readiness(
             DaemonReason.SUPERVISOR_SILENT,
             f"the MPS pod of GpuShare {state.share} writes no state any more{evidence.unwritten}",
@@ -148,7 +143,7 @@ def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readin
         return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")
     if broker.uuid != evidence.wanted.uuid:
         return Readiness(DaemonReason.BROKER_NOT_READY, "the attach broker's state is another GPU's")
-    if not _fresh(broker.heartbeat, evidence.now):
+    if not is_fresh(broker.heartbeat, evidence.now):
         message = f"the attach broker writes no state any more{evidence.unwritten}"
         return Readiness(DaemonReason.BROKER_NOT_READY, message)
     if broker.listening:

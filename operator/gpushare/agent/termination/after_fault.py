@@ -33,7 +33,7 @@ from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import grace_period_seconds
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.wire import FRESH_SECONDS, DaemonState
+from gpushare.mps.wire import DaemonState, is_fresh
 from gpushare.procfs import PROC, read_start_of_running
 
 LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def faults_of(states: Mapping[Uuid, DaemonState], shares: Mapping[ShareName, Gpu
         if (share := shares.get(state.share)) is not None
         and state.fault_since is not None
         and state.faulted_clients
-        and now - state.heartbeat <= FRESH_SECONDS
+        and is_fresh(state.heartbeat, now)
     ]
 
 

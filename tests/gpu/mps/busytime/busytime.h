@@ -1,4 +1,4 @@
-/* What tests/gpu/mps/busy.py switches and reads. Nobody else depends on it. */
+/* What client.c switches and reads, for tests/gpu/mps/busy.py. Nobody else depends on it. */
 #pragma once
 #include <stdint.h>
 

@@ -109,7 +109,7 @@ def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]
         command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
         command += ["--share", SHARE, "--copies", *map(str, program.copies), "--repeats", str(program.repeats)]
         command += [*FIGURES, *TIMES, "-o", "json"]
-        environment = {**os.environ, **harness.stack.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, **harness.stack.environment}
         pipe = subprocess.PIPE
         printed, errors = _ended(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
     if not printed:

@@ -14,7 +14,6 @@ from typing import Any
 from gpushare.api import names
 from gpushare_workload.backend.work import Grid
 from localcluster.cluster import processes
-from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness
 from tests.gpu.stack.place import WORK
 from tests.gpu.stack.suite import Findings
@@ -106,8 +105,7 @@ def _environment(harness: Harness) -> dict[str, str]:
         names.ENV_GRANTED_THREADS: str(THREADS),
         names.ENV_GRANTED_MEMORY: str(MEMORY_MIB << 20),
     }
-    sources = f"{REPOSITORY}/operator:{REPOSITORY}/workload"
-    return {**os.environ, **client, "PYTHONPATH": sources, "CUPY_CACHE_DIR": str(WORK / "cupy")}
+    return {**os.environ, **client, "CUPY_CACHE_DIR": str(WORK / "cupy")}
 
 
 def _rates(logs: list[str]) -> Rates:

@@ -50,6 +50,7 @@ def view(**changes: object) -> ReadinessInput:
         ("a lost GPU is lost", view(lost=True), DaemonReason.GPU_LOST),
         ("without state.json no MPS pod has taken the GPU", replace(GOOD, state=None), DaemonReason.PENDING),
         ("the state of another share's daemon proves nothing", state(share="b"), DaemonReason.PENDING),
+        ("the state of another GPU's daemon proves nothing", state(uuid="GPU-2"), DaemonReason.PENDING),
         ("a heartbeat of 10 s is fresh", state(heartbeat=90.0), DaemonReason.READY),
         ("an older heartbeat is silence, even though the state says Ready",
          state(heartbeat=89.9), DaemonReason.SUPERVISOR_SILENT),

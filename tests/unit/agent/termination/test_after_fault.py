@@ -58,11 +58,19 @@ STATE = DaemonState(
     [
         (STATE, {"inference": SHARE}, [GpuFault(GPU, "inference", 50.0, 90.0, (10,))]),
         (structs.replace(STATE, heartbeat=80.0), {"inference": SHARE}, []),
+        (structs.replace(STATE, heartbeat=150.0), {"inference": SHARE}, []),
         (structs.replace(STATE, faulted_clients=[]), {"inference": SHARE}, []),
         (structs.replace(STATE, fault_since=None), {"inference": SHARE}, []),
         (STATE, {}, []),
     ],
-    ids=["a fault", "an old state", "no client is left", "no fault", "a share that is not known"],
+    ids=[
+        "a fault",
+        "an old state",
+        "one from the future",
+        "no client is left",
+        "no fault",
+        "a share that is not known",
+    ],
 )
 def test_a_fault_counts_by_a_fresh_state_and_has_its_shares_timeout(
     state: DaemonState, shares: dict[str, GpuShare], found: list[GpuFault]
