@@ -89,7 +89,7 @@ SERVE = """
 import asyncio, functools, json, sys, time
 from pathlib import Path
 from gpushare.broker import attach, broker, daemon, turns
-from gpushare.procfs import Owner
+from tests.gpu.mps.stand import owners
 
 steps = []
 
@@ -113,13 +113,6 @@ def timed(owner, name):
         finally:
             note(name.strip("_"), began)
     setattr(owner, name, call)
-
-def owners(pid):
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\\0")
-    except OSError:
-        return None
-    return [Owner(word.removeprefix("--pod="), "") for word in words if word.startswith("--pod=")]
 
 for owner, name in ((broker, "read_request"), (broker, "attach"), (broker, "farewell"),
                     (daemon.BrokeredDaemon, "client_socket"), (daemon.BrokeredDaemon, "until_free"),

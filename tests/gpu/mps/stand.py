@@ -23,6 +23,7 @@ from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
+from gpushare.procfs import Owner
 from tests.gpu.private_mps import PrivateMps
 
 NOBODY = 65534
@@ -31,13 +32,7 @@ SERVE = """
 import asyncio, sys, time
 from pathlib import Path
 from gpushare.broker.broker import serve
-from gpushare.procfs import Owner
-def owners(pid):
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\\0")
-    except OSError:
-        return None
-    return [Owner(word.removeprefix("--pod="), "") for word in words if word.startswith("--pod=")]
+from tests.gpu.mps.stand import owners
 asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
 """
 CLIENT = """
@@ -58,6 +53,15 @@ for line in source:
     print(json.dumps({"error": cuda.cuCtxSynchronize()}), flush=True)
 """
 """A context and nothing else, so that its start is CUDA's own. Answers each line with what a later call says."""
+
+
+def owners(pid: int) -> list[Owner] | None:
+    """For the broker: whose process it is, by its command line."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return [Owner(word.removeprefix("--pod="), "") for word in words if word.startswith("--pod=")]
 
 
 class Program:
