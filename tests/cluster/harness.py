@@ -101,8 +101,12 @@ class Harness:
         grace = ["--grace-period=0", "--force"] if force else []
         self.system.delete("pods", f"--selector=app.kubernetes.io/component={component}", *grace)
 
+    def pods_of(self, component: str) -> list[Object]:
+        """Our own pods of a component."""
+        return self.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+
     def component_ready(self, component: str) -> bool:
-        pods = self.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+        pods = self.pods_of(component)
         return bool(pods) and all(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
 
     def wait_component(self, component: str, seconds: float = 60) -> None:

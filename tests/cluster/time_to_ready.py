@@ -6,11 +6,10 @@ from typing import Any
 from tests.cluster.harness import Harness, is_ready, wait_until
 
 LONGEST, POLL = 180.0, 0.2
-MPS_PODS = "--selector=app.kubernetes.io/component=mps"
 
 
 def wait_for_free_gpus(harness: Harness) -> None:
-    wait_until("the last MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
+    wait_until("the last MPS pod has ended", lambda: not harness.pods_of("mps"))
 
 
 def seconds_to_ready(harness: Harness, gpus: int, **spec: Any) -> float:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = [str(ROOT), str(ROOT / "operator"), str(ROOT / "workload")]
-if sys.path[:3] != _FOLDERS:
-    sys.path[:0] = _FOLDERS
+sys.path[:0] = _FOLDERS
 _CALLERS = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*_FOLDERS, *_CALLERS]))

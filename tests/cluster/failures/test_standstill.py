@@ -47,7 +47,7 @@ def standing_still(harness: Harness, part: str) -> Iterator[None]:
         finally:
             os.kill(pid, signal.SIGCONT)
         return
-    pods = harness.system.items("pods", f"--selector=app.kubernetes.io/component={part}")
+    pods = harness.pods_of(part)
     pids = [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], b"gpushare")]
     assert pids
     for pid in pids:
@@ -61,7 +61,7 @@ def standing_still(harness: Harness, part: str) -> Iterator[None]:
 
 
 def agent_pod(harness: Harness) -> Object:
-    (pod,) = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+    (pod,) = harness.pods_of("agent")
     return pod
 
 

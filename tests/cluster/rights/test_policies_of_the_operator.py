@@ -223,10 +223,10 @@ def test_the_operator_changes_and_deletes_no_daemonset_but_its_own(harness: Harn
 
 def test_the_operator_deletes_no_pod_but_mps_pods(harness: Harness) -> None:
     operator = acting_as(harness, OPERATOR).within(NAMESPACE)
-    (agent, *_) = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+    (agent, *_) = harness.pods_of("agent")
     assert "pods of DaemonSets gpushare-mps-<share>" in refusal(operator, "delete", "pod", agent["metadata"]["name"])
     with harness.share("policed", per_node=1):
-        (mps,) = harness.system.items("pods", "--selector=app.kubernetes.io/component=mps")
+        (mps,) = harness.pods_of("mps")
         operator("delete", "pod", mps["metadata"]["name"], "--dry-run=server")
 
 

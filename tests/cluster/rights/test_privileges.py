@@ -20,7 +20,7 @@ KILL, SYS_ADMIN = 1 << 5, 1 << 21
 
 def pids(harness: Harness, component: str, program: bytes) -> list[int]:
     """In the node, of a component's processes that run `program`."""
-    pods: list[Object] = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+    pods: list[Object] = harness.pods_of(component)
     return [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], program)]
 
 

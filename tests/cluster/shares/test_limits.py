@@ -13,7 +13,7 @@ def restarts(pod: Object) -> int:
 
 
 def mps_pods(harness: Harness) -> dict[str, int]:
-    pods = harness.system.items("pods", "--selector=app.kubernetes.io/component=mps")
+    pods = harness.pods_of("mps")
     return {pod["metadata"]["uid"]: restarts(pod) for pod in pods}
 
 

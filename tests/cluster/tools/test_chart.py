@@ -91,7 +91,7 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, e
 
 
 def mps_uids(harness: Harness) -> set[str]:
-    pods = harness.system.items("pods", "--selector=app.kubernetes.io/component=mps")
+    pods = harness.pods_of("mps")
     return {pod["metadata"]["uid"] for pod in pods}
 
 

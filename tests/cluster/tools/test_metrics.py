@@ -17,7 +17,7 @@ class Scraped:
     """The series of all pods of a component, as they are now."""
 
     def __init__(self, harness: Harness, component: str) -> None:
-        pods = harness.system.items("pods", f"--selector=app.kubernetes.io/component={component}")
+        pods = harness.pods_of(component)
         assert pods, component
         self.samples = [sample for pod in pods for sample in scrape(harness, pod["metadata"]["name"])]
 

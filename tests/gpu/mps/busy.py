@@ -13,19 +13,18 @@ in each case and the figure is as true as MOST_WRONG says.
 import argparse
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tests.gpu import ROOT
+from tests.gpu.client import Client
 from tests.gpu.environment import environment_block
 from tests.gpu.private_mps import PrivateMps
 
@@ -50,7 +49,6 @@ CASES = {
     "20 ms, depth 2": ("2000000 1056 2 0", PAIR),
 }
 """Iterations, blocks of 256 threads, launches between two waits, kernels of a graph; and what is compared."""
-ANSWER_SECONDS = 20.0
 KERNEL = """
 struct Truth { unsigned long long start, end, sum, kernels; unsigned done, unused; };
 __device__ unsigned long long gpu_time() {
@@ -140,41 +138,6 @@ def build(directory: Path) -> tuple[Path, Path, str]:
         subprocess.run([compiler, "-O2", *map(str, options), "-lpthread", "-ldl"], check=True, timeout=60)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True, timeout=10)
     return library, client, version.stdout.splitlines()[0]
-
-
-class Client:
-    """A process that answers each line with one of JSON."""
-
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(f"{line}\n")
-            self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-            self._process.kill()
-        line = self._process.stdout.readline()
-        if not line:
-            return {"error": f"ended with {self._process.wait(10)}"}
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

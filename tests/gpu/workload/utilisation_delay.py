@@ -10,8 +10,7 @@ SETTLED_SECONDS. Exit code 0: no rise or fall was longer than that.
 
 import json
 import math
-import select
-import subprocess
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,13 +20,13 @@ from typing import Any
 from gpushare.trial.spread import Spread
 from gpushare_workload.gpus import inventory
 from gpushare_workload.gpus.monitor import SETTLED_SECONDS, GpuMonitor
+from tests.gpu.client import Client
 from tests.gpu.environment import environment_block
 
 ROUNDS, BUSY_SECONDS, POLL_SECONDS = 10, 1.0, 0.01
 HIGH, LOW = 90.0, 10.0
-ANSWER_SECONDS = 60.0
 PROGRAM = """
-import sys, time
+import json, sys, time
 import cupy
 source = 'extern "C" __global__ void spin() { long long began = clock64(); while (clock64() - began < 1000000); }'
 spin = cupy.RawKernel(source, "spin")
@@ -38,50 +37,31 @@ def busy(seconds):
         for _ in range(20):
             spin((1,), (1,), ())
         stream.synchronize()
-    return began, time.monotonic()
+    print(json.dumps({"began": began, "ended": time.monotonic()}), flush=True)
 busy(0.1)
-print("ready", flush=True)
 for line in sys.stdin:
-    print(*busy(float(line)), flush=True)
+    busy(float(line))
 """
-"""Answers a number of seconds with the beginning and the end of so much work, by the monotonic clock."""
+"""Answers a number of seconds with the beginning and the end of so much work, by the monotonic clock; once unasked."""
 
 
-class BusyProgram:
-    """PROGRAM, as a process. Ends it."""
-
-    def __enter__(self) -> "BusyProgram":
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, text=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(ANSWER_SECONDS)
-
-    def ask(self, seconds: float) -> None:
-        assert self._process.stdin is not None
-        print(seconds, file=self._process.stdin, flush=True)
-
-    def answer(self) -> str:
-        """RuntimeError: there is none in time, or the program has ended."""
-        assert self._process.stdout is not None
-        heard = select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]
-        line = self._process.stdout.readline() if heard else ""
-        if not line:
-            raise RuntimeError("the program that keeps the GPU busy says nothing: see its standard error")
-        return line
+def worked(program: Client) -> tuple[float, float]:
+    """When its work began and ended. RuntimeError: it says nothing, or has ended."""
+    answer = program.answer()
+    if "error" in answer:
+        raise RuntimeError(f"the program that keeps the GPU busy {answer['error']}: see its standard error")
+    return answer["began"], answer["ended"]
 
 
-def one_round(monitor: GpuMonitor, program: BusyProgram) -> dict[str, float | None]:
-    program.ask(BUSY_SECONDS)
+def one_round(monitor: GpuMonitor, program: Client) -> dict[str, float | None]:
+    program.ask(str(BUSY_SECONDS))
     readings, end = [], time.monotonic() + 2 * BUSY_SECONDS
     while time.monotonic() < end:
         percent = monitor.usage().busy_percent
         if percent is not None:
             readings.append((time.monotonic(), percent))
         time.sleep(POLL_SECONDS)
-    began, ended = map(float, program.answer().split())
+    began, ended = worked(program)
     return {
         "rise": next((at - began for at, percent in readings if at >= began and percent >= HIGH), None),
         "fall": next((at - ended for at, percent in readings if at >= ended and percent <= LOW), None),
@@ -99,10 +79,13 @@ def main() -> int:
     monitor = inventory.open_monitor()
     if monitor is None:
         raise SystemExit("this machine has no NVML")
-    with BusyProgram() as program:
-        program.answer()
+    program = Client([sys.executable, "-c", PROGRAM], dict(os.environ))
+    try:
+        worked(program)
         time.sleep(BUSY_SECONDS)
         rounds = [one_round(monitor, program) for _ in range(ROUNDS)]
+    finally:
+        program.end()
     found = {name: summary(rounds, name) for name in ("rise", "fall")}
     longest = max(math.inf if value is None else value for one in rounds for value in one.values())
     result = {**found, "rounds": rounds, "settled_seconds": SETTLED_SECONDS, "holds": longest <= SETTLED_SECONDS}

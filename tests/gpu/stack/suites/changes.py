@@ -67,5 +67,5 @@ def _containers(tenant: Tenant, names: list[str]) -> dict[str, list[Any]]:
 
 
 def _mps_containers(harness: Harness) -> list[tuple[str, int]]:
-    pods = harness.system.items("pods", "--selector=app.kubernetes.io/component=mps")
+    pods = harness.pods_of("mps")
     return [(it["containerID"], it["restartCount"]) for pod in pods for it in pod["status"]["containerStatuses"]]

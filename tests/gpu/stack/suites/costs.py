@@ -75,7 +75,7 @@ def starts(tenant: Tenant, prefix: str, count: int, together: bool) -> dict[str,
 
 def _agent(harness: Harness) -> dict[str, float]:
     """The agent's metrics, by name and labels as written: the labels need no parser."""
-    [pod] = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+    [pod] = harness.pods_of("agent")
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}:9408/proxy/metrics"
     samples = {}
     for line in harness.kubectl("get", "--raw", path).splitlines():

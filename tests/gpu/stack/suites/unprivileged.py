@@ -14,7 +14,7 @@ KILL = 1 << 5
 def measure(harness: Harness, findings: Findings) -> None:
     with unprivileged_agent(harness, bring.upgrade, findings.simulated):
         open_control(harness)
-        (agent,) = harness.system.items("pods", "--selector=app.kubernetes.io/component=agent")
+        (agent,) = harness.pods_of("agent")
         _privileges(harness, agent, findings)
         with harness.share(SHARE, per_gpu=2, threads={"default": THREADS}, memory={"default": MEMORY}) as share:
             share.wait_capacity(2)
