@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from gpushare.trial.cases import TrialMode
+from gpushare.trial.cases import TrialCase, TrialMode
 from gpushare.trial.rows import TrialRow, cells_of
 from tests.gpu import ROOT
 from tests.gpu.programs.compare import PARTS, Part
@@ -47,8 +47,9 @@ weights; the [glossary](glossary.md) has the words.
 
 $GLANCE
 ## How to read the tables
-- Each case ran once, with two windows of 2 s; four BERTs also ran three times. Brackets hold the least and the largest
-  of what the windows give. Runs differ by more than windows of one run.
+- Each case ran once, with two windows of 2 s; four BERTs also ran three times, and so did eight processes that prepare
+  images on the H100. Brackets hold the least and the largest of what the windows give. Runs differ by more than windows
+  of one run.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
   slices.
@@ -71,6 +72,7 @@ $GLANCE
 
 $BERTS
 
+  Eight processes that prepare images did, of their work in time slices, $PREPARED.
 - **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
 
@@ -91,7 +93,9 @@ DPI = 130
 
 def page(results: Path = RESULTS) -> str:
     """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
-    introduction = Template(INTRODUCTION).substitute(GLANCE=_glance(results), BERTS="\n".join(_berts(results)))
+    introduction = Template(INTRODUCTION).substitute(
+        GLANCE=_glance(results), BERTS="\n".join(_berts(results)), PREPARED=_prepared(results)
+    )
     return "\n".join([introduction, *(_section(part, results) for part in PARTS)])
 
 
@@ -254,6 +258,22 @@ def _berts(results: Path) -> Iterator[str]:
         yield line_of(machine(folder, gpu), how, spread)
 
 
+def _prepared(results: Path) -> str:
+    """What eight copies of `preprocess` did under MPS, in each comparison on an H100."""
+    [part] = [part for part in PARTS if part.name == "preprocess"]
+    folder, found = results / PRODUCTS[0], []
+    for file, comparison in measured(part, folder).items():
+        for row in comparison.rows:
+            if row.case == TrialCase(TrialMode.MPS, (8,)) and row.of_slices:
+                ran = f"{machine(folder, gpu_of(comparison))} ({_runs(row.runs)})"
+                found.append(f"[{row.of_slices.text()}](results/{file.relative_to(results)}) times on {ran}")
+    return " and ".join(found)
+
+
+def _runs(number: int) -> str:
+    return "one run" if number == 1 else f"{number} runs"
+
+
 def _bar(gain: Gain) -> str:
     return f"{gain.processes.median:.2f} ({gain.title})"
 
@@ -288,7 +308,8 @@ def draw(results: Path, picture: Path) -> None:
         panels[0].invert_yaxis()
         panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in beside for gain in found))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
-        panels[0].legend(handles=[Patch(color=colour, label=name) for name, colour in names], loc="lower right")
+        handles = [Patch(color=colour, label=name) for name, colour in names]
+        panels[0].legend(handles=handles, loc="lower right", fontsize=8)
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 

@@ -23,7 +23,7 @@ from localcluster.programs.build import NVIDIA, Binaries, binaries, build_compon
 from tests.gpu.stack import oci_archive, tools
 from tests.gpu.stack.place import CACHE, OPERATOR_ARCHIVE, OPERATOR_NAME, PARTS
 
-PART_BYTES = 48 << 20
+PART_BYTES = 32 << 20
 """The transport takes 64 MiB, including the work tree."""
 SLICE, LISTING = "slice", "parts.json"
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 9}]

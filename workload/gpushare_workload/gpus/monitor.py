@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-SETTLED_SECONDS = 0.3
-"""What NVML reports earlier may be of the time before: a sample period was about as long where it was seen. It is not
-measured yet: tests/gpu/workload/utilisation_delay.py does that."""
+SETTLED_SECONDS = 0.4
+"""What NVML reports earlier may be of the time before. On an H100 a busy or an idle GPU showed 0.18 to 0.33 s later
+(docs/results/h100/utilisation-delay.json, tests/gpu/workload/utilisation_delay.py)."""
 
 
 class GpuMonitorError(Exception):
