@@ -8,8 +8,9 @@ greeted, and whoever is refused is refused after that: CUDA then fails with erro
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
 in which the server's limits are the grant's own. A connection can be handed to other processes; so it is worth nothing
 once the process that made it has ended, and of one that attaches more often than a CUDA program the server's own list
-of clients says how many processes there are. Connections are bounded, in all and for each container. The broker's
-end harms no running client: after an attach no connection of theirs is left.
+of clients says how many processes there are. A process whose contexts the agent had ended attaches no more: it could
+not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for each
+container. The broker's end harms no running client: after an attach no connection of theirs is left.
 """
 
 import asyncio
@@ -43,8 +44,9 @@ from gpushare.broker.record import BrokerRecord
 from gpushare.broker.turns import NoTurnError, Turns
 from gpushare.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
-from gpushare.mps.files import FileVersion, file_version, read_model
+from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
+from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.procfs import Owner
 from gpushare.waiting import within
@@ -144,7 +146,7 @@ class Broker:
         self._inode = 0
         self._greeting = b""
         self._daemon = BrokeredDaemon(gpu)
-        self._granted: tuple[FileVersion, GpuGrants] | None = None
+        self._files = ModelFiles()
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
@@ -337,6 +339,7 @@ class Broker:
             text = "the process that connected has ended, and another one holds its connection"
             raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
         async with self._turns.hold(admitted.grant, owner.pod_uid, container) as given:
+            self._check_not_ended(peer, admitted)
             if before >= USUAL_ATTACHES:
                 await self._check_listed(given.server_pid, peer, admitted)
             new, attached = self._clients.add(_key(admitted), peer.pid), False
@@ -372,6 +375,14 @@ class Broker:
             raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
         return attached.get(peer.pid, 0)
 
+    def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
+        """AttachDeniedError: its contexts were ended, and it has replaced its program since."""
+        ended = self._files.read(self.gpu.endings, TerminationFile).value
+        started = procfs.read_start_time(peer.pid)
+        if ended is not None and started is not None and was_asked(ended.asked, peer.pid, started):
+            text = "the contexts of this process were ended in order, and one that comes back could not be ended again"
+            raise AttachDeniedError(AttachDenied(RefusedAttach.ENDED, text, admitted.owner, admitted.container))
+
     async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.
         NoTurnError: it does not list them.
@@ -388,13 +399,5 @@ class Broker:
             raise AttachDeniedError(refused)
 
     def _grants(self) -> GpuGrants | None:
-        """Read again when the file was replaced, or could not be read."""
-        version = file_version(self.gpu.grants)
-        if version is None:
-            return None
-        if self._granted is None or self._granted[0] != version:
-            found = read_model(self.gpu.grants, GpuGrants).value
-            self._granted = (version, found) if found is not None else None
-        if self._granted is None or self._granted[1].share != self._share:
-            return None
-        return self._granted[1]
+        found = self._files.read(self.gpu.grants, GpuGrants).value
+        return found if found is not None and found.share == self._share else None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpushare.broker.admission import AttachDenied
 from gpushare.log_on_change import LogOnChange
-from gpushare.mps.files import read_model, write_model
+from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
 from gpushare.procfs import TICKS_PER_SECOND, Owner
@@ -98,7 +98,7 @@ class BrokerRecord:
         if not self._is_due(state):
             return
         try:
-            write_model(self._gpu.broker_state, state, mode=0o644)  # the agent has no capability to read past it
+            write_model(self._gpu.broker_state, state, READABLE)
             self._written = state
             self._problems.clear("state")
         except OSError as error:

@@ -5,7 +5,7 @@
     whole.json            in place of all others: a container gets the GPU whole; written and read by the agent
     grants.json           who may attach, written by the agent for the broker
     state.json            the current state, written by the supervisor
-    endings.json          the clients that the agent has terminated, so that a restarted agent terminates none twice
+    endings.json          whom the agent has terminated: a restarted agent asks for none twice, the broker lets none in
     seen.json             the agent's last reading, from which a restarted agent learns what happened in between
     pipe/                 the daemon's own sockets, for supervisor and agent only
     client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker

@@ -188,6 +188,7 @@ class RefusedAttach(StrEnum):
     COMMAND = "ControlCommand"
     PROTOCOL = "ProtocolError"
     SERVER_HUNG = "ServerHung"
+    ENDED = "ContextsEnded"
     OTHER = "Other"  # a broker of another release has a reason that this one has no word for; message has it
 
 

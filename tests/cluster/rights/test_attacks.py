@@ -146,6 +146,38 @@ def test_a_program_cannot_raise_its_threads_nor_start_more_processes_nor_hold_up
         assert (now["controlPid"], now["serverPid"]) == (daemon["controlPid"], daemon["serverPid"])
 
 
+RETURN = """
+import json, os, sys, time
+from gpushare.simulation.client import CudaError, SimulatedContext
+again = sys.argv[1:] == ["again"]
+try:
+    context = SimulatedContext.create()
+except CudaError as error:
+    print(json.dumps({"event": "returned", "error": error.code}), flush=True)
+    time.sleep(3600)
+print(json.dumps({"event": "returned" if again else "began", "error": 0}), flush=True)
+try:
+    context.launch(600000)
+    context.synchronize()
+except CudaError:
+    os.execv(sys.executable, [*sys.orig_argv, "again"])
+"""
+"""Its context was ended: it replaces its program, in the same process, and makes another one."""
+
+
+def test_a_process_whose_context_was_ended_cannot_return_and_be_killed_in_mid_kernel(harness: Harness) -> None:
+    with harness.share("returned", per_node=1), harness.namespace() as tenant:
+        names = tenant.neighbours("returned", 2)
+        tenant.start(tenant.pod("victim", "returned", command=["python3", "-c", RETURN], grace=5))
+        tenant.wait_event("victim", "began")
+        tenant.kubectl.delete("pod", "victim", wait=False)
+        assert tenant.wait_event("victim", "returned")["error"] == CONNECTION_FAILED
+        [note] = wait_until("the event", partial(refusals, tenant, "victim"), 30)
+        assert "ContextsEnded" in note
+        wait_until("the victim is gone", lambda: not tenant.kubectl.find("pod", "victim"), 60)
+        tenant.go_on(names)
+
+
 def refusals(tenant: Tenant, pod: str) -> list[str]:
     """The notes of the events about attaches that were refused to the pod."""
     return [event["message"] for event in tenant.kubernetes_events(pod) if event["reason"] == "AttachRefused"]

@@ -2,9 +2,9 @@
 
     python3 -m tests.gpu.mps.reentry OUT.json          (simulated: --simulation)
 
-A second `terminate_client` for a process hangs the daemon until the process ends (measured for a process that kept its
-terminated contexts). It is unknown whether the daemon takes a process that has replaced its program (exec) for a new
-client. Until it is known, enforcement terminates no process twice.
+A second `terminate_client` for a process that keeps its terminated contexts hangs the daemon until the process ends.
+Here the process replaces its program (exec) in between. On an H100 it was a new client, and the second command ended it
+as the first had: so the attach broker lets no such process in, whose end in mid-kernel would take its neighbours along.
 Run as root on an idle GPU, nvidia-cuda-mps-control on PATH. Ends everything that it started.
 """
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel
 
 from gpushare.agent.dra.prepared import PREFIX, SUFFIX, PreparedClaims, spec
 from gpushare.agent.faults.downtime import LastSeen
-from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.api.crd import definitions
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.cache.fleet_cache import known_gpu_node, known_share
 from gpushare.mps.files import read_model
+from gpushare.mps.terminations import TerminationFile
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon, GpuGrants, WireModel, encode
 
 BEFORE = Path(__file__).with_name("before")

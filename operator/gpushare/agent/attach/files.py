@@ -14,14 +14,12 @@ from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.log_on_change import LogOnChange
-from gpushare.mps.files import read_model, write_model
+from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.wire import GpuGrants, GrantedPod
 from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
 MAX_PODS_NAMED = 8
-READABLE = 0o644
-"""The broker, who is nobody, reads it; the GPU directory keeps others out."""
 
 
 class GrantFiles:

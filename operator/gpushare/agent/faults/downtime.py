@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from gpushare.agent.faults.reports import has_counted, lost_clients
 from gpushare.agent.process.processes import identity, is_alive
-from gpushare.agent.termination.terminate import TerminationFile
 from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
@@ -30,6 +29,7 @@ from gpushare.kube.events.event import Event, EventType
 from gpushare.kube.pods import Pod
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
+from gpushare.mps.terminations import TerminationFile
 from gpushare.mps.wire import DaemonState, WireModel
 from gpushare.procfs import PROC
 from gpushare.wording import first_names

@@ -3,26 +3,25 @@
 Guarantees: the daemon is asked to terminate a process at most once for each server, also by an agent that was restarted
 in between. A second `terminate_client` for one process hangs the MPS daemon, and every new client, until that process
 has ended (measured on H200). So each command is on disk before it is sent, and only an answer that says that nothing
-was done allows another try. A server in FAULT is never asked: every client's contexts are lost there, and the command
-hangs the daemon in the same way (measured too). Every call ends within its time limit; a hanging GPU holds up no other.
-Does not guarantee an end: if the agent dies between the note on disk and the command, the client goes on.
+was done allows another try. The attach broker reads the same file, so that no such process comes back with another
+program (gpushare.mps.terminations). A server in FAULT is never asked: every client's contexts are lost there, and the
+command hangs the daemon in the same way (measured too). Every call ends within its time limit; a hanging GPU holds up
+no other. Does not guarantee an end: if the agent dies between the note on disk and the command, the client goes on.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
-
-from msgspec import field
+from typing import Protocol, TypeVar
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.process.processes import ProcessIdentity, identity, is_alive
+from gpushare.agent.process.processes import ProcessIdentity, is_alive
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
-from gpushare.mps.files import read_model, write_model
+from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import gpu_dir
-from gpushare.mps.wire import WireModel
+from gpushare.mps.terminations import TerminationFile, TerminationRecord, was_asked
 from gpushare.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
@@ -55,25 +54,6 @@ class TerminateCommand(Protocol):
     def sound_servers(self) -> list[int]: ...
 
     def terminate_client(self, server: int, pid: int) -> bool: ...
-
-
-class TerminationRecord(WireModel, frozen=True, kw_only=True):
-    """One command sent. The start times are in clock ticks since boot.
-
-    `server_started` None: the server had ended before the command.
-    """
-
-    pid: int
-    started: int
-    server: int
-    server_started: int | None = None
-
-
-class TerminationFile(WireModel, frozen=True, kw_only=True):
-    """endings.json, written and read by the agent alone."""
-
-    version: Literal[1] = 1
-    asked: list[TerminationRecord] = field(default_factory=list)
 
 
 class ClientTerminator:
@@ -116,7 +96,7 @@ class ClientTerminator:
 
         Counts as long as that server lives: a client of a new server is a new client.
         """
-        return any(identity(record) == identity(process) and self._counts(record) for record in self._known(uuid))
+        return was_asked(self._known(uuid), process.pid, process.started, self._proc)
 
     def _terminate(self, uuid: Uuid, clients: Sequence[P]) -> tuple[list[P], str]:
         """Blocks."""
@@ -167,11 +147,11 @@ class ClientTerminator:
 
     def _save(self, uuid: Uuid, records: tuple[TerminationRecord, ...]) -> None:
         if len(records) > MAX_RECORDS:
-            records = tuple(record for record in records if self._counts(record))
+            records = tuple(record for record in records if record.counts(self._proc))
         kept = records[-MAX_RECORDS:]
         self._records[uuid] = kept
         try:
-            write_model(gpu_dir(self._root, uuid).endings, TerminationFile(asked=list(kept)))
+            write_model(gpu_dir(self._root, uuid).endings, TerminationFile(asked=list(kept)), READABLE)
         except OSError as error:
             # It is still in memory. Not to terminate a client that is about to be killed would be the greater harm.
             LOG.warning("GPU %s: a terminated client could not be saved for the next agent: %s", uuid, error)
@@ -179,7 +159,3 @@ class ClientTerminator:
     def _withdraw(self, uuid: Uuid, record: TerminationRecord) -> None:
         """The answer says that nothing was done."""
         self._save(uuid, tuple(other for other in self._known(uuid) if other != record))
-
-    def _counts(self, record: TerminationRecord) -> bool:
-        """Whether client and server are still the same processes."""
-        return is_alive(record, self._proc) and read_start_time(record.server, self._proc) == record.server_started

@@ -10,11 +10,12 @@ from pathlib import Path
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.terminations import TerminationFile, TerminationRecord
 from gpushare.mps.wire import (
     GrantedContainer,
     RefusedAttach,
 )
-from gpushare.procfs import Owner
+from gpushare.procfs import Owner, read_start_time
 from tests.unit.broker.fake_daemon import (
     ATTACH,
     CREDENTIALS,
@@ -82,6 +83,35 @@ async def test_one_process_more_than_granted_is_refused_until_another_has_ended(
     await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
     await first.end()
     assert await third.attach() == "in"
+
+
+def note_termination(gpu: GpuDir, pid: int, server: int) -> None:
+    """As the agent does before it asks the daemon."""
+    started = read_start_time(pid)
+    assert started is not None
+    record = TerminationRecord(pid=pid, started=started, server=server, server_started=read_start_time(server))
+    write_model(gpu.endings, TerminationFile(asked=[record]))
+
+
+async def test_a_process_whose_contexts_were_ended_attaches_no_more_while_their_server_lives(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    ended, other, server = (processes.start(gpu.attach_control) for _ in range(3))
+    assert await ended.attach() == "in"
+    note_termination(gpu, ended.pid, server.pid)
+    assert [await ended.attach(), await other.attach()] == ["refused", "in"]
+    await until(lambda: refusals(gpu) == [(RefusedAttach.ENDED, "app", 1)])
+    await server.end()
+    assert await ended.attach() == "in", "a client of another server is a new client"
+
+
+async def test_a_later_process_of_the_same_pid_as_one_that_was_ended_attaches(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    process, me = processes.start(gpu.attach_control), os.getpid()
+    record = TerminationRecord(pid=process.pid, started=1, server=me, server_started=read_start_time(me))
+    write_model(gpu.endings, TerminationFile(asked=[record]))
+    assert await process.attach() == "in"
 
 
 async def test_a_broker_that_starts_again_counts_the_clients_that_run(

@@ -1,0 +1,47 @@
+"""Which processes the agent had the MPS daemon terminate: endings.json, for later agents and for the attach broker.
+
+A process whose contexts were terminated can replace its program (`exec`) and make another context, which would be a
+client like any other (measured on an H100). But nothing that it cannot feign tells it from one that has replaced
+nothing, and a second `terminate_client` for such a one hangs the daemon. So the agent asks once for a process, and the
+broker lets it in no more.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from msgspec import field
+
+from gpushare.mps.wire import WireModel
+from gpushare.procfs import PROC, read_start_time
+
+
+class TerminationRecord(WireModel, frozen=True, kw_only=True):
+    """One command sent. The start times are in clock ticks since boot.
+
+    `server_started` None: the server had ended before the command.
+    """
+
+    pid: int
+    started: int
+    server: int
+    server_started: int | None = None
+
+    def counts(self, proc: Path = PROC) -> bool:
+        """Whether client and server are still the same processes: a client of a new server is a new client."""
+        alive = read_start_time(self.pid, proc) == self.started
+        return alive and read_start_time(self.server, proc) == self.server_started
+
+
+class TerminationFile(WireModel, frozen=True, kw_only=True):
+    """endings.json, written by the agent."""
+
+    version: Literal[1] = 1
+    asked: list[TerminationRecord] = field(default_factory=list)
+
+
+def was_asked(records: Iterable[TerminationRecord], pid: int, started: int, proc: Path = PROC) -> bool:
+    """Whether the daemon was asked to terminate this process, even if its answer was lost. `started`: in clock ticks
+    since boot.
+    """
+    return any((it.pid, it.started) == (pid, started) and it.counts(proc) for it in records)
