@@ -86,7 +86,7 @@ def against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[Tri
     """
     rows, elsewhere = [], set()
     for row in pods.record.rows:
-        busy = row.busy_percent is not None and row.busy_percent.median >= BUSY_PERCENT
+        busy = is_busy(row)
         for comparison in sorted(bare, key=pods.ran_elsewhere):
             if pods.ran_elsewhere(comparison) and not busy:
                 continue
@@ -96,6 +96,20 @@ def against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[Tri
                 break
         rows.append(row)
     return rows, elsewhere
+
+
+def is_busy(row: TrialRow) -> bool:
+    """Whether its copies kept the GPU busy: they did not wait for their host."""
+    return row.busy_percent is not None and row.busy_percent.median >= BUSY_PERCENT
+
+
+def under_mps(results: Path) -> Iterator[TrialRow]:
+    """Of copies under MPS without caps, processes and pods, on all products, which have time slices beside them."""
+    for folder, part in ((results / product, part) for product in PRODUCTS for part in PARTS):
+        bare, pods = list(measured(part, folder).values()), own_trial(part, folder)
+        rows = [row for comparison in bare for row in comparison.rows if row.case.mode is TrialMode.MPS]
+        rows += against_slices(pods, bare)[0] if pods else []
+        yield from (row for row in rows if row.of_slices)
 
 
 def _quotient(row: TrialRow, pods: Sequence[CaseOutcome], bare: Sequence[CaseOutcome]) -> Spread | None:

@@ -7,16 +7,17 @@ python3 -m tests.gpu.programs.page docs/results/pictures/programs.png
 
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from gpushare.trial.cases import TrialCase, TrialMode
+from gpushare.trial.cases import TrialMode
 from gpushare.trial.rows import TrialRow, cells_of
 from tests.gpu import ROOT
 from tests.gpu.programs.compare import PARTS, Part
 from tests.gpu.programs.figures import (
     ASTERISK,
+    BUSY_PERCENT,
     FULL_PERCENT,
     PODS,
     PRODUCTS,
@@ -25,11 +26,13 @@ from tests.gpu.programs.figures import (
     against_slices,
     gains,
     gpu_of,
+    is_busy,
     lines_of,
     machine,
     measured,
     pairs,
     pod_trials,
+    under_mps,
 )
 from tests.page_tables import head_of, line_of
 
@@ -72,7 +75,10 @@ $GLANCE
 
 $BERTS
 
-  Eight processes that prepare images did, of their work in time slices, $PREPARED.
+  Eight processes that prepare images did $PREPARED. So these runs do not tell whether
+  MPS helps this program or harms it.
+- **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores beside one
+  GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
 - **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
 
@@ -168,6 +174,10 @@ $ROWS
 processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their machine.
 NVML's utilisation, in the second column, does not tell who gains.
 
+Of all rows below, those in which copies under MPS, without caps, kept the GPU busy for at least $LEAST_BUSY % of the
+time did $BUSY times the work of time slices. The others, which wait for their host, did $WAITING, and
+vary [from run to run](#what-can-mislead).
+
 ## What a pod costs
 Pods in slots of a share, by what as many processes did on the same machine. Several processes are clients of a bare MPS
 daemon.
@@ -190,14 +200,23 @@ $ALONE
 
 def _glance(results: Path) -> str:
     found = _beside(results)
-    both = list(pairs(results))
+    both, shared = list(pairs(results)), list(under_mps(results))
     return Template(GLANCE).substitute(
         MOST=_bar(found[0][0]),
         LEAST=_bar(found[-1][0]),
         ROWS="\n".join(map(_row, found)),
+        LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
+        BUSY=_span(row for row in shared if is_busy(row)),
+        WAITING=_span(row for row in shared if not is_busy(row)),
         SEVERAL="\n".join(_several(both)),
         ALONE="\n".join(_alone(both)),
     )
+
+
+def _span(rows: Iterable[TrialRow]) -> str:
+    """The least and the largest quotient to time slices."""
+    found = [row.of_slices.median for row in rows if row.of_slices]
+    return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def _row(found: Sequence[Gain]) -> str:
@@ -259,19 +278,24 @@ def _berts(results: Path) -> Iterator[str]:
 
 
 def _prepared(results: Path) -> str:
-    """What eight copies of `preprocess` did under MPS, in each comparison on an H100."""
+    """What eight copies of `preprocess` did in time slices and under MPS, on each machine with an H100."""
     [part] = [part for part in PARTS if part.name == "preprocess"]
     folder, found = results / PRODUCTS[0], []
     for file, comparison in measured(part, folder).items():
-        for row in comparison.rows:
-            if row.case == TrialCase(TrialMode.MPS, (8,)) and row.of_slices:
-                ran = f"{machine(folder, gpu_of(comparison))} ({_runs(row.runs)})"
-                found.append(f"[{row.of_slices.text()}](results/{file.relative_to(results)}) times on {ran}")
-    return " and ".join(found)
+        rows = {row.case.mode: row for row in comparison.rows if row.case.copies == (8,)}
+        if len(rows) > 1:
+            slices, mps = (_rate(rows[mode]) for mode in (TrialMode.SLICES, TrialMode.MPS))
+            runs = rows[TrialMode.MPS].runs
+            ran = f"{_linked(machine(folder, gpu_of(comparison)), file, results)} ({runs} run{'s' * (runs > 1)})"
+            found.append(f"{slices:,.0f} images per second in time slices and {mps:,.0f} under MPS on {ran}")
+    return ", and ".join(found)
 
 
-def _runs(number: int) -> str:
-    return "one run" if number == 1 else f"{number} runs"
+def _rate(row: TrialRow) -> float:
+    [rate] = row.rates
+    if rate is None:
+        raise ValueError(f"{row.case} has no rate")
+    return rate.median
 
 
 def _bar(gain: Gain) -> str:

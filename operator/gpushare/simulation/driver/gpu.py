@@ -11,8 +11,9 @@ from gpushare.simulation import limits
 from gpushare.simulation.cuda_errors import LAUNCH_FAILURE, MPS_SERVER_NOT_READY, OUT_OF_MEMORY, UNAVAILABLE
 from gpushare.simulation.driver.failure_outcome import FailureCause, FailureOutcome, outcome_of
 
-SAMPLE_SECONDS = 1.0
-"""Over which utilisation is counted; NVML's own period is between a sixth of a second and one, by product."""
+SAMPLE_SECONDS = 1 / 6
+"""Over which utilisation is counted. NVML's own period is between this and a second, by product; an H100 showed a change
+after one or two such periods (docs/results/h100/utilisation-delay.json)."""
 
 
 class DriverComputeMode(StrEnum):

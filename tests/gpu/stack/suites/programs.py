@@ -90,6 +90,7 @@ def measure(harness: Harness, findings: Findings) -> None:
                 answers[name] = {
                     "date": datetime.now(UTC).isoformat(timespec="seconds"),
                     "gpu": gpu,
+                    "cpus": os.cpu_count(),
                     "memory_of_a_slot": memory,
                     **({"cpu_of_a_pod": program.cpu} if program.cpu else {}),
                     **_trial(harness, tenant, program),

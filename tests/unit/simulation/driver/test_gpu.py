@@ -82,23 +82,23 @@ def test_memory_is_bounded_by_the_gpu_without_a_limit(gpu):
     gpu.open_compute(12)
 
 
-def test_a_gpu_is_as_busy_as_kernels_ran_on_it_in_the_last_second_however_few_sms_they_took(gpu):
+def test_a_gpu_is_as_busy_as_kernels_ran_on_it_in_the_last_sixth_of_a_second_however_few_sms_they_took(gpu):
     client = gpu.open_client(11, gpu.open_server(10), 100, None)
     assert gpu.utilization(now=99.0) == 0
-    gpu.launch(client, 250, now=100.0)
-    assert gpu.utilization(now=100.1) == 10
-    assert gpu.utilization(now=100.5) == 25
-    assert gpu.utilization(now=101.1) == 15
-    assert gpu.utilization(now=101.3) == 0
+    gpu.launch(client, 50, now=100.0)
+    assert gpu.utilization(now=100.02) == 12
+    assert gpu.utilization(now=100.1) == 30
+    assert gpu.utilization(now=100.2) == 10
+    assert gpu.utilization(now=100.3) == 0
 
 
 def test_kernels_of_two_clients_at_the_same_time_count_once_and_gaps_not_at_all(gpu):
     server = gpu.open_server(10)
     one, other = gpu.open_client(11, server, 100, None), gpu.open_client(12, server, 100, None)
-    gpu.launch(one, 200, now=100.0)
-    gpu.launch(other, 200, now=100.1)
-    gpu.launch(one, 100, now=100.6)
-    assert gpu.utilization(now=101.0) == 40
+    gpu.launch(one, 40, now=100.0)
+    gpu.launch(other, 40, now=100.02)
+    gpu.launch(one, 20, now=100.1)
+    assert gpu.utilization(now=100.15) == 48
 
 
 @pytest.mark.parametrize("end", ["fail", "close"])
@@ -106,10 +106,10 @@ def test_a_kernel_that_is_cut_off_was_busy_until_then(gpu, end):
     client = gpu.open_client(11, gpu.open_server(10), 100, None)
     gpu.launch(client, 60_000, now=100.0)
     if end == "fail":
-        gpu.fail(FailureCause.TERMINATED, client, now=100.3)
+        gpu.fail(FailureCause.TERMINATED, client, now=100.05)
     else:
-        gpu.close(client, 100.3)
-    assert gpu.utilization(now=100.9) == 30
+        gpu.close(client, 100.05)
+    assert gpu.utilization(now=100.15) == 30
 
 
 def test_a_gpu_that_is_busy_all_day_is_busy(gpu):
