@@ -316,6 +316,7 @@ class Broker:
                     if waited > (TURN_SECONDS if closed else GRANT_SECONDS):
                         raise AttachDeniedError(verdict.refused)
                 case AttachAdmitted():
+                    await self._check_not_ended(peer, verdict)
                     try:
                         async with self._attaching:
                             await self._attach(sock, peer, verdict)
@@ -339,9 +340,10 @@ class Broker:
             text = "the process that connected has ended, and another one holds its connection"
             raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
         async with self._turns.hold(admitted.grant, owner.pod_uid, container) as given:
-            self._check_not_ended(peer, admitted)
             if before >= USUAL_ATTACHES:
                 await self._check_listed(given.server_pid, peer, admitted)
+            if self._was_ended(peer):
+                raise NoTurnError("the MPS daemon is just asked to end the contexts of this process")
             new, attached = self._clients.add(_key(admitted), peer.pid), False
             try:
                 await attach(sock, given, self._daemon)
@@ -375,13 +377,24 @@ class Broker:
             raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
         return attached.get(peer.pid, 0)
 
-    def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
-        """AttachDeniedError: its contexts were ended, and it has replaced its program since."""
-        ended = self._files.read(self.gpu.endings, TerminationFile).value
-        started = procfs.read_start_time(peer.pid)
-        if ended is not None and started is not None and was_asked(ended.asked, peer.pid, started):
-            text = "the contexts of this process were ended in order, and one that comes back could not be ended again"
+    async def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
+        """AttachDeniedError: the daemon was asked to end its contexts. It has replaced its program since."""
+        if not self._was_ended(peer):
+            return
+        await asyncio.sleep(RETRY_SECONDS)  # where the daemon answers that it is no client, the agent takes that back
+        if self._was_ended(peer):
+            text = "the MPS daemon was asked to end the contexts of this process, and would not be asked again"
             raise AttachDeniedError(AttachDenied(RefusedAttach.ENDED, text, admitted.owner, admitted.container))
+
+    def _was_ended(self, peer: Peer) -> bool:
+        read = self._files.read(self.gpu.endings, TerminationFile)
+        if read.value is None and not read.absent:
+            self._problems.log(
+                "GPU %s: whose contexts were ended is not known: %s", self.gpu.uuid, read.reason, key="ended"
+            )
+            return False
+        self._problems.clear("ended")
+        return read.value is not None and was_asked(read.value.asked, peer.pid)
 
     async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.

@@ -22,8 +22,7 @@ MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
 
 READABLE = 0o644
-"""For a file that agent and broker share: they are two users, without a capability to read past this. The directory of
-the GPU keeps others out."""
+"""For a file that agent and broker share, who are two users. The directory of the GPU keeps others out."""
 UNFINISHED = ".gpushare-new"
 """How the names of files end that are being written: in a directory of others nobody else's look like it."""
 _STARTED = time.time()

@@ -1,9 +1,8 @@
 """Which processes the agent had the MPS daemon terminate: endings.json, for later agents and for the attach broker.
 
-A process whose contexts were terminated can replace its program (`exec`) and make another context, which would be a
-client like any other (measured on an H100). But nothing that it cannot feign tells it from one that has replaced
-nothing, and a second `terminate_client` for such a one hangs the daemon. So the agent asks once for a process, and the
-broker lets it in no more.
+A process whose contexts were terminated can replace its program (`exec`) and make another context, as a client like any
+other (measured on an H100). One that has replaced nothing could look the same, and a second `terminate_client` for that
+one hangs the daemon. So the agent asks once for a process, and the broker lets it in no more.
 """
 
 from collections.abc import Iterable
@@ -40,8 +39,6 @@ class TerminationFile(WireModel, frozen=True, kw_only=True):
     asked: list[TerminationRecord] = field(default_factory=list)
 
 
-def was_asked(records: Iterable[TerminationRecord], pid: int, started: int, proc: Path = PROC) -> bool:
-    """Whether the daemon was asked to terminate this process, even if its answer was lost. `started`: in clock ticks
-    since boot.
-    """
-    return any((it.pid, it.started) == (pid, started) and it.counts(proc) for it in records)
+def was_asked(records: Iterable[TerminationRecord], pid: int, proc: Path = PROC) -> bool:
+    """Whether the daemon was asked to terminate the process that has this PID now, even if its answer was lost."""
+    return any(it.pid == pid and it.counts(proc) for it in records)

@@ -4,6 +4,7 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ AT_ONCE_MS = 20
 class FakeDaemon:
     """Serves until `close`. `heard`: the messages of each connection, in the order of the connections. `passed`: how
     many sockets it gave. `hangs_up_at_attaches`: at how many of the next ones, as a daemon that ends.
+    `before_answering`: called with each command.
 
     It passes an attaching client one end of a socket pair. Until a message came from there, the server answers nobody;
     where the client's end is closed or shut down before, or in the same moment, it never does again. (The real one was
@@ -30,6 +32,7 @@ class FakeDaemon:
         self.heard: list[list[bytes]] = []
         self.uids: list[int] = []
         self.commands: list[str] = []
+        self.before_answering: Callable[[str], None] = lambda _: None
         self.clients: list[int] = []
         self.passed = 0
         self.gives_sockets = threading.Event()
@@ -88,6 +91,7 @@ class FakeDaemon:
 
     def _answer(self, sock: socket.socket, command: str) -> None:
         self.commands.append(command)
+        self.before_answering(command)
         if command.startswith("get_server_status") and not self._server_free.wait(10):
             return
         answers = {"get_server_list": [SERVER], f"get_client_list {SERVER}": self.clients}

@@ -21,7 +21,8 @@ WHAT_TO_DO: Mapping[RefusedAttach, str] = {
     "its MPS socket.",
     RefusedAttach.SERVER_HUNG: "Look at what this process did while it made its CUDA context: nobody can attach to the "
     "GPU until its MPS server answers again.",
-    RefusedAttach.ENDED: "Start a new process: one whose contexts were ended gets no other, whatever program it runs.",
+    RefusedAttach.ENDED: "End this process and start another one, as a restart of the container does: one "
+    "whose contexts were ended gets no other, whatever program it runs. The event ClientTerminated says why.",
     RefusedAttach.OTHER: "The MPS pod is of another release than the agent, whose documentation has this reason.",
 }
 

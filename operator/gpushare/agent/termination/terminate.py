@@ -11,6 +11,7 @@ no other. Does not guarantee an end: if the agent dies between the note on disk 
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -96,7 +97,7 @@ class ClientTerminator:
 
         Counts as long as that server lives: a client of a new server is a new client.
         """
-        return was_asked(self._known(uuid), process.pid, process.started, self._proc)
+        return was_asked(self._known(uuid), process.pid, self._proc)
 
     def _terminate(self, uuid: Uuid, clients: Sequence[P]) -> tuple[list[P], str]:
         """Blocks."""
@@ -139,7 +140,10 @@ class ClientTerminator:
 
     def _known(self, uuid: Uuid) -> tuple[TerminationRecord, ...]:
         if uuid not in self._records:
-            read = read_model(gpu_dir(self._root, uuid).endings, TerminationFile)
+            file = gpu_dir(self._root, uuid).endings
+            read = read_model(file, TerminationFile)
+            with suppress(OSError):
+                file.chmod(READABLE)  # an agent of an earlier release wrote it for itself alone
             if read.value is None and not read.absent:
                 LOG.warning("GPU %s: clients terminated earlier are not known: %s", uuid, read.reason)
             self._records[uuid] = tuple(read.value.asked) if read.value else ()
@@ -154,7 +158,7 @@ class ClientTerminator:
             write_model(gpu_dir(self._root, uuid).endings, TerminationFile(asked=list(kept)), READABLE)
         except OSError as error:
             # It is still in memory. Not to terminate a client that is about to be killed would be the greater harm.
-            LOG.warning("GPU %s: a terminated client could not be saved for the next agent: %s", uuid, error)
+            LOG.warning("GPU %s: neither broker nor the next agent will know a terminated client: %s", uuid, error)
 
     def _withdraw(self, uuid: Uuid, record: TerminationRecord) -> None:
         """The answer says that nothing was done."""

@@ -12,8 +12,8 @@ from gpushare.simulation.cuda_errors import LAUNCH_FAILURE, MPS_SERVER_NOT_READY
 from gpushare.simulation.driver.failure_outcome import FailureCause, FailureOutcome, outcome_of
 
 SAMPLE_SECONDS = 1 / 6
-"""Over which utilisation is counted. NVML's own period is between this and a second, by product; an H100 showed a change
-after one or two such periods (docs/results/h100/utilisation-delay.json)."""
+"""Over which utilisation is counted. NVML's own period is between this and a second, by product; an H100 showed a
+change after one or two such periods (docs/results/h100/utilisation-delay.json)."""
 
 
 class DriverComputeMode(StrEnum):

@@ -1,6 +1,7 @@
 """Clients are terminated once each, also by another caller, after a lost answer, or by a restarted agent."""
 
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from gpushare.agent.process import processes
 from gpushare.agent.process.processes import Process
 from gpushare.agent.termination.terminate import MAX_RECORDS, ClientTerminator, TerminationCause
+from gpushare.mps.files import write_model
+from gpushare.mps.terminations import TerminationFile
 from tests.unit.agent.departing_pods import Node
 
 GPU = "GPU-0"
@@ -158,6 +161,20 @@ async def test_ended_processes_are_remembered_as_long_as_there_is_room_and_recor
     assert '"pid":1001' not in file.read_text()
 
 
+@pytest.mark.parametrize("written_by", ["this agent", "one that wrote it for itself alone"])
+async def test_the_broker_who_is_another_user_can_read_whom_the_daemon_was_asked_to_end(
+    world: World, written_by: str
+) -> None:
+    file = world.root / GPU / "endings.json"
+    client = world.new_client(10)
+    if written_by == "this agent":
+        await world.terminator.terminate(GPU, [client], TerminationCause.DEPARTURE)
+    else:
+        write_model(file, TerminationFile())
+        assert not world.terminator.was_asked(GPU, client)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
 async def test_a_file_that_cannot_be_read_or_written_keeps_no_client_from_its_end(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,4 +185,4 @@ async def test_a_file_that_cannot_be_read_or_written_keeps_no_client_from_its_en
     shutil.rmtree(world.root / GPU)
     later = world.new_client(11)
     assert await world.terminator.terminate(GPU, [later], TerminationCause.DEPARTURE) == ([later], "")
-    assert "could not be saved for the next agent" in caplog.text
+    assert "neither broker nor the next agent will know" in caplog.text

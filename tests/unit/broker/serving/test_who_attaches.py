@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gpushare.broker.broker import RETRY_SECONDS, USUAL_ATTACHES
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
@@ -85,11 +88,12 @@ async def test_one_process_more_than_granted_is_refused_until_another_has_ended(
     assert await third.attach() == "in"
 
 
-def note_termination(gpu: GpuDir, pid: int, server: int) -> None:
-    """As the agent does before it asks the daemon."""
-    started = read_start_time(pid)
-    assert started is not None
-    record = TerminationRecord(pid=pid, started=started, server=server, server_started=read_start_time(server))
+def note_termination(gpu: GpuDir, pid: int, server: int, reused: str = "") -> None:
+    """As the agent does before it asks the daemon. `reused`: whose PID was another process' then."""
+    started = {"client": read_start_time(pid), "server": read_start_time(server)}
+    if reused:
+        started[reused] = 1
+    record = TerminationRecord(pid=pid, started=started["client"] or 0, server=server, server_started=started["server"])
     write_model(gpu.endings, TerminationFile(asked=[record]))
 
 
@@ -105,13 +109,43 @@ async def test_a_process_whose_contexts_were_ended_attaches_no_more_while_their_
     assert await ended.attach() == "in", "a client of another server is a new client"
 
 
-async def test_a_later_process_of_the_same_pid_as_one_that_was_ended_attaches(
+async def test_a_process_that_is_ended_while_its_attach_waits_for_the_daemon_is_refused(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
-    process, me = processes.start(gpu.attach_control), os.getpid()
-    record = TerminationRecord(pid=process.pid, started=1, server=me, server_started=read_start_time(me))
-    write_model(gpu.endings, TerminationFile(asked=[record]))
+    """A third attach, such as the first of its next program: the daemon is asked for its clients."""
+    process, server = (processes.start(gpu.attach_control) for _ in range(2))
+    assert [await process.attach() for _ in range(USUAL_ATTACHES)] == ["in"] * USUAL_ATTACHES
+    daemon.before_answering = lambda _: note_termination(gpu, process.pid, server.pid)
+    assert await process.attach() == "refused"
+    await until(lambda: refusals(gpu) == [(RefusedAttach.ENDED, "app", 1)])
+
+
+async def test_a_note_that_is_withdrawn_at_once_refuses_nobody(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    process, server = (processes.start(gpu.attach_control) for _ in range(2))
+    note_termination(gpu, process.pid, server.pid)
+    attaching = asyncio.create_task(process.attach())
+    await asyncio.sleep(RETRY_SECONDS / 2)
+    gpu.endings.unlink()
+    assert await attaching == "in"
+
+
+@pytest.mark.parametrize("reused", ["client", "server"])
+async def test_a_note_of_earlier_processes_with_these_pids_refuses_nobody(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes", reused: str
+) -> None:
+    process, server = (processes.start(gpu.attach_control) for _ in range(2))
+    note_termination(gpu, process.pid, server.pid, reused)
     assert await process.attach() == "in"
+
+
+async def test_a_file_that_cannot_be_read_keeps_nobody_out_and_is_told(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes", caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu.endings.write_text("{torn")
+    assert await processes.start(gpu.attach_control).attach() == "in"
+    assert "whose contexts were ended is not known" in caplog.text
 
 
 async def test_a_broker_that_starts_again_counts_the_clients_that_run(
