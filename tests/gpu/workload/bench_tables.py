@@ -1,16 +1,18 @@
 """The tables of docs/sharing-a-gpu.md, from what the benchmark and the scenarios beside this file measured:
 docs/results/PRODUCT/bench and docs/results/PRODUCT/workload*.json.
 
-A table is of one part of the benchmark. The report of a product takes the runs of one case together, whatever the part,
-so that some of its figures are of six runs.
+A table is of one part of the benchmark, but for those by clients. The report of a product takes the runs of one case
+together, whatever the part, so that some of its figures are of six runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
+from gpushare_workload.bench.results.document import Run
 from gpushare_workload.bench.results.summary import Row, find, rows
 from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS
@@ -36,22 +38,61 @@ UNCAPPED = (Setting(SLICES.value, 100), Setting(MPS.value, 100))
 SETTINGS = (*UNCAPPED, *(Setting(MPS.value, threads) for threads in (50, 25)))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the benchmark on one product: its rows, and those of each repeat alone."""
+
+    whole: Sequence[Row]
+    repeats: Sequence[Sequence[Row]]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> "Part":
+        numbers = sorted({run.repeat for run in runs})
+        return cls(rows(runs), [rows(run for run in runs if run.repeat == number) for number in numbers])
+
+    def row(self, load: Load, clients: int, mode: SharingMode) -> Row:
+        """KeyError: it was not measured."""
+        row = find(self.whole, load, clients, mode)
+        if row is None:
+            raise KeyError(f"{clients} clients, {load}, {mode.value}")
+        return row
+
+    def rates(self, load: Load, clients: int, mode: SharingMode) -> list[float]:
+        """Kernels per second in each repeat."""
+        return [row.total.median for row in self._each(load, clients, mode)]
+
+    def microseconds(self, load: Load, clients: int, mode: SharingMode, percent: float) -> str:
+        """The percentile over all repeats; its extremes are the least and the largest of one repeat."""
+        whole = self.row(load, clients, mode).percentile_us(percent)
+        each = [row.percentile_us(percent) for row in self._each(load, clients, mode)]
+        return Spread(whole, min(each), max(each)).text(",.0f")
+
+    def _each(self, load: Load, clients: int, mode: SharingMode) -> list[Row]:
+        return [row for rows_ in self.repeats if (row := find(rows_, load, clients, mode)) is not None]
+
+
+Parts = Mapping[str, Part]
+"""By product."""
+
+
 def tables(results: Path) -> dict[str, str]:
     """By their names on the page. KeyError, ValueError: something of them was not measured, or not on a GPU."""
     folders = {product.upper(): results / product / "bench" for product in PRODUCTS}
     depth, memory, capped, scale = (
-        {product: rows(_read(folder, names).runs) for product, folder in folders.items()}
+        {product: Part.of(_read(folder, names).runs) for product, folder in folders.items()}
         for names in ("depth-*.json", "memory.json", "caps.json", "scale.json")
     )
     lines = {product: _read(folder, "*.jsonl") for product, folder in folders.items()}
     found = {
         "gains": _gains(depth),
-        "depth": _depth(depth),
+        **{f"depth_{product.lower()}": _depth(part) for product, part in depth.items()},
         "latency": _latency(depth),
         "overlap": _overlap(lines),
         "caps": _caps(capped),
+        "cap_latencies": _cap_latencies(capped),
         "pairs": _pairs(lines),
-        "clients": _clients({product: [*depth[product], *scale[product]] for product in folders}),
+        "clients": _clients(depth, scale),
+        "clients_alone": _clients_alone(depth, scale),
         "memory": _memory(memory),
         "scenarios": scenarios(results),
     }
@@ -66,43 +107,34 @@ def _read(folder: Path, pattern: str) -> Collected:
     return collected
 
 
-Tables = Mapping[str, Sequence[Row]]
-"""By product."""
-
-
-def _gains(found: Tables) -> Iterator[str]:
+def _gains(found: Parts) -> Iterator[str]:
     columns = [f"{product}: × {other}" for product in found for other in ("time slices", "one client alone")]
     yield from head_of("kernels", "depth", *columns)
     for grid, title in GRIDS.items():
         for depth in GAIN_DEPTHS:
-            here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for table in found.values()]
+            here = [part.row(Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for part in found.values()]
             gains = [_times(gain) for row in here for gain in (row.of_time_slicing, row.of_one_client)]
             yield line_of(title, str(depth), *gains)
 
 
-def _depth(found: Tables) -> Iterator[str]:
-    yield from head_of("kernels", "run by", "GPU", *(f"depth {it}" for it in DEPTHS), f"graphs of {GRAPH_DEPTH}")
+def _depth(part: Part) -> Iterator[str]:
+    yield from head_of("kernels", "run by", *(f"depth {it}" for it in DEPTHS), f"graphs of {GRAPH_DEPTH}")
     ways = (("8 in time slices", CLIENTS, SLICES), ("8 under MPS", CLIENTS, MPS), ("one alone", 1, SLICES))
     for grid, title in GRIDS.items():
         loads = [Load(LoadKind.COMPUTE, grid, it) for it in DEPTHS]
         loads.append(Load(LoadKind.COMPUTE, grid, GRAPH_DEPTH, graph=True))
         for how, clients, mode in ways:
-            for product, table in found.items():
-                rates = [f"{_row(table, load, clients, mode).total.median:,.0f}" for load in loads]
-                yield line_of(title, how, product, *rates)
+            yield line_of(title, how, *(part.row(load, clients, mode).total.text(",.0f") for load in loads))
 
 
-def _latency(found: Tables) -> Iterator[str]:
-    columns = [f"{product}, {how}: p{part}" for product in found for how in ("time slices", "MPS")
-               for part in PERCENTILES]  # fmt: skip
-    yield from head_of("kernels", *columns)
+def _latency(found: Parts) -> Iterator[str]:
+    columns = [f"{how}: p{percent}" for how in ("time slices", "MPS") for percent in PERCENTILES]
+    yield from head_of("kernels", "GPU", *columns)
     for grid, title in GRIDS.items():
-        here = [
-            _row(table, Load(LoadKind.COMPUTE, grid), CLIENTS, mode)
-            for table in found.values()
-            for mode in (SLICES, MPS)
-        ]
-        yield line_of(title, *(_microseconds(row, percent) for row in here for percent in PERCENTILES))
+        load = Load(LoadKind.COMPUTE, grid)
+        for product, part in found.items():
+            cells = [part.microseconds(load, CLIENTS, mode, it) for mode in (SLICES, MPS) for it in PERCENTILES]
+            yield line_of(title, product, *cells)
 
 
 def _overlap(found: Mapping[str, Collected]) -> Iterator[str]:
@@ -130,19 +162,33 @@ def _line(collected: Collected, setting: Setting, grid: Grid, depth: int, proces
     raise KeyError(f"no overlap {wanted}")
 
 
-def _caps(found: Tables) -> Iterator[str]:
-    yield from head_of("clients", "kernels", "depth", "GPU", "kernels/s without caps", "with caps", "p50 µs without",
-                     "with", "p99 µs without", "with")  # fmt: skip
-    for clients in CAPPED_CLIENTS:
-        for grid in (Grid.SMALL, Grid.HALF):
-            for depth in (1, GRAPH_DEPTH):
-                for product, table in found.items():
-                    here = [_row(table, Load(LoadKind.COMPUTE, grid, depth), clients, mode) for mode in (MPS, CAPS)]
-                    yield line_of(
-                        f"{clients} at {100 / clients:g} %", GRIDS[grid], str(depth), product,
-                        *(f"{row.total.median:,.0f}" for row in here),
-                        *(_microseconds(row, percent) for percent in PERCENTILES for row in here),
-                    )  # fmt: skip
+CAPPED = tuple(
+    (clients, Load(LoadKind.COMPUTE, grid, depth))
+    for clients in CAPPED_CLIENTS
+    for grid in (Grid.SMALL, Grid.HALF)
+    for depth in (1, GRAPH_DEPTH)
+)
+
+
+def _caps(found: Parts) -> Iterator[str]:
+    yield from head_of("clients", "kernels", "depth", "GPU", "kernels/s without caps", "with caps")
+    for clients, load in CAPPED:
+        for product, part in found.items():
+            rates = [part.row(load, clients, mode).total.text(",.0f") for mode in (MPS, CAPS)]
+            yield line_of(*_capped(clients, load), product, *rates)
+
+
+def _cap_latencies(found: Parts) -> Iterator[str]:
+    columns = ("p50 µs without caps", "with caps", "p99 µs without", "with")
+    yield from head_of("clients", "kernels", "depth", "GPU", *columns)
+    for clients, load in CAPPED:
+        for product, part in found.items():
+            cells = [part.microseconds(load, clients, mode, it) for it in PERCENTILES for mode in (MPS, CAPS)]
+            yield line_of(*_capped(clients, load), product, *cells)
+
+
+def _capped(clients: int, load: Load) -> tuple[str, str, str]:
+    return f"{clients} at {100 / clients:g} %", GRIDS[load.grid], str(load.depth)
 
 
 def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
@@ -154,36 +200,51 @@ def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
             yield line_of(title, product, *(combined[setting].text(".2f") for setting in SETTINGS))
 
 
-def _memory(found: Tables) -> Iterator[str]:
+def _memory(found: Parts) -> Iterator[str]:
     columns = ("× time slices", "× one client alone", "TB/s of one alone", "of 8 in time slices", "of 8 under MPS")
     yield from head_of("kernels", "depth", "GPU", *columns)
     for grid, title in GRIDS.items():
         for depth in MEMORY_DEPTHS:
             load = Load(LoadKind.MEMORY, grid, depth)
-            for product, table in found.items():
-                alone, slices = (_row(table, load, number, SLICES) for number in (1, CLIENTS))
-                mps = _row(table, load, CLIENTS, MPS)
-                moved = [f"{row.gigabytes_per_second / 1000:.2f}" for row in (alone, slices, mps)]
+            for product, part in found.items():
+                alone, slices = (part.row(load, number, SLICES) for number in (1, CLIENTS))
+                mps = part.row(load, CLIENTS, MPS)
                 gains = [_times(gain) for gain in (mps.of_time_slicing, mps.of_one_client)]
-                yield line_of(title, str(depth), product, *gains, *moved)
+                yield line_of(title, str(depth), product, *gains, *map(_terabytes, (alone, slices, mps)))
 
 
-def _clients(found: Tables) -> Iterator[str]:
+def _terabytes(row: Row) -> str:
+    """Through device memory in a second."""
+    total, each = row.total, row.launch.bytes_moved / 1e12
+    return Spread(total.median * each, total.least * each, total.largest * each).text(".2f")
+
+
+BY_CLIENTS = tuple(Load(LoadKind.COMPUTE, grid, depth) for grid in GRIDS for depth in (1, GRAPH_DEPTH))
+
+
+def _clients(depth: Parts, scale: Parts) -> Iterator[str]:
     yield from head_of("kernels", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
-    for grid, title in GRIDS.items():
-        for depth in (1, GRAPH_DEPTH):
-            load = Load(LoadKind.COMPUTE, grid, depth)
-            for product, table in found.items():
-                gains = [_times(_row(table, load, number, MPS).of_time_slicing) for number in NUMBERS]
-                yield line_of(title, str(depth), product, *gains)
+    for load in BY_CLIENTS:
+        for product in depth:
+            parts = {number: (depth if number == CLIENTS else scale)[product] for number in NUMBERS}
+            gains = [_times(part.row(load, number, MPS).of_time_slicing) for number, part in parts.items()]
+            yield line_of(GRIDS[load.grid], str(load.depth), product, *gains)
 
 
-def _row(table: Sequence[Row], load: Load, clients: int, mode: SharingMode) -> Row:
-    """KeyError: it was not measured."""
-    row = find(table, load, clients, mode)
-    if row is None:
-        raise KeyError(f"{clients} clients, {load}, {mode.value}")
-    return row
+def _clients_alone(depth: Parts, scale: Parts) -> Iterator[str]:
+    """One client alone ran in the same repeats as 8 clients. For other numbers, each run stands to each of its runs."""
+    yield from head_of("kernels", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
+    for load in BY_CLIENTS:
+        for product, part in depth.items():
+            alone = part.rates(load, 1, SLICES)
+            gains = []
+            for number in NUMBERS:
+                if number == CLIENTS:
+                    gains.append(part.row(load, number, MPS).of_one_client)
+                else:
+                    together = scale[product].rates(load, number, MPS)
+                    gains.append(Spread.of_any([all_ / one for all_ in together for one in alone]))
+            yield line_of(GRIDS[load.grid], str(load.depth), product, *map(_times, gains))
 
 
 def _times(gain: Spread | None) -> str:
@@ -191,7 +252,3 @@ def _times(gain: Spread | None) -> str:
     if gain is None:
         raise ValueError("a gain without its baseline")
     return gain.text(".1f" if gain.median >= 10 else ".2f")
-
-
-def _microseconds(row: Row, percent: float) -> str:
-    return f"{row.percentile_us(percent):,.0f}"

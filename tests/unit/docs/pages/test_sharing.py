@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpushare_workload.bench.results.histogram import Histogram
 from localcluster.paths import REPOSITORY
 from tests.gpu.workload.bench_tables import tables
 from tests.gpu.workload.scenario_table import TABLE, Figure, parts, scenarios
@@ -37,6 +39,65 @@ def results(tmp_path: Path) -> Path:
         for file in (RESULTS / product).glob("workload*.json"):
             shutil.copy(file, tmp_path / product)
     return tmp_path
+
+
+def figures(table: str, *line: str) -> list[list[float]]:
+    """The figures of the line that begins with `line`, each with its extremes."""
+    [cells] = [cells for row in table.splitlines() if (cells := row.strip("| ").split(" | "))[: len(line)] == [*line]]
+    found = [[float(it.replace(",", "")) for it in re.findall(r"[\d,.]+", cell)] for cell in cells[len(line) :]]
+    return [one if len(one) == 3 else one * 3 for one in found]
+
+
+def runs(files: str, clients: int, mode: str, **load: Any) -> list[dict[str, Any]]:
+    """The stored runs of one case on the H100."""
+    wanted = {"clients": clients, "mode": mode, "kind": "compute", "grid": "small", "depth": 1, "graph": False} | load
+    stored = [json.loads(file.read_text()) for file in sorted((RESULTS / "h100/bench").glob(files))]
+    return [run for one in stored for run in one["runs"] if wanted.items() <= run.items()]
+
+
+def rates(files: str, clients: int, mode: str, **load: Any) -> list[float]:
+    return [run["kernels_per_second"] for run in runs(files, clients, mode, **load)]
+
+
+def spread(values: list[float]) -> list[float]:
+    return [statistics.median(values), min(values), max(values)]
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, str]:
+    return tables(RESULTS)
+
+
+def test_a_rate_has_the_least_and_the_largest_of_its_repeats(written: dict[str, str]) -> None:
+    depth = figures(written["depth_h100"], "half the GPU", "one alone")
+    assert depth[0] == pytest.approx(spread(rates("depth-*.json", 1, "time-slicing", grid="half")), abs=0.51)
+    capped = figures(written["caps"], "2 at 50 %", "8 blocks", "1", "H100")
+    assert capped[0] == pytest.approx(spread(rates("caps.json", 2, "mps")), abs=0.51)
+    memory = runs("memory.json", 1, "time-slicing", kind="memory")
+    moved = [run["kernels_per_second"] * run["launch"]["bytes_moved"] / 1e12 for run in memory]
+    assert figures(written["memory"], "8 blocks", "1", "H100")[2] == pytest.approx(spread(moved), abs=0.0051)
+
+
+def test_a_latency_is_of_all_rounds_and_its_extremes_are_those_of_one_repeat(written: dict[str, str]) -> None:
+    each = [
+        Histogram.merged(Histogram.from_json(result["latency"]) for result in run["results"])
+        for run in runs("caps.json", 8, "mps", depth=16)
+    ]
+    p99 = [one.percentile(99) / 1000 for one in (Histogram.merged(each), *each)]
+    shown = figures(written["cap_latencies"], "8 at 12.5 %", "8 blocks", "16", "H100")[2]
+    assert shown == pytest.approx([p99[0], min(p99[1:]), max(p99[1:])], abs=0.51)
+    assert shown[0] != pytest.approx(statistics.median(p99[1:]), abs=0.51), "this case tells the two apart"
+
+
+def test_clients_against_one_alone(written: dict[str, str]) -> None:
+    """Within a repeat where both ran in it, else each run against each."""
+    two, _, eight, _ = figures(written["clients_alone"], "8 blocks", "1", "H100")
+    alone = rates("depth-*.json", 1, "time-slicing")
+    within = [all_ / one for all_, one in zip(rates("depth-*.json", 8, "mps"), alone, strict=True)]
+    assert eight == pytest.approx(spread(within), abs=0.0051)
+    assert two == pytest.approx(
+        spread([all_ / one for all_ in rates("scale.json", 2, "mps") for one in alone]), abs=0.0051
+    )
 
 
 @pytest.mark.parametrize("name", ["memory.json", "caps.json", "scale.json", "overlap-four-mps.jsonl", "mix-mps.jsonl"])
