@@ -227,7 +227,7 @@ dashboard: venv cluster-build ## does every panel show something, and does no al
 	@$(BIN)/python -m tests.dashboard --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: browser-test
-browser-test: venv ## the page of kubectl gpushare ui in a real browser (chromium, chromium-driver)
+browser-test: venv ## kubectl gpushare ui and the report in a real browser (chromium, chromium-driver)
 	@$(BIN)/python -m pytest tests/browser -v
 
 .PHONY: skew-samples

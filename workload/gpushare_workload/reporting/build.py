@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from gpushare_workload.bench.results.histogram import RELATIVE_ERROR
 from gpushare_workload.bench.results.summary import Row, rows
-from gpushare_workload.reporting import page, texts
+from gpushare_workload.reporting import page, repeating, texts
 from gpushare_workload.reporting.figures import modes
 from gpushare_workload.reporting.figures.depth import depth
 from gpushare_workload.reporting.figures.gains import gains
@@ -14,6 +14,7 @@ from gpushare_workload.reporting.figures.pairs import pairs_drawn
 from gpushare_workload.reporting.figures.timeline import timeline
 from gpushare_workload.reporting.files import Collected
 from gpushare_workload.reporting.page import PageSection
+from gpushare_workload.reporting.verdicts import CLEARLY, LITTLE, verdicts
 
 TITLES = {
     "gains": (
@@ -88,6 +89,7 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
         PageSection(
             title,
             text,
+            name,
             f"{title}: {text} The figures are in a table on this page.",
             drawn[name],
             _beside(name, collected),
@@ -102,22 +104,37 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
     if collected.documents:
         text = "Figures can be compared only if these values are the same."
         sections.append(PageSection("Environment", text, body=page.facts(texts.environment(collected.documents))))
-        text = "On an idle machine of the same kind; docs/workload.md explains the method."
-        sections.append(PageSection("How to repeat it", text, body=page.code(texts.commands(collected.documents))))
+    sections += _repeating(collected, drawn)
     cards = [] if collected.simulated else texts.headlines(table)
     return page.page("Sharing one GPU: costs and gains", _subtitle(collected), notes, cards, sections)
 
 
 def _verdicts(table: list[Row]) -> list[PageSection]:
-    head, lines = texts.verdicts(table)
-    if not lines:
+    found = verdicts(table)
+    if not found:
         return []
     once = "" if all(row.repeats > 1 for row in table) else " A case that ran once shows no spread."
     text = (
-        "Does MPS get more done than time slices, and more than one program after the other? At the shallowest and at "
-        f"the deepest depth that was measured, by the least gain of any repeat.{once}"
+        "Does MPS get more done than time slices, and more than one program after the other? Judged by both ratios, at "
+        f"the shallowest and at the deepest depth that was measured. Clearly more is {CLEARLY:g} times or more in "
+        f"every repeat, a little more is above {LITTLE:g} times.{once}"
     )
-    return [PageSection("Verdicts", text, body=page.table(head, lines, left=2))]
+    return [PageSection("Verdicts", text, body=page.verdicts(found))]
+
+
+def _repeating(collected: Collected, drawn: Mapping[str, Figure]) -> list[PageSection]:
+    """Of what the page shows: pairs and overlaps are shown beside their pictures."""
+    text = "On an idle machine of the same kind; docs/workload.md explains the method."
+    scenarios = repeating.scenarios(
+        collected.pairs if "pairs" in drawn else (), collected.overlaps if "timeline" in drawn else ()
+    )
+    if scenarios:
+        text += (
+            " The output of mix and overlap does not name all options. The commands here are made from what it does "
+            "name, with the defaults for the rest, such as the length of a run and the size of its data."
+        )
+    commands = [*repeating.benchmarks(collected.documents), *scenarios]
+    return [PageSection("How to repeat it", text, body=page.code(commands))] if commands else []
 
 
 def _beside(name: str, collected: Collected) -> str:

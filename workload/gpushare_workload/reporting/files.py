@@ -30,6 +30,7 @@ class Pair:
     kinds: tuple[str, ...]
     combined: Spread
     verdict: str
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Overlap:
     """The time in which any process had one, of the time with records of all; None: a file of an earlier version."""
     sms_of_each: tuple[int, ...]
     sms_of_several: int
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,19 @@ def _setting(value: Mapping[str, Any]) -> Setting:
     return Setting(str(value["sharing"]), float(value["threads_percent"]))
 
 
+def _repeats(value: Mapping[str, Any]) -> int | None:
+    """None where the line does not tell."""
+    return int(value["repeats"]) if "repeats" in value else None
+
+
 def _pair(value: Mapping[str, Any]) -> Pair:
-    return Pair(_setting(value), tuple(value["kinds"]), Spread.of_fields(value, "combined"), str(value["verdict"]))
+    return Pair(
+        _setting(value),
+        tuple(value["kinds"]),
+        Spread.of_fields(value, "combined"),
+        str(value["verdict"]),
+        _repeats(value),
+    )
 
 
 def _overlap(value: Mapping[str, Any]) -> Overlap:
@@ -137,6 +150,7 @@ def _overlap(value: Mapping[str, Any]) -> Overlap:
         Spread.of_fields(value, "any_running_percent") if "any_running_percent" in value else None,
         tuple(int(number) for number in value["sms_of_each"]),
         int(value["sms_of_several"]),
+        _repeats(value),
     )
 
 

@@ -8,47 +8,24 @@ from io import BytesIO
 
 from matplotlib.figure import Figure
 
+from gpushare_workload.reporting.sheet import STYLE
 from gpushare_workload.reporting.texts import Headline
+from gpushare_workload.reporting.verdicts import HEAD, WORDS, LoadVerdict
 
-STYLE = """
-:root { color-scheme: light; --text: #1b2430; --soft: #56606d; --line: #d5dae1; --tint: #f5f7fa; --accent: #005a8f; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #fff; color: var(--text); font: 16px/1.55 system-ui, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 48px 24px 96px; }
-h1 { font-size: 30px; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.01em; }
-h2 { font-size: 20px; margin: 56px 0 4px; letter-spacing: -0.005em; }
-p { margin: 6px 0 14px; max-width: 76ch; }
-.soft { color: var(--soft); }
-.note { border-left: 4px solid #b45309; background: #fff8ed; padding: 10px 16px; margin: 16px 0; max-width: none; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px;
-  margin: 28px 0 8px; }
-.card { border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px 14px; background: var(--tint); }
-.card b { display: block; font-size: 34px; line-height: 1.1; color: var(--accent); font-variant-numeric: tabular-nums; }
-.card span { font-size: 14px; color: var(--soft); display: block; margin-top: 6px; line-height: 1.4; }
-figure { margin: 18px 0 0; overflow-x: auto; }
-figure img { width: 100%; min-width: 680px; max-width: 980px; height: auto; display: block; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; margin-top: 12px; }
-table { border-collapse: collapse; font-size: 13.5px; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 6px 12px; text-align: right; white-space: nowrap; border-bottom: 1px solid #e9ecf0; }
-th { background: var(--tint); color: var(--soft); font-weight: 600; }
-tr:last-child td { border-bottom: 0; }
-.left, th:first-child, td:first-child { text-align: left; }
-.facts td { text-align: left; white-space: normal; }
-.facts td:first-child { color: var(--soft); width: 260px; }
-summary { cursor: pointer; color: var(--accent); margin-top: 14px; font-weight: 600; }
-pre { background: var(--tint); border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; overflow-x: auto;
-      font-size: 13px; }
-@media (max-width: 600px) { main { padding: 28px 16px 64px; } .card b { font-size: 26px; } h2 { margin-top: 40px; } }
-@media print { main { padding: 0; } h2 { break-after: avoid; } figure, .card { break-inside: avoid; } }
-"""
+FEW = 4
+"""Columns of a table that fits on a narrow page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """`text` says how to read the plot; `alternative` describes the plot for readers who cannot see it."""
+    """`text` says how to read the plot; `alternative` describes the plot for readers who cannot see it.
+
+    `name` is the section's place in the address of the page; a section with a plot needs one.
+    """
 
     title: str
     text: str
+    name: str = ""
     alternative: str = ""
     plot: Figure | None = None
     body: str = ""
@@ -69,12 +46,26 @@ def page(
         parts += [f'<div class="card"><b>{escape(it.figure)}</b><span>{escape(it.text)}</span></div>' for it in cards]
         parts.append("</div>")
     for section in sections:
-        parts.append(f'<section><h2>{escape(section.title)}</h2><p class="soft">{escape(section.text)}</p>')
+        place = f' id="{escape(section.name)}"' if section.name else ""
+        parts.append(f'<section{place}><h2>{escape(section.title)}</h2><p class="soft">{escape(section.text)}</p>')
         if section.plot is not None:
-            parts.append(f'<figure><img alt="{escape(section.alternative)}" src="{picture(section.plot)}"></figure>')
+            parts.append(opening(section.name, section.alternative, section.plot))
         parts.append(f"{section.body}</section>")
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
+
+
+def opening(name: str, alternative: str, plot: Figure) -> str:
+    """A picture whose link opens it in the whole window, and closes it. It needs no script, and no second copy.
+
+    A link to the picture itself would not do: browsers open no data URL by a link.
+    """
+    place = escape(name)
+    return (
+        f'<figure id="{place}-large"><a class="close" href="#{place}">Close</a>'
+        f'<a class="open" href="#{place}-large"><img alt="{escape(alternative)}" src="{picture(plot)}">'
+        f"<span>Open larger</span></a></figure>"
+    )
 
 
 def picture(figure: Figure) -> str:
@@ -85,15 +76,54 @@ def picture(figure: Figure) -> str:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """The first `left` columns are words, the others are figures."""
+    """The first `left` columns are words, the others are figures.
+
+    On a narrow page a table of few columns fits with its cells broken; one of many scrolls in its own box.
+    """
+    few = len(head) <= FEW
 
     def row(cells: Sequence[str], tag: str) -> str:
-        marks = [' class="left"' if place < left else "" for place in range(len(cells))]
-        inner = "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
+        inner = "".join(
+            f"<{tag}{_left(place, left)}>{_unbroken(cell) if few else escape(cell)}</{tag}>"
+            for place, cell in enumerate(cells)
+        )
         return f"<tr>{inner}</tr>"
 
     body = "".join(row(line, "td") for line in lines)
-    return f'<div class="scroll"><table><thead>{row(head, "th")}</thead><tbody>{body}</tbody></table></div>'
+    mark = ' class="few"' if few else ""
+    return f'<div class="scroll"><table{mark}><thead>{row(head, "th")}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _left(place: int, left: int) -> str:
+    return ' class="left"' if place < left else ""
+
+
+def verdicts(found: Sequence[LoadVerdict]) -> str:
+    """A table with a group of lines for each load; on a narrow page a card for each, with its heads in it."""
+    head = "".join(f"<th{_left(place, WORDS)}>{escape(cell)}</th>" for place, cell in enumerate(HEAD))
+    groups = "".join(f"<tbody>{_group(one)}</tbody>" for one in found)
+    return f'<table class="groups"><thead><tr>{head}</tr></thead>{groups}</table>'
+
+
+def _group(one: LoadVerdict) -> str:
+    """The words in the first line, over all of them."""
+    names, span = HEAD[WORDS:], f'rowspan="{len(one.lines)}"'
+    words = (
+        f'<th scope="rowgroup" class="left" {span}>{escape(one.load)}</th>'
+        f'<td class="left words" {span}>{escape(one.verdict)}</td>'
+    )
+    lines = [
+        "".join(
+            f'<td data-head="{escape(name)}">{_unbroken(cell)}</td>' for name, cell in zip(names, line, strict=True)
+        )
+        for line in one.lines
+    ]
+    return "".join(f"<tr>{words if not number else ''}{line}</tr>" for number, line in enumerate(lines))
+
+
+def _unbroken(cell: str) -> str:
+    """It breaks between words alone: not in a spread, and not in an option."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in cell.split())
 
 
 def folded(summary: str, body: str) -> str:
@@ -106,4 +136,5 @@ def facts(lines: Sequence[tuple[str, str]]) -> str:
 
 
 def code(lines: Sequence[str]) -> str:
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+    """A long line goes on below its beginning, so that each is seen as one. The text has its end, for a copy."""
+    return "<pre>" + "".join(f"<code>{_unbroken(line)}\n</code>" for line in lines) + "</pre>"

@@ -22,6 +22,17 @@ def compared_clients(rows: Sequence[Row], load: Load) -> int | None:
     return max(counts, key=lambda it: (len(counts[it]), it == PREFERRED_CLIENTS, it), default=None)
 
 
+def by_depth(rows: Sequence[Row]) -> dict[Load, list[Row]]:
+    """The rows of MPS with a ratio to time slices, without graphs, by load at depth 1; from shallow to deep."""
+    found: dict[Load, list[Row]] = {}
+    for row in rows:
+        load = row.case.load
+        shown = row.case.mode is SharingMode.MPS and row.case.threads == 100 and row.case.clients > 1
+        if shown and not load.graph and row.of_time_slicing and row.case.clients == compared_clients(rows, load):
+            found.setdefault(Load(load.kind, load.grid), []).append(row)
+    return {load: sorted(each, key=lambda row: row.case.load.depth) for load, each in found.items()}
+
+
 def times(ratio: float) -> str:
     """A ratio with three digits: 1.50×, 26.8×, 120×."""
     return f"{ratio:#.3g}".rstrip(".") + "×" if ratio < 1000 else f"{ratio:,.0f}×"

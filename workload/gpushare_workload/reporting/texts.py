@@ -1,18 +1,15 @@
 """The texts of the page beside the plots: headlines, tables, the environment. Pure: values in, rows of text out."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Document
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.files import Overlap, Pair
-from gpushare_workload.reporting.selection import compared_clients, times
+from gpushare_workload.reporting.selection import by_depth, times
 from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, setting_text
 
 HEAD = (
@@ -41,21 +38,6 @@ class Headline:
     text: str
 
 
-YES, LITTLE = 1.3, 1.05
-"""Gains from which on sharing pays clearly, and up to which it does not pay at all."""
-
-
-def by_depth(rows: Sequence[Row]) -> dict[Load, list[Row]]:
-    """The rows of MPS with a ratio to time slices, without graphs, by load at depth 1; from shallow to deep. Pure."""
-    found: dict[Load, list[Row]] = {}
-    for row in rows:
-        load = row.case.load
-        shown = row.case.mode is SharingMode.MPS and row.case.threads == 100 and row.case.clients > 1
-        if shown and not load.graph and row.of_time_slicing and row.case.clients == compared_clients(rows, load):
-            found.setdefault(Load(load.kind, load.grid), []).append(row)
-    return {load: sorted(each, key=lambda row: row.case.load.depth) for load, each in found.items()}
-
-
 def headlines(rows: Sequence[Row]) -> list[Headline]:
     """One for each load: the gain of MPS over time slices, from the shallowest to the deepest depth."""
     found = []
@@ -73,32 +55,6 @@ def headlines(rows: Sequence[Row]) -> list[Headline]:
             text += f"; against one client alone {' → '.join(dict.fromkeys(alone))}"
         found.append(Headline(figure, text))
     return found
-
-
-def verdicts(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(head, lines): one line for each end of a load's depths; the verdict is in the first."""
-    head = ("Load", "Verdict", "Clients", "Depth", "× time slices", "× one client alone")
-    lines: list[tuple[str, ...]] = []
-    for load, each in by_depth(rows).items():
-        ends = list(dict.fromkeys((each[0], each[-1])))
-        words = (
-            f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
-            verdict([row.of_time_slicing.least for row in ends if row.of_time_slicing]),
-        )
-        for row in ends:
-            gains = (_spread(gain, ".2f") for gain in (row.of_time_slicing, row.of_one_client))
-            lines.append((*words, str(row.case.clients), str(row.case.load.depth), *gains))
-            words = ("", "")
-    return head, lines
-
-
-def verdict(gains: Sequence[float]) -> str:
-    """By the least gains over time slices, from the shallowest depth to the deepest. Pure."""
-    if min(gains) >= YES:
-        return "share: it pays at every depth"
-    if max(gains) >= YES:
-        return "share, if programs wait often"
-    return "no gain" if max(gains) <= LITTLE else "a little"
 
 
 def figures(rows: Sequence[Row], simulated: bool) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -186,20 +142,6 @@ def _flat(prefix: str, value: dict[str, Any]) -> list[tuple[str, str]]:
         elif part is not None:
             lines.append((f"{prefix}{name}".replace("_", " "), f"{part:.4g}" if isinstance(part, float) else str(part)))
     return lines
-
-
-def commands(documents: Sequence[Document]) -> list[str]:
-    """The commands that repeat the measurements."""
-    lines = []
-    for document in documents:
-        words = ["gpushare-workload", *(_anywhere(word) for word in document.command[1:])]
-        lines.append(shlex.join(words))
-    return list(dict.fromkeys(lines))
-
-
-def _anywhere(word: str) -> str:
-    """Of an absolute path its last part: the folder was that of one machine."""
-    return Path(word).name if word.startswith("/") else word
 
 
 def cautions(documents: Sequence[Document], rows: Sequence[Row]) -> list[str]:

@@ -1,10 +1,12 @@
 """Files as `bench`, `mix` and `overlap` write them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Document
 from tests.unit.workload.bench.made_up import run
 
@@ -14,6 +16,11 @@ SCALING = [
     for clients in (1, 2)
     for mode, kernels in ((SharingMode.TIME_SLICING, 100 // clients), (SharingMode.MPS, 100))
 ]
+DEEP = [
+    replace(one, load=Load(LoadKind.COMPUTE, Grid.SMALL, 64)) for one in SCALING if one.mode is SharingMode.TIME_SLICING
+]
+DEEP += [replace(one, mode=SharingMode.MPS, threads=100.0) for one in DEEP]
+"""At depth 64 MPS gains nothing."""
 
 
 def _line(scenario: str, event: str, sharing: str, threads: float, timed: bool, **figures: Any) -> str:
@@ -30,10 +37,10 @@ def pair(
     timed: bool = True,
 ) -> str:
     spread = {"combined": combined, "combined_least": combined - 0.01, "combined_largest": combined + 0.01}
-    return _line("mix", "pair", sharing, threads, timed, kinds=kinds, verdict=verdict, **spread)
+    return _line("mix", "pair", sharing, threads, timed, kinds=kinds, verdict=verdict, repeats=3, **spread)
 
 
-def overlap(sharing: str, at_once: float, processes: int = 2) -> tuple[str, str]:
+def overlap(sharing: str, at_once: float, processes: int = 2, threads: float = 100.0) -> tuple[str, str]:
     """The figures and the timeline."""
     work = {"grid": "small", "depth": 1, "processes": processes}
     rate = {"launches_per_second": 10.0, "launches_per_second_least": 9.0, "launches_per_second_largest": 11.0}
@@ -43,8 +50,8 @@ def overlap(sharing: str, at_once: float, processes: int = 2) -> tuple[str, str]
     sms = {"sms_of_each": [8] * processes, "sms_of_several": 0}
     pieces = [[index, 10.0 * index, 10.0 * index + 5] for index in range(processes)]
     return (
-        _line("overlap", "measured", sharing, 100.0, True, **work, **rate, **found, **sms),
-        _line("overlap", "timeline", sharing, 100.0, True, **work, microseconds=pieces),
+        _line("overlap", "measured", sharing, threads, True, **work, **rate, **found, **sms),
+        _line("overlap", "timeline", sharing, threads, True, **work, microseconds=pieces),
     )
 
 

@@ -21,10 +21,23 @@ def test_the_page_has_the_plots_and_needs_nothing_else(tmp_path: Path) -> None:
     assert set(re.findall(r'(?:src|href)="([a-z]+:)', page)) == {"data:"}
     assert "<script" not in page
     assert "2.00×" in page  # two clients: 200 against 100 kernels per second
-    assert "share: it pays at every depth" in page
+    assert "Share: it pays at every depth." in page
     assert "1.75" in page
-    assert "gpushare-workload bench" in page
+    commands = re.sub("<[^>]+>", "", page.partition("<pre>")[2]).splitlines()
+    assert [" ".join(line.split()[:3]) for line in commands if line.startswith("gpushare")] == [
+        "gpushare-workload bench",
+        "gpushare-workload run overlap",
+        "gpushare-workload run mix",
+        "gpushare-workload run overlap",
+    ]
     assert "1.25" in page
+
+
+def test_a_picture_opens_and_closes_by_links_within_the_page(tmp_path: Path) -> None:
+    page, figures = build(read(written(tmp_path, document(*SCALING))))
+    places = re.findall(r'id="([^"]+)"', page)
+    assert sorted(places) == sorted([*figures, *(f"{name}-large" for name in figures)])
+    assert re.findall(r'href="#([^"]+)"', page) == [place for name in figures for place in (name, f"{name}-large")]
 
 
 def test_a_simulated_gpu_makes_no_claim_about_speed(tmp_path: Path) -> None:

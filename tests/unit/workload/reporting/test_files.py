@@ -77,4 +77,5 @@ def test_the_lines_of_scenarios_are_read_with_how_the_gpu_was_shared(tmp_path: P
         (Setting("mps", 100.0), 1.75, Spread(96.0, 95.0, 97.0)),
     ]
     assert [it.pieces for it in found.timelines] == [((0, 0.0, 5.0), (1, 10.0, 15.0))] * 2
-    assert found.pairs == (Pair(Setting("mps", 50.0), ("a", "b"), Spread(1.5, 1.49, 1.51), "partly"),)
+    assert found.pairs == (Pair(Setting("mps", 50.0), ("a", "b"), Spread(1.5, 1.49, 1.51), "partly", 3),)
+    assert [it.repeats for it in found.overlaps] == [None, None]
