@@ -45,9 +45,11 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     found = {row: row.gain for row in shared if row.gain is not None}
     if not found:
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
+    if slowed := _slow_alone(rows):
+        return TrialVerdict(Answer.UNCLEAR, f"No verdict: {slowed}.")
     best, gain = _best(found)
     answer, sentence = _judged(rows, best, gain)
-    return TrialVerdict(answer, sentence + _slow_alone(rows), best if answer is Answer.HELPS else None)
+    return TrialVerdict(answer, sentence, best if answer is Answer.HELPS else None)
 
 
 def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Answer, str]:
@@ -110,19 +112,27 @@ def _against_slices(row: TrialRow) -> str:
 
 
 def _slow_alone(rows: Sequence[TrialRow]) -> str:
-    """Copies that are faster beside each other than alone: no way of sharing can do that, so the figure alone is wrong,
-    and every row is compared with it.
+    """Empty, or what is wrong: copies were faster beside each other than alone. No way of sharing can do that, so the
+    figure alone is wrong, and every row is compared with it.
     """
     over = [(row, row.gain) for row in rows if row.gain is not None and row.gain.median > row.case.total * MORE]
     if not over:
         return ""
     row, gain = max(over, key=lambda one: one[1].median / one[0].case.total)
-    still = ", and trust the comparison with time slices" if any(one.of_slices for one in rows) else ""
     return (
-        f" But {counted(row.case)} {TITLES[row.case.mode]} did {gain.median:.2f} times, and sharing brings "
-        f"{row.case.total} at most: something slowed what ran alone, so every figure against it is too large. Measure "
-        f"again on a quiet host{still}."
+        f"{counted(row.case)} {TITLES[row.case.mode]} did {gain.median:.2f} times the work of one alone, and sharing "
+        f"brings {row.case.total} at most: something slowed what ran alone, so every figure against it is too large"
+        f"{_beside_slices(rows)}. Measure again on a quiet host"
     )
+
+
+def _beside_slices(rows: Sequence[TrialRow]) -> str:
+    """What the most copies under MPS did against time slices, which no figure of one alone can falsify."""
+    known = [(row, row.of_slices) for row in rows if row.case.mode.under_mps and row.of_slices is not None]
+    if not known:
+        return ""
+    row, ratio = max(known, key=lambda one: one[0].case.total)
+    return f". {counted(row.case)} {TITLES[row.case.mode]} did {ratio.text()} times the work of time slices"
 
 
 def _nothing(shared: Sequence[TrialRow]) -> str:

@@ -7,6 +7,7 @@ from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.document import Launch
 from gpushare_workload.bench.results.summary import find, rows
+from gpushare_workload.gpus.monitor import SETTLED_SECONDS
 from tests.unit.workload.bench.made_up import SMALL, run
 
 
@@ -103,8 +104,10 @@ def test_how_busy_the_gpu_was_is_that_of_the_repeats_that_know() -> None:
     assert row.as_json()["gpu_busy_percent_median"] == 80.0
 
 
-def test_of_a_window_shorter_than_two_sample_periods_it_is_not_known() -> None:
-    (row,) = rows([run(repeat=0, busy_percent=90.0, window=0.5), run(repeat=1, busy_percent=70.0, window=0.6)])
+def test_in_the_middle_of_a_window_that_is_too_short_it_is_not_known() -> None:
+    enough = 2 * SETTLED_SECONDS
+    short = run(repeat=0, busy_percent=90.0, window=enough - 0.1)
+    (row,) = rows([short, run(repeat=1, busy_percent=70.0, window=enough)])
     assert row.busy_percent == Spread(70.0, 70.0, 70.0)
 
 
