@@ -34,6 +34,15 @@ STAND_IN = (
 )
 
 
+SHARED_MEMORY = 0.88
+"""Of a GPU, for the slots of a share that takes all of it; the rest is for the MPS server and what contexts take."""
+
+
+def slot_mib(gpu_mib: int, slots: int) -> int:
+    """The memory of each slot, so that the suites run on any product."""
+    return int(SHARED_MEMORY / slots * gpu_mib)
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Least, median, largest; in the unit of `values`, of which there is at least one."""
     return {name: round(value, 2) for name, value in Spread.of(values).as_json().items()}

@@ -23,8 +23,6 @@ from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
 
 SHARE, SLOTS = "programs", 8
-MEMORY_PART = 0.11
-"""Of the GPU, for each slot."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ CLEAN_UP_SECONDS = 30
 def measure(harness: Harness, findings: Findings) -> None:
     """A program that an earlier run on such a GPU has measured is left out."""
     last = time.monotonic() + findings.seconds - TRIAL_SECONDS - CLEAN_UP_SECONDS
-    memory = f"{int(MEMORY_PART * findings.truth['memory_mib'])}Mi"
+    memory = f"{parts.slot_mib(findings.truth['memory_mib'], SLOTS)}Mi"
     programs = STAND_INS if findings.simulated else PROGRAMS
     answers = {name: answer for name, answer in findings.earlier.get("programs", {}).items() if name in programs}
     findings.figures["programs"] = answers

@@ -9,9 +9,11 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from gpushare.api import names
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import Grid
 from localcluster.cluster import processes
 from tests.cluster.harness import Harness
@@ -19,9 +21,11 @@ from tests.gpu.stack.place import WORK
 from tests.gpu.stack.suite import Findings
 from tests.gpu.stack.suites import parts
 
-SHARE, CLIENTS, THREADS, MEMORY_MIB = "throughput", 8, 100, 16384
+SHARE, CLIENTS, THREADS = "throughput", 8, 100
 ROUNDS = 3
-LOADS = ("--kinds", "compute", "--grids", *(grid.value for grid in Grid))
+DEPTHS = (1, 16)
+LOADS = ("--kinds", "compute", "--grids", *(grid.value for grid in Grid), "--depths", *map(str, DEPTHS))
+CASES = {(grid, depth): f"{grid.value}, depth {depth}" for grid in Grid for depth in DEPTHS}
 WINDOW = ("--repeats", "1", "--seconds", "1.0", "--warmup", "0.15")
 BENCH = ("bench", "--modes", "mps", "--clients", "1", *LOADS, *WINDOW, "--json", "-", "--pods", str(CLIENTS))
 UNTIL_START = 20
@@ -31,33 +35,42 @@ AT_LEAST = 0.97
 """Of the bare processes' rate, in the median of the rounds."""
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 Rates = dict[str, float]
+"""Kernels per second by case."""
 
 
 def measure(harness: Harness, findings: Findings) -> None:
     findings.figures["rounds"] = rounds = list[dict[str, Rates]]()
+    memory_mib = parts.slot_mib(findings.truth["memory_mib"], CLIENTS)
     with harness.share(
-        SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": f"{MEMORY_MIB}Mi"}
+        SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": f"{memory_mib}Mi"}
     ) as share:
         share.wait_capacity(CLIENTS)
         for number in range(ROUNDS):
-            ways = [("pods", _pods), ("bare", _bare)]
-            rounds.append({name: way(harness) for name, way in (ways if number % 2 == 0 else reversed(ways))})
-    findings.figures["kernels_per_second"] = {
-        grid.value: _compared([it["pods"][grid.value] for it in rounds], [it["bare"][grid.value] for it in rounds])
-        for grid in Grid
+            ways: list[tuple[str, Callable[[], Rates]]] = [
+                ("pods", partial(_pods, harness)),
+                ("bare", partial(_bare, harness, memory_mib)),
+            ]
+            rounds.append({name: way() for name, way in (ways if number % 2 == 0 else reversed(ways))})
+    figures = {
+        case: _compared([it["pods"][case] for it in rounds], [it["bare"][case] for it in rounds])
+        for case in CASES.values()
     }
-    for grid, figure in findings.figures["kernels_per_second"].items():
+    findings.figures["kernels_per_second"] = figures
+    for case, figure in figures.items():
         # A simulation computes nothing on a GPU: its times are no figures.
         holds = findings.simulated or figure["ratio"] >= AT_LEAST
-        findings.expect(f"eight pods reach {AT_LEAST:.0%} of eight bare processes, {grid} kernels", holds)
+        findings.expect(f"eight pods reach {AT_LEAST:.0%} of eight bare processes, {case} kernels", holds)
 
 
 def _compared(pods: list[float], bare: list[float]) -> dict[str, float]:
-    ratios = [mine / other for mine, other in zip(pods, bare, strict=True) if other]
+    """Medians of the rounds, and the spread of the ratio within each round."""
+    ratio = Spread.of([mine / other for mine, other in zip(pods, bare, strict=True)])
     return {
         "pods": round(statistics.median(pods), 1),
         "bare": round(statistics.median(bare), 1),
-        "ratio": round(statistics.median(ratios), 4) if ratios else 0.0,
+        "ratio": round(ratio.median, 4),
+        "ratio_least": round(ratio.least, 4),
+        "ratio_largest": round(ratio.largest, 4),
     }
 
 
@@ -75,10 +88,10 @@ def _pods(harness: Harness) -> Rates:
         return _rates([tenant.kubectl.logs(name) for name in names])
 
 
-def _bare(harness: Harness) -> Rates:
+def _bare(harness: Harness, memory_mib: int) -> Rates:
     start = int(time.time()) + UNTIL_START
     enter = ["nsenter", "--target", str(processes.init(harness.layout)), *NAMESPACES]
-    environment, started = _environment(harness), list[subprocess.Popen[str]]()
+    environment, started = _environment(harness, memory_mib), list[subprocess.Popen[str]]()
     try:
         for number in range(CLIENTS):
             options = [*BENCH, "--pod", str(number), "--start-at", str(start)]
@@ -92,7 +105,7 @@ def _bare(harness: Harness) -> Rates:
                 process.wait()
 
 
-def _environment(harness: Harness) -> dict[str, str]:
+def _environment(harness: Harness, memory_mib: int) -> dict[str, str]:
     """The environment of a client of the share, with the daemon's directory on the node."""
     uuid = parts.gpu_of(harness, SHARE)
     # Without the API's models: the machine's Python need not have what those import.
@@ -100,18 +113,18 @@ def _environment(harness: Harness) -> dict[str, str]:
         names.ENV_PIPE_DIRECTORY: f"{names.RUN_DIR}/{uuid}/client",
         names.ENV_LOG_DIRECTORY: "/tmp",
         names.ENV_THREADS: str(THREADS),
-        names.ENV_MEMORY: f"0={MEMORY_MIB}M",
+        names.ENV_MEMORY: f"0={memory_mib}M",
         names.ENV_SHARE: SHARE,
         names.ENV_GRANTED_THREADS: str(THREADS),
-        names.ENV_GRANTED_MEMORY: str(MEMORY_MIB << 20),
+        names.ENV_GRANTED_MEMORY: str(memory_mib << 20),
     }
     return {**os.environ, **client, "CUPY_CACHE_DIR": str(WORK / "cupy")}
 
 
 def _rates(logs: list[str]) -> Rates:
-    """Kernels per second of all clients together, by grid. Raises ValueError if one left no result."""
-    runs = parts.bench_runs(logs)
-    found: dict[str, Any] = {run.load.grid.value: run.total_rate for run in runs if run.clients == CLIENTS}
-    if missing := {grid.value for grid in Grid} - found.keys():
-        raise ValueError(f"no figure of {CLIENTS} clients for {', '.join(sorted(missing))} kernels")
+    """Kernels per second of all clients together, by case. Raises ValueError if one left no result."""
+    runs = [run for run in parts.bench_runs(logs) if run.clients == CLIENTS]
+    found = {CASES[run.load.grid, run.load.depth]: run.total_rate for run in runs}
+    if missing := set(CASES.values()) - found.keys():
+        raise ValueError(f"no figure of {CLIENTS} clients for {'; '.join(sorted(missing))} kernels")
     return found

@@ -5,8 +5,9 @@ from typing import Any
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, condition, wait_until
 from tests.gpu.stack.suite import Findings
+from tests.gpu.stack.suites import parts
 
-SHARE, CLIENTS, THREADS, MEMORY = "view", 8, 25, "16Gi"
+SHARE, CLIENTS, THREADS = "view", 8, 25
 FIRST_USER = 20001
 """Eight clients of as many users: one MPS server has to serve them all."""
 TOGETHER_SECONDS = 20
@@ -15,7 +16,8 @@ START_SECONDS = 60
 
 
 def measure(harness: Harness, findings: Findings) -> None:
-    with harness.share(SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": MEMORY}) as share:
+    memory = f"{parts.slot_mib(findings.truth['memory_mib'], CLIENTS)}Mi"
+    with harness.share(SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": memory}) as share:
         share.wait_capacity(CLIENTS)
         findings.figures["kubectl"] = harness.kubectl("get", "gpushares,gpunodes").splitlines()
         findings.figures["share"] = {it["type"]: it["status"] for it in share.get()["status"]["conditions"]}
