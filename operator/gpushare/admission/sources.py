@@ -1,11 +1,13 @@
 """Objects that reviews are decided on: from watches, and with one GET where the watch has not seen the object yet.
 
-Guarantees: a share or namespace created a moment ago is found; a share's limits are at most a watch's delay old.
+Guarantees: a share or namespace created a moment ago is found; a share's limits are at most a watch's delay old. A GET
+that the API server fails is sent again, since a review that fails refuses what a user creates.
 """
 
 import asyncio
 import re
 from collections.abc import Collection, Mapping
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from gpushare.admission.claims import claim_spec
@@ -15,18 +17,23 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.kept import kept_namespace
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import (
+    API_ERRORS,
     CLAIM_TEMPLATES,
     GPU_NODES,
     GPU_SHARES,
     NAMESPACES,
     RESOURCE_CLAIMS,
     Kube,
+    KubeError,
     Object,
     Resource,
 )
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """A DNS subdomain. No object has another name, so none is asked for: a name becomes part of a path."""
+
+PAUSES = (0.05, 0.2, 0.8)
+"""Seconds before each further GET, all within the time of a review."""
 
 
 class Sources(Protocol):
@@ -81,7 +88,7 @@ class ClusterSources:
         """Costs a request only while some share says that an agent of its is silent."""
         if not node or not any(map(unguarded, self._shares.objects.values())):
             return ""
-        found = await self._kube.find(GPU_NODES, node)
+        found = await self._read(GPU_NODES, node)
         conditions = ((found or {}).get("status") or {}).get("conditions") or []
         return GpuNode.model_validate({"metadata": {"name": node}, "status": {"conditions": conditions}}).silence
 
@@ -95,14 +102,27 @@ class ClusterSources:
         resource, name = next(((kind, entry[key]) for key, kind in kinds.items() if entry.get(key)), (None, ""))
         if resource is None or not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace):
             return None
-        claim = await self._kube.find(resource, name, namespace)
+        claim = await self._read(resource, name, namespace)
         return None if claim is None else claim_spec(claim)
 
     async def _find(self, resource: Resource, reflector: Reflector, name: str) -> Object | None:
         if not _NAME.fullmatch(name):
             return None
         known = reflector.objects.get(("", name))
-        return known if known is not None else await self._kube.find(resource, name)
+        return known if known is not None else await self._read(resource, name)
+
+    async def _read(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        """None: there is none. API_ERRORS: a refusal, or the last of the failures."""
+        for pause in PAUSES:
+            try:
+                return await self._kube.find(resource, name, namespace)
+            except API_ERRORS as error:
+                if isinstance(error, KubeError) and (
+                    error.status < HTTPStatus.INTERNAL_SERVER_ERROR or error.retry_after
+                ):
+                    raise
+            await asyncio.sleep(pause)
+        return await self._kube.find(resource, name, namespace)
 
     def _parse(self, name: str, obj: Object) -> GpuShare:
         """One parsed share for each name, parsed again when the object changes: parsing is most of a review's time."""

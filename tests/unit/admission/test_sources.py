@@ -5,8 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpushare.admission.sources import ClusterSources
-from gpushare.kube.client import CLAIM_TEMPLATES, GPU_NODES, GPU_SHARES, NAMESPACES, RESOURCE_CLAIMS, Object
+from gpushare.admission.sources import PAUSES, ClusterSources
+from gpushare.kube.client import (
+    CLAIM_TEMPLATES,
+    GPU_NODES,
+    GPU_SHARES,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    KubeError,
+    Object,
+)
 from tests.unit.fake_kube import FakeKube
 
 
@@ -101,3 +109,38 @@ async def test_whether_an_agent_is_silent_is_asked_only_while_some_share_says_so
     kube.put(GPU_SHARES, unguarded("True"))
     await kube.followed()
     assert await sources.silence("n1") == ""
+
+
+ENTRY = {"name": "one", "resourceClaimName": "own"}
+
+
+@pytest.mark.parametrize(
+    "error", [KubeError(500, "InternalError", ""), OSError("broken off")], ids=["InternalError", "a broken connection"]
+)
+async def test_a_question_that_failed_is_asked_again(kube: FakeKube, sources: ClusterSources, error: Exception) -> None:
+    kube.put(RESOURCE_CLAIMS, {"metadata": {"name": "own", "namespace": "shop"}, "spec": {"devices": {}}})
+    kube.fail("get resourceclaims", error)
+    asking = asyncio.create_task(sources.claims("shop", [ENTRY]))
+    await asyncio.sleep(PAUSES[0] / 2)
+    assert asked(kube)
+    kube.heal()
+    assert await asking == {"one": {"devices": {}}}
+    assert len(asked(kube)) > 1
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (KubeError(500, "InternalError", ""), len(PAUSES) + 1),
+        (KubeError(403, "Forbidden", ""), 1),
+        (KubeError(429, "TooManyRequests", "", retry_after=1.0), 1),
+    ],
+    ids=["a failure", "a refusal", "a server that asks for time"],
+)
+async def test_what_is_wrong_with_the_last_question_is_told(
+    kube: FakeKube, sources: ClusterSources, error: KubeError, times: int
+) -> None:
+    kube.fail("get resourceclaims", error)
+    with pytest.raises(KubeError, match=error.reason):
+        await sources.claims("shop", [ENTRY])
+    assert len(asked(kube)) == times
