@@ -7,7 +7,6 @@ that the API server fails is sent again, since a review that fails refuses what 
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from http import HTTPStatus
 from typing import Any, Protocol
 
 from gpushare.admission.claims import claim_spec
@@ -117,9 +116,7 @@ class ClusterSources:
             try:
                 return await self._kube.find(resource, name, namespace)
             except API_ERRORS as error:
-                if isinstance(error, KubeError) and (
-                    error.status < HTTPStatus.INTERNAL_SERVER_ERROR or error.retry_after
-                ):
+                if isinstance(error, KubeError) and (error.retry_after or not error.failed):
                     raise
             await asyncio.sleep(pause)
         return await self._kube.find(resource, name, namespace)

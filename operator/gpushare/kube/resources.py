@@ -32,6 +32,11 @@ class KubeError(Exception):
     def gone(self) -> bool:
         return self.status == HTTPStatus.GONE
 
+    @property
+    def failed(self) -> bool:
+        """The server did not refuse the request, but could not answer it."""
+        return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:

@@ -22,7 +22,7 @@ MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
 
 READABLE = 0o644
-"""For a file that agent and broker share, who are two users. The directory of the GPU keeps others out."""
+"""The mode of a file that agent and broker share: they run as two users. A client's container sees no such file."""
 UNFINISHED = ".gpushare-new"
 """How the names of files end that are being written: in a directory of others nobody else's look like it."""
 _STARTED = time.time()

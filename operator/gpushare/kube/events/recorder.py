@@ -202,4 +202,4 @@ def _may_pass(error: Exception) -> bool:
     """Whether the same request may succeed later: there was no answer, or the server is too busy or has failed."""
     if not isinstance(error, KubeError):
         return True
-    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return error.failed or error.status == HTTPStatus.TOO_MANY_REQUESTS
