@@ -37,6 +37,11 @@ On each of these machines processes ran just before, and theirs is stored.
 """
 
 
+def _everywhere(results: Path) -> Iterator[tuple[Path, Part]]:
+    """Each program on each product, by the folder of the product's results."""
+    return ((results / product, part) for product in PRODUCTS for part in PARTS)
+
+
 def measured(part: Part, folder: Path) -> dict[Path, Comparison]:
     """By file, on the product of `folder`. A further file has what was measured on another day, such as
     compare-yolos-2-8.json.
@@ -105,7 +110,7 @@ def is_busy(row: TrialRow) -> bool:
 
 def under_mps(results: Path) -> Iterator[TrialRow]:
     """Of copies under MPS without caps, processes and pods, on all products, which have time slices beside them."""
-    for folder, part in ((results / product, part) for product in PRODUCTS for part in PARTS):
+    for folder, part in _everywhere(results):
         bare, pods = list(measured(part, folder).values()), own_trial(part, folder)
         rows = [row for comparison in bare for row in comparison.rows if row.case.mode is TrialMode.MPS]
         rows += against_slices(pods, bare)[0] if pods else []
@@ -217,7 +222,7 @@ class Pair:
 
 def pairs(results: Path) -> Iterator[Pair]:
     """Of all programs, on all products."""
-    for folder, part in ((results / product, part) for product in PRODUCTS for part in PARTS):
+    for folder, part in _everywhere(results):
         trial = own_trial(part, folder)
         for comparison in measured(part, folder).values():
             if trial is None or trial.ran_elsewhere(comparison):

@@ -13,6 +13,7 @@ from string import Template
 
 from gpushare.trial.cases import TrialMode
 from gpushare.trial.rows import TrialRow, cells_of
+from gpushare.trial.spread import Spread
 from tests.gpu import ROOT
 from tests.gpu.programs.compare import PARTS, Part
 from tests.gpu.programs.figures import (
@@ -261,7 +262,7 @@ BERTS = (
 
 
 def _berts(results: Path) -> Iterator[str]:
-    [part] = [part for part in PARTS if part.name == "bert"]
+    part = _part("bert")
     yield line_of("GPU", "four BERTs", "texts per second, least, median and most of six windows")
     yield line_of("---", "---", "---")
     for product, name in BERTS:
@@ -270,32 +271,34 @@ def _berts(results: Path) -> Iterator[str]:
             file.stem: (gpu_of(it), "processes under MPS", it.rows) for file, it in measured(part, folder).items()
         } | {it.name: (it.gpu, it.title, it.record.rows) for it in pod_trials(part, folder)}
         gpu, how, rows = ran[name]
-        [rate] = next(row.rates for row in rows if row.case.copies == (4,))
-        if rate is None:
-            raise ValueError(f"{product}/{name} has no rate")
+        rate = _rate(next(row for row in rows if row.case.copies == (4,)))
         spread = f"{rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f}"
         yield line_of(machine(folder, gpu), how, spread)
 
 
 def _prepared(results: Path) -> str:
     """What eight copies of `preprocess` did in time slices and under MPS, on each machine with an H100."""
-    [part] = [part for part in PARTS if part.name == "preprocess"]
-    folder, found = results / PRODUCTS[0], []
+    part, folder, found = _part("preprocess"), results / PRODUCTS[0], []
     for file, comparison in measured(part, folder).items():
         rows = {row.case.mode: row for row in comparison.rows if row.case.copies == (8,)}
         if len(rows) > 1:
-            slices, mps = (_rate(rows[mode]) for mode in (TrialMode.SLICES, TrialMode.MPS))
+            slices, mps = (_rate(rows[mode]).median for mode in (TrialMode.SLICES, TrialMode.MPS))
             runs = rows[TrialMode.MPS].runs
             ran = f"{_linked(machine(folder, gpu_of(comparison)), file, results)} ({runs} run{'s' * (runs > 1)})"
             found.append(f"{slices:,.0f} images per second in time slices and {mps:,.0f} under MPS on {ran}")
     return ", and ".join(found)
 
 
-def _rate(row: TrialRow) -> float:
+def _part(name: str) -> Part:
+    return next(part for part in PARTS if part.name == name)
+
+
+def _rate(row: TrialRow) -> Spread:
+    """Of copies of one program. ValueError: it was not measured."""
     [rate] = row.rates
     if rate is None:
         raise ValueError(f"{row.case} has no rate")
-    return rate.median
+    return rate
 
 
 def _bar(gain: Gain) -> str:

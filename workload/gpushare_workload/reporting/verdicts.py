@@ -6,7 +6,7 @@ one program after the other.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 
 from gpushare.trial.spread import Spread
 from gpushare_workload.bench.results.summary import Row
@@ -21,8 +21,8 @@ WORDS = 2
 """The first columns of HEAD, which are of a load; the others are of one of its depths."""
 
 
-class Gain(Enum):
-    """How much more gets done, from the least to the most."""
+class Gain(IntEnum):
+    """How much more gets done, in this order."""
 
     LESS = 0
     SAME = 1
@@ -80,7 +80,7 @@ def verdict(depths: Sequence[Ratios]) -> str:
     alone = [gain(one.alone) for one in depths if one.alone is not None]
     if len(alone) < len(depths):
         return f"{_sentence(SLICES, slices)} {UNKNOWN}"
-    both = [min(pair, key=_order) for pair in zip(slices, alone, strict=True)]
+    both = [min(pair) for pair in zip(slices, alone, strict=True)]
     if all(one is Gain.CLEAR for one in both):
         return "Share: it pays at every depth."
     if Gain.CLEAR in both:
@@ -91,16 +91,12 @@ def verdict(depths: Sequence[Ratios]) -> str:
 def _sentence(sentences: dict[Gain, str], gains: Sequence[Gain]) -> str:
     """By the best depth; `where` says at which depth a gain is clear, if not at all."""
     where = "" if all(one is Gain.CLEAR for one in gains) else f" and wait {_when(gains)}"
-    return sentences[max(gains, key=_order)].format(where=where)
+    return sentences[max(gains)].format(where=where)
 
 
 def _when(gains: Sequence[Gain]) -> str:
     """A program of a shallow depth waits for the GPU often."""
     return "often" if gains[0] is Gain.CLEAR else "seldom"
-
-
-def _order(one: Gain) -> int:
-    return one.value
 
 
 def verdicts(rows: Sequence[Row]) -> list[LoadVerdict]:
