@@ -1,8 +1,10 @@
 """The options that `compare` and `trial` have in common, and what they ask for."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpushare.trial.cases import TrialMode, TrialPlan
 from gpushare.trial.printed import FigureReader, PrintedFigures
 
 LONGEST_SECONDS = 86400.0
@@ -85,6 +87,20 @@ def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start
         metavar="S",
         help="the longest time to the first figure, or of a run without --seconds (%(default)s)",
     )
+
+
+def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], pair: bool) -> TrialPlan:
+    """`pair`: `--beside` names a second program. Raises ValueError naming the option that is out of bounds, with its
+    value.
+    """
+    if pair and arguments.copies:
+        given = " ".join(map(str, arguments.copies))
+        raise ValueError(
+            f"--copies {given}: is for copies of one program, and a pair (--beside) is one of each: leave one of the "
+            "two options out"
+        )
+    copies = arguments.copies or DEFAULT_COPIES
+    return TrialPlan.of(modes, copies, 2 if pair else 1, arguments.repeats, arguments.seed)
 
 
 def figures_of(arguments: argparse.Namespace) -> PrintedFigures:

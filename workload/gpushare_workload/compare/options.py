@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.trial.cases import BARE, TrialMode, TrialPlan
-from gpushare.trial.options import DEFAULT_COPIES, RunTimes, add_figures, add_plan, add_times, figures_of, times_of
+from gpushare.trial.options import RunTimes, add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.trial.printed import PrintedFigures
 from gpushare.trial.verdict import check_share_name
 
@@ -62,11 +62,10 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
     if not arguments.program:
         raise ValueError("COMMAND: name the program to compare, after --")
     programs = [tuple(arguments.program)]
-    if arguments.beside is not None:
-        if arguments.copies:
-            raise ValueError("--copies: is for copies of one program; a pair (--beside) is one of each")
-        programs.append(_words(arguments.beside))
     modes = [TrialMode(name) for name in dict.fromkeys(arguments.modes)]
+    plan = plan_of(arguments, modes, pair=arguments.beside is not None)
+    if arguments.beside is not None:
+        programs.append(_words(arguments.beside))
     cap = arguments.threads
     if cap is not None and not 1 <= cap <= 100:
         raise ValueError(f"--threads {cap:g}: a percentage from 1 to 100")
@@ -74,7 +73,7 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
     printed = figures_of(arguments)
     return CompareRequest(
         programs=tuple(programs),
-        plan=TrialPlan.of(modes, arguments.copies or DEFAULT_COPIES, len(programs), arguments.repeats, arguments.seed),
+        plan=plan,
         printed=printed,
         times=times_of(arguments, printed),
         cap=cap,
