@@ -68,14 +68,21 @@ def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Ans
             return Answer.HELPS, f"Sharing helps, and needs no MPS: {told}, and {beside}."
         return Answer.HELPS, f"Sharing helps: {told}{_against_slices(best)}."
     if gain.largest < WORTH:
-        busy = next((row.busy_percent for row in rows if row.case.mode is TrialMode.ALONE), None)
-        why = "" if busy is None else f"; one alone keeps the GPU busy {busy.median:.0f} % of the time"
-        return Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{why}."
+        return Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{_busy_alone(rows)}."
     return (
         Answer.UNCLEAR,
         f"Unclear: {told}, and the spread includes {WORTH:g}, below which sharing is not worth it; "
         "measure longer or more often.",
     )
+
+
+def _busy_alone(rows: Sequence[TrialRow]) -> str:
+    """How much of the time each program alone keeps the GPU busy, as a clause; empty where that is not known."""
+    alone = [(row, row.busy_percent) for row in rows if row.case.mode is TrialMode.ALONE]
+    known = [
+        (counted(row.case) if len(row.case.copies) > 1 else "one", busy) for row, busy in alone if busy is not None
+    ]
+    return "".join(f"; {who} alone keeps the GPU busy {busy.median:.0f} % of the time" for who, busy in known)
 
 
 def _best(found: dict[TrialRow, Spread]) -> tuple[TrialRow, Spread]:
@@ -93,10 +100,15 @@ def _told(row: TrialRow, gain: Spread) -> str:
     )
     what = f"{counted(row.case)} {TITLES[row.case.mode]}"
     pair = len(row.case.copies) > 1
-    work = "the work of {:.2f} GPUs that each run one of the programs" if pair else "{:.2f} times the work of one alone"
     verb = "does" if pair else "do"
     speed = "" if row.speed is None or pair else f", each at {row.speed.median:.0%} of its speed alone"
-    return f"{what} {verb} {work.format(gain.median)} ({spread}){speed}"
+    return f"{what} {verb} {_work(row, gain)} ({spread}){speed}"
+
+
+def _work(row: TrialRow, gain: Spread) -> str:
+    if len(row.case.copies) > 1:
+        return f"the work of {gain.median:.2f} GPUs that each run one of the programs"
+    return f"{gain.median:.2f} times the work of one alone"
 
 
 def _measured(row: TrialRow) -> str:
@@ -120,9 +132,9 @@ def _slow_alone(rows: Sequence[TrialRow]) -> str:
         return ""
     row, gain = max(over, key=lambda one: one[1].median / one[0].case.total)
     return (
-        f"{counted(row.case)} {TITLES[row.case.mode]} did {gain.median:.2f} times the work of one alone, and sharing "
-        f"brings {row.case.total} at most: something slowed what ran alone, so every figure against it is too large"
-        f"{_beside_slices(rows)}. Measure again on a quiet host"
+        f"{counted(row.case)} {TITLES[row.case.mode]} did {_work(row, gain)}, and sharing brings {row.case.total} at "
+        f"most: something slowed what ran alone, so every figure against it is too large{_beside_slices(rows)}. "
+        "Measure again on a quiet host"
     )
 
 
@@ -140,7 +152,7 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
         return "no copies ran beside each other under MPS"
     first = shared[0]
     if first.ending is Ending.NO_MEMORY:
-        return f"{counted(first.case)} do not fit into the GPU's memory"
+        return f"{counted(first.case)} {'does' if len(first.case.copies) > 1 else 'do'} not fit into the GPU's memory"
     if first.ending is Ending.NO_ROOM:
         return f"the share has no room for {counted(first.case)}"
     return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"

@@ -19,6 +19,12 @@ def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, 
     return [*found, measured(case(CAPPED, 4), *capped)] if capped else found
 
 
+def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
+    """Two programs alone at these rates, and both beside each other at the same one."""
+    alone = [measured(case(TrialMode.ALONE, 1, 0), first), measured(case(TrialMode.ALONE, 0, 1), second)]
+    return [*alone, measured(case(TrialMode.SLOTS, 1, 1), each)]
+
+
 @pytest.mark.parametrize(
     ("outcomes", "answer", "sentence"),
     [
@@ -91,6 +97,25 @@ def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, 
             Answer.HELPS,
             "Sharing helps: the pair under MPS does the work of 1.35 GPUs that each run one of the programs (measured "
             "once, so its spread is not known).",
+        ),
+        (
+            pair(100.0, 100.0, 51.0),
+            Answer.NO_GAIN,
+            "Sharing brings no gain: the pair in slots of the share does the work of 1.02 GPUs that each run one of "
+            "the programs (measured once, so its spread is not known); program 1 alone keeps the GPU busy 50 % of the "
+            "time; program 2 alone keeps the GPU busy 50 % of the time.",
+        ),
+        (
+            pair(100.0, 50.0, 80.0),
+            Answer.UNCLEAR,
+            "No verdict: the pair in slots of the share did the work of 2.40 GPUs that each run one of the programs, "
+            "and sharing brings 2 at most: something slowed what ran alone, so every figure against it is too large. "
+            "Measure again on a quiet host.",
+        ),
+        (
+            [*pair(100.0, 50.0, 80.0)[:2], failed(case(TrialMode.SLOTS, 1, 1))],
+            Answer.UNCLEAR,
+            "No verdict: the pair does not fit into the GPU's memory.",
         ),
     ],
 )
