@@ -18,6 +18,8 @@ LINE_CHARACTERS = 65536
 PATTERN_CHARACTERS = 500
 TAIL_LINES = 12
 TAIL_CHARACTERS = 300
+APART = 0.2
+"""Copies whose ends lie further apart, as a part of the run, did not run beside each other all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,24 @@ def ended_early(who: str, how: str, code: int, lines: str) -> CaseEnded:
         return CaseEnded(Ending.NO_MEMORY, f"{who} got no GPU memory; its last lines:\n{lines}")
     early = "" if code else ": let it run longer, or leave --seconds out to measure runs to their end"
     return CaseEnded(Ending.FAILED, f"{who} {how}{early}; its last lines:\n{lines}")
+
+
+def note_of_ends(ends: Sequence[float], longest: float, known_to: float = 0.0) -> str:
+    """Empty, or that copies which ran to their end did not end together. `ends`: when, in seconds of any one clock that
+    tells them to `known_to`; `longest`: seconds of the longest run.
+    """
+    between = max(ends) - min(ends)
+    apart = between / longest
+    if between <= known_to or apart <= APART:
+        return ""
+    return f"copies ended up to {apart:.0%} of the run apart: they did not run beside each other all the time"
+
+
+def figures_by_program(programs: int, owners: Sequence[int], figures: Sequence[CopyFigures]) -> WindowFigures:
+    """One window of all copies. `owners`: of each copy, the place of its program among so many."""
+    return window_of(
+        [[one for owner, one in zip(owners, figures, strict=True) if owner == place] for place in range(programs)]
+    )
 
 
 def window_of(figures: Sequence[Sequence[CopyFigures]]) -> WindowFigures:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
-from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, window_of
+from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, figures_by_program, note_of_ends
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
@@ -21,8 +21,6 @@ from gpushare_workload.processes.stopping import Stop
 
 GRACE_SECONDS = 2.0
 """A CUDA context that ended may hold its memory a little longer."""
-APART = 0.2
-"""Copies whose ends lie further apart, as a part of the run, did not run beside each other all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +116,8 @@ class CaseRunner:
         figures = [
             self.request.printed.whole(list(copy.lines), own) for copy, own in zip(group.copies, seconds, strict=True)
         ]
-        apart = (max(ends) - min(ends)) / max(ends)
-        note = f"copies ended up to {apart:.0%} of the run apart: they did not run beside each other all the time"
-        return (_window(case, group, figures),), (note,) if apart > APART else ()
+        note = note_of_ends(ends, max(ends))
+        return (_window(case, group, figures),), (note,) if note else ()
 
     def _check_mode(self, case: TrialCase) -> None:
         if problem := lasting_wrong_mode(case.mode, self.monitor.processes):
@@ -145,9 +142,4 @@ def _failed(copy: Copy, case: TrialCase) -> CaseEnded:
 
 
 def _window(case: TrialCase, group: CopyGroup, figures: list[CopyFigures]) -> WindowFigures:
-    return window_of(
-        [
-            [one for copy, one in zip(group.copies, figures, strict=True) if copy.program == program]
-            for program in range(len(case.copies))
-        ]
-    )
+    return figures_by_program(len(case.copies), [copy.program for copy in group.copies], figures)

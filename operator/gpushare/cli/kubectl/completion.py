@@ -23,6 +23,8 @@ _OF_OPTIONS = {
     "system_namespace": NAMESPACES,
     "share": GPU_SHARES,
 }
+_FILES = ("kubeconfig", "filename", "beside")
+"""Options whose values are files."""
 _KINDS = ("share", "node", "pod")
 
 
@@ -73,7 +75,7 @@ def _positionals(parser: argparse.ArgumentParser, before: Sequence[str]) -> Iter
 def _values(option: argparse.Action, before: Sequence[str]) -> tuple[Sequence[str], str]:
     if option.choices is not None:
         return list(option.choices), NO_FILES
-    if option.dest == "kubeconfig":
+    if option.dest in _FILES:
         return [], FILES
     if option.dest == "context":
         return _asked(before, lambda cluster: cluster.run("config", "get-contexts", "--output=name").split()), NO_FILES

@@ -35,7 +35,10 @@ COMMANDS = {
     "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
     "recommend": ("gpushare.cli.recommend.command", "say which changes of shares the past supports, and how surely"),
     "ui": ("gpushare.cli.ui.command", "open a page that shows GPUs, clients and problems live"),
-    "trial": ("gpushare.cli.trial.command", "run copies of a Job in slots of a share, and say whether sharing pays"),
+    "trial": (
+        "gpushare.cli.trial.command",
+        "run copies of a Job, or two Jobs, in slots of a share, and say whether sharing pays",
+    ),
 }
 """Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""
 

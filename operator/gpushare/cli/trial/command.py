@@ -1,7 +1,8 @@
 """`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays.
 
-One copy alone, then several beside each other on the share's GPU, the user's own image unchanged. The rate is read from
-their logs. Whatever happens, what the trial made is deleted; docs/compare.md goes through it.
+One copy alone, then several beside each other on the share's GPU, the user's own images unchanged; of a pair, each of
+two programs alone, then both. The rate is read from their logs. Whatever happens, what the trial made is deleted;
+docs/compare.md goes through it.
 """
 
 import argparse
@@ -21,16 +22,16 @@ from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError, require
 from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
-from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
+from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
 from gpushare.cli.trial.usage import AgentUsage
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
 from gpushare.recommend.advice import client_patch, patch_command
 from gpushare.recommend.memory import memory_patch
-from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan, counted, next_run
-from gpushare.trial.options import DEFAULT_COPIES, add_figures, add_plan, add_times, figures_of, times_of
+from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, counted, next_run
+from gpushare.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.trial.records import TrialRecord
 from gpushare.trial.rows import HEAD, TrialRow, cells_of
-from gpushare.trial.verdict import Answer, TrialVerdict, memory_for
+from gpushare.trial.verdict import TrialVerdict, memory_for
 
 START_SECONDS = 600.0
 """An image may have to be pulled."""
@@ -43,6 +44,11 @@ SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms", "G
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--filename", required=True, metavar="FILE", help="YAML file with one Job or Pod; - for standard input"
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="FILE",
+        help="YAML file with one Job or Pod of a second program: measures the pair, not copies; - for standard input",
     )
     parser.add_argument("--share", required=True, metavar="NAME", help="the GpuShare whose slots the copies take")
     add_plan(parser)
@@ -78,35 +84,34 @@ def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_S
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError for a file, a share or an option that cannot be used."""
     try:
-        template = read_template(_text(args.filename))
-        container = container_of(template)
+        plan = plan_of(args, [TrialMode.SLOTS], pair=args.beside is not None)
+        programs = _programs(args.filename, args.beside)
         printed = figures_of(args)
         times = times_of(args, printed)
-        plan = TrialPlan.of([TrialMode.SLOTS], args.copies or DEFAULT_COPIES, 1, args.repeats, args.seed)
     except ValueError as error:
         raise WrongInputError(str(error)) from None
-    (share,) = read(GpuShare, [share_for(cluster, args.share, plan.copies[0])])
+    (share,) = read(GpuShare, [share_for(cluster, args.share, plan.stages()[1][0].total)])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
-    request = TrialRequest(template, container, args.share, namespace, secrets.token_hex(3), printed, times)
+    request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times)
     outcomes: list[CaseOutcome] = []
     runner = ClusterRunner(request, cluster, AgentUsage(cluster, args.system_namespace))
     with _one_signal():
         try:
             while (following := next_run(plan, outcomes)) is not None:
                 repeat, case = following
-                print(f"repeat {repeat + 1}: {counted(case)}", file=sys.stderr, flush=True)
+                print(f"repeat {repeat + 1}: {_counted(case, request)}", file=sys.stderr, flush=True)
                 outcomes.append(runner.run_case(case, repeat))
         finally:
             runner.delete_all()
-    programs, environment = [[Path(args.filename).name]], {"share": share.name}
-    record = TrialRecord(programs, plan, times, outcomes, timed, environment)
+    names = [[program.name] for program in programs]
+    record = TrialRecord(names, plan, times, outcomes, timed, {"share": share.name})
     return report_of(record, share, options.connection_flags(args))
 
 
 def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -> Report:
-    """The table, what was left out, the verdict, and the change of the share. Pure. Its code is 1 where the program
-    does not work alone. `flags`: of kubectl's connection.
+    """The table, what was left out, the verdict, and the change of the share. Pure. Its code is 1 where a program does
+    not work alone. `flags`: of kubectl's connection.
     """
     rows, verdict, change = record.rows, record.verdict, change_of(record.verdict, record.rows, share)
     columns = [HEAD.index(name) for name in SHOWN]
@@ -114,10 +119,10 @@ def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -
         [Column(name.upper()) for name in SHOWN],
         [tuple(cells_of(row, record.timed)[column] for column in columns) for row in rows],
     )
-    notes = [*record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
+    notes = [*_which(record), *record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
     told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
-    works = verdict.answer is not Answer.UNCLEAR or len(record.outcomes) > 1
+    works = all(one.windows for one in record.outcomes if one.case.mode is TrialMode.ALONE and one.repeat == 0)
     data = record.as_json() | {"patch": change}
     return Report(data, [table, told, Sentences(apply, whole=True)], code=0 if works else 1)
 
@@ -140,8 +145,38 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     return client_patch(**clients) if clients else None
 
 
+def _programs(filename: str, beside: str | None) -> tuple[TrialProgram, ...]:
+    """Raises ManifestError naming the option and its file."""
+    if filename == beside == "-":
+        raise ManifestError("--beside -: standard input is that of --filename -: give one of the two as a file")
+    files = {"--filename": filename} | ({} if beside is None else {"--beside": beside})
+    return tuple(_program(option, name) for option, name in files.items())
+
+
+def _program(option: str, name: str) -> TrialProgram:
+    try:
+        template = read_template(_text(name))
+        return TrialProgram(Path(name).name, template, container_of(template))
+    except ManifestError as error:
+        raise ManifestError(f"{option} {name}: {error}") from None
+
+
+def _counted(case: TrialCase, request: TrialRequest) -> str:
+    """What runs, with the file of one of a pair."""
+    alone = case.mode is TrialMode.ALONE
+    return (request.told(case.copies.index(1)) if alone else "") or counted(case)
+
+
+def _which(record: TrialRecord) -> list[str]:
+    """Which of a pair is which in the table, and in the sentences."""
+    if len(record.programs) < 2:
+        return []
+    first, second = (" ".join(program) for program in record.programs)
+    return [f"1+0 is program 1, {first}; 0+1 is program 2, {second}; 1+1 is the pair"]
+
+
 def _text(name: str) -> str:
-    """One character more than is taken, so that a larger file is refused and not cut."""
+    """One character more than is taken, so that a larger file is refused and not cut. Raises ManifestError."""
     try:
         if name == "-":
             return sys.stdin.read(LARGEST_MANIFEST + 1)
@@ -149,7 +184,7 @@ def _text(name: str) -> str:
             return file.read(LARGEST_MANIFEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ManifestError(f"--filename {name}: cannot be read: {why}") from None
+        raise ManifestError(f"cannot be read: {why}") from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""From the user's Job or Pod to the Job of a case: as many copies as the case has, each with a slot of the share. Pure.
+"""From the user's Job or Pod to a Job of a case: as many copies as the case has of it, each with a slot. Pure.
 
 Guarantees: image, command, volumes, annotations and everything else of the user's pod stay as they are. What names a
 whole GPU gives way to the slot, and what would start copies again is switched off.
@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
-from gpushare.trial.cases import TrialCase
 
 Object = dict[str, Any]
 
@@ -66,8 +65,8 @@ def container_of(template: Object) -> str:
     return found[0]
 
 
-def job_of(template: Object, share: str, trial: str, case: TrialCase, number: int, seconds: int) -> Object:
-    """The Job of the trial's case `number`, which Kubernetes itself ends after `seconds`."""
+def job_of(template: Object, share: str, trial: str, copies: int, number: int, seconds: int) -> Object:
+    """Job `number` of the trial, which Kubernetes itself ends after `seconds`."""
     template = deepcopy(template)
     spec, container = template["spec"], container_of(template)
     for one in spec["containers"]:
@@ -87,8 +86,8 @@ def job_of(template: Object, share: str, trial: str, case: TrialCase, number: in
         "kind": "Job",
         "metadata": {"name": job_name(trial, number), "labels": {LABEL: trial}},
         "spec": {
-            "parallelism": case.total,
-            "completions": case.total,
+            "parallelism": copies,
+            "completions": copies,
             "backoffLimit": 0,
             "activeDeadlineSeconds": seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
@@ -111,7 +110,9 @@ def _is_gpu(resource: str) -> bool:
 
 
 def obstacles(share: Object, copies: int) -> list[str]:
-    """Why copies in slots of this share would not be beside each other, or not alone: a sentence each."""
+    """Why so many copies in slots of this share, of all programs together, would not be beside each other, or not
+    alone: a sentence each.
+    """
     spec, status = share.get("spec") or {}, share.get("status") or {}
     name = share["metadata"]["name"]
     found = []
@@ -129,5 +130,8 @@ def obstacles(share: Object, copies: int) -> list[str]:
         found.append(f"{used} slots of GpuShare {name} are held: figures would be those of a GPU that others use too")
     slots = (spec.get("clients") or {}).get("perGpu", 0)
     if slots < copies:
-        found.append(f"GpuShare {name} has {slots} slots on a GPU: it cannot run {copies} copies")
+        found.append(
+            f"GpuShare {name} has {slots} slots on a GPU (spec.clients.perGpu): the trial needs {copies} beside each "
+            "other"
+        )
     return found

@@ -1,7 +1,7 @@
 """What the pods of a case say about it: whether they run, how they ended, and what they have printed. Pure."""
 
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,8 @@ from gpushare.trial.printed import PrintedFigures, PrintedLine, ended_early, las
 
 Object = dict[str, Any]
 
+JOB_LABEL = "batch.kubernetes.io/job-name"
+"""Kubernetes', on each pod of a Job."""
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\S+) (.*)")
 
 
@@ -34,49 +36,77 @@ def tail_of(text: str) -> str:
     return last_lines(match[2] if (match := STAMPED.match(line)) else line for line in text.splitlines())
 
 
-def container_status(pod: Object, container: str) -> Object:
-    """That container's status; empty while there is none."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((one for one in statuses if one.get("name") == container), {})
+@dataclass(frozen=True, slots=True)
+class CopyPod:
+    """The pod of one copy. `program`: its place among those of the trial; `told`: that program in a message, empty
+    where the trial has one; `container`: the one whose figures count; `body`: as the API server gave it.
+    """
 
+    program: int
+    told: str
+    container: str
+    body: Object
 
-def started(pods: Sequence[Object], container: str, copies: int) -> bool:
-    """Whether every copy runs or has run."""
-    states = [container_status(pod, container).get("state") or {} for pod in pods]
-    return len(pods) == copies and all("running" in state or "terminated" in state for state in states)
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
 
+    @property
+    def who(self) -> str:
+        """For a message."""
+        return f"pod {self.name}" + (f" of {self.told}" if self.told else "")
 
-def run_seconds(pod: Object, container: str) -> float | None:
-    """How long that container ran; None while it has not ended. Kubernetes tells whole seconds."""
-    ended = (container_status(pod, container).get("state") or {}).get("terminated")
-    if not ended or not ended.get("startedAt") or not ended.get("finishedAt"):
-        return None
-    begin, end = (datetime.fromisoformat(ended[key]).timestamp() for key in ("startedAt", "finishedAt"))
-    return max(1.0, end - begin)
+    @property
+    def node(self) -> str:
+        """Empty before the pod is bound."""
+        return str((self.body.get("spec") or {}).get("nodeName") or "")
 
+    @property
+    def phase(self) -> str:
+        return str((self.body.get("status") or {}).get("phase", ""))
 
-def waiting_for(pods: Sequence[Object], container: str) -> str:
-    """Why a copy does not run yet, in Kubernetes' words; empty if it gives no reason."""
-    for pod in pods:
-        for condition in (pod.get("status") or {}).get("conditions") or []:
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                return f"pod {pod['metadata']['name']}: {condition.get('message') or condition.get('reason')}"
-        waiting = (container_status(pod, container).get("state") or {}).get("waiting") or {}
-        if waiting.get("message"):
-            return f"pod {pod['metadata']['name']}: {waiting.get('reason')}: {waiting['message']}"
-    return ""
+    @property
+    def started(self) -> bool:
+        """Whether the copy runs or has run."""
+        state = self._container.get("state") or {}
+        return "running" in state or "terminated" in state
 
-
-def ended_badly(pod: Object, container: str, log: str, to_the_end: bool) -> CaseEnded | None:
-    """Why the case is over, if this pod has ended and should not have. `to_the_end`: an exit with 0 is wanted."""
-    status = pod.get("status") or {}
-    ended = (container_status(pod, container).get("state") or {}).get("terminated")
-    if ended is None:
-        if status.get("phase") != "Failed":
+    @property
+    def run(self) -> tuple[float, float] | None:
+        """When the copy began and ended, in seconds of the epoch; None while it has not ended. Kubernetes tells whole
+        seconds, so the shortest run takes one.
+        """
+        ended = (self._container.get("state") or {}).get("terminated")
+        if not ended or not ended.get("startedAt") or not ended.get("finishedAt"):
             return None
-        why = status.get("message") or status.get("reason") or "without a reason"
-        return CaseEnded(Ending.FAILED, f"pod {pod['metadata']['name']} failed: {why}")
-    code = ended.get("exitCode", 0)
-    if code == 0 and to_the_end:
-        return None
-    return ended_early("a copy", f"exited with code {code}", code, tail_of(log))
+        begin, end = (datetime.fromisoformat(ended[key]).timestamp() for key in ("startedAt", "finishedAt"))
+        return begin, max(begin + 1.0, end)
+
+    @property
+    def waits_for(self) -> str:
+        """Why the copy does not run yet, in Kubernetes' words; empty if it gives no reason."""
+        for condition in (self.body.get("status") or {}).get("conditions") or []:
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                return str(condition.get("message") or condition.get("reason"))
+        waiting = (self._container.get("state") or {}).get("waiting") or {}
+        return f"{waiting.get('reason')}: {waiting['message']}" if waiting.get("message") else ""
+
+    def ended_badly(self, log: str, to_the_end: bool) -> CaseEnded | None:
+        """Why the case is over, if this pod has ended and should not have. `to_the_end`: an exit with 0 is wanted."""
+        ended = (self._container.get("state") or {}).get("terminated")
+        if ended is None:
+            if self.phase != "Failed":
+                return None
+            status = self.body["status"]
+            why = status.get("message") or status.get("reason") or "without a reason"
+            return CaseEnded(Ending.FAILED, f"{self.who} failed: {why}")
+        code = ended.get("exitCode", 0)
+        if code == 0 and to_the_end:
+            return None
+        return ended_early(self.told or "a copy", f"exited with code {code}", code, tail_of(log))
+
+    @property
+    def _container(self) -> Object:
+        """That container's status; empty while there is none."""
+        statuses = (self.body.get("status") or {}).get("containerStatuses") or []
+        return next((one for one in statuses if one.get("name") == self.container), {})

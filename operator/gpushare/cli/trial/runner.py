@@ -1,7 +1,8 @@
 """Runs the cases of a trial in a cluster, by kubectl, as Jobs in the user's namespace.
 
-Guarantees: the Job of a case is deleted, with its pods, before the next begins, and when a case ends by an error or a
-signal. If the trial itself is killed, Kubernetes ends its Job at its deadline and deletes it ten minutes later.
+A case has one Job for each program that has copies in it. Guarantees: the Jobs of a case are deleted, with their pods,
+before the next begins, and when a case ends by an error or a signal. If the trial itself is killed, Kubernetes ends its
+Jobs at their deadline and deletes them ten minutes later.
 """
 
 import json
@@ -13,14 +14,23 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
-from gpushare.cli.trial.pods import ended_badly, read_log, run_seconds, started, waiting_for
+from gpushare.cli.trial.pods import JOB_LABEL, CopyPod, read_log
 from gpushare.cli.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
 from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
 from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import NoFiguresError, PrintedFigures, PrintedLine, window_of
+from gpushare.trial.printed import (
+    CopyFigures,
+    NoFiguresError,
+    PrintedFigures,
+    PrintedLine,
+    figures_by_program,
+    note_of_ends,
+)
 
 Object = dict[str, Any]
 Windows = tuple[WindowFigures, ...]
+Jobs = dict[str, int]
+"""Of a case: by name the place of the program that each runs."""
 
 POLL_SECONDS = 1.0
 GONE_SECONDS = 120.0
@@ -41,16 +51,28 @@ class KubectlRunner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRequest:
-    """What a trial is about. `name`: the trial's own, on every object of it."""
+class TrialProgram:
+    """`name`: of its file, for messages; `container`: of the template, the one whose figures count."""
 
+    name: str
     template: Object
     container: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """What a trial is about. `programs`: one, or a pair; `name`: the trial's own, on every object of it."""
+
+    programs: tuple[TrialProgram, ...]
     share: str
     namespace: str
     name: str
     printed: PrintedFigures
     times: RunTimes
+
+    def told(self, program: int) -> str:
+        """A program of a pair, such as `program 2 (train.yaml)`; empty if there is one program."""
+        return f"program {program + 1} ({self.programs[program].name})" if len(self.programs) > 1 else ""
 
 
 class ClusterRunner:
@@ -69,11 +91,11 @@ class ClusterRunner:
         self._number = 0
 
     def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises what kubectl raises; the Job is deleted all the same."""
+        """Raises what kubectl raises; the Jobs are deleted all the same."""
         usage = UsageSampler(self._usage, self._request.namespace)
-        with self._job(case) as job:
+        with self._jobs(case) as jobs:
             try:
-                windows, notes = self._measure(job, case, usage)
+                windows, notes = self._measure(jobs, case, usage)
             except CaseEnded as ended:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
@@ -89,33 +111,37 @@ class ClusterRunner:
             self._sleep(POLL_SECONDS)
 
     @contextmanager
-    def _job(self, case: TrialCase) -> Iterator[str]:
-        request, self._number = self._request, self._number + 1
+    def _jobs(self, case: TrialCase) -> Iterator[Jobs]:
+        request, jobs = self._request, Jobs()
         seconds = int(2 * request.times.start + request.times.warmup + request.times.measured + 60)
-        body = job_of(request.template, request.share, request.name, case, self._number, seconds)
         try:
-            self._run("create", "--filename=-", stdin=json.dumps(body))
-            yield job_name(request.name, self._number)
+            for program, copies in enumerate(case.copies):
+                if copies:
+                    self._number += 1
+                    template = request.programs[program].template
+                    body = job_of(template, request.share, request.name, copies, self._number, seconds)
+                    self._run("create", "--filename=-", stdin=json.dumps(body))
+                    jobs[job_name(request.name, self._number)] = program
+            yield jobs
         finally:
             self.delete_all()
 
-    def _measure(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
+    def _measure(self, jobs: Jobs, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request
-        pods = self._pods_once(job, case, lambda found: started(found, request.container, case.total))
+        pods = self._pods_once_started(jobs, case)
         if request.times.window is None:
-            return self._to_the_end(job, case, usage)
+            return self._to_the_end(jobs, case, usage)
         window = request.times.window
-        names = sorted(pod["metadata"]["name"] for pod in pods)
         end = self._clock() + request.times.start
         while True:
-            lines = [read_log(self._log(name, f"--tail={RECENT_LINES}"), request.printed) for name in names]
+            lines = [read_log(self._log(pod, f"--tail={RECENT_LINES}"), request.printed) for pod in pods]
             if all(any(line.rates for line in copy) for copy in lines):
                 break
-            usage.look(self._raise_for_ended(job, to_the_end=False), within_window=False)
+            usage.look(self._raise_for_ended(jobs, to_the_end=False), within_window=False)
             if self._clock() >= end:
-                silent = next(name for name, copy in zip(names, lines, strict=True) if not any(it.rates for it in copy))
+                silent = next(pod for pod, copy in zip(pods, lines, strict=True) if not any(it.rates for it in copy))
                 raise NoFiguresError(
-                    f"pod {silent} printed no figure within {request.times.start:g} s (--start-timeout)"
+                    f"{silent.who} printed no figure within {request.times.start:g} s (--start-timeout)"
                 )
             self._sleep(POLL_SECONDS)
         begin = max(line.at for copy in lines for line in copy) + request.times.warmup
@@ -124,72 +150,83 @@ class ClusterRunner:
         for number in range(request.times.windows):
             until = warm + (number + 1) * window + POLL_SECONDS
             while self._clock() < until:
-                pods = self._raise_for_ended(job, to_the_end=False)
-                usage.look(pods, within_window=self._clock() >= warm + AGE_SECONDS)
+                looked = self._raise_for_ended(jobs, to_the_end=False)
+                usage.look(looked, within_window=self._clock() >= warm + AGE_SECONDS)
                 self._sleep(POLL_SECONDS)
             # At each window's end: the kubelet keeps no more than the newest 10 MiB of a log at hand.
             at = begin + number * window
             since = f"--since-time={datetime.fromtimestamp(at, UTC).isoformat()}"
-            lines = [read_log(self._log(name, since), request.printed) for name in names]
-            windows.append(window_of([[request.printed.within(copy, at, at + window) for copy in lines]]))
+            lines = [read_log(self._log(pod, since), request.printed) for pod in pods]
+            windows.append(_window(case, pods, [request.printed.within(copy, at, at + window) for copy in lines]))
         return tuple(windows), ()
 
-    def _to_the_end(self, job: str, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
+    def _to_the_end(self, jobs: Jobs, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request
         end = self._clock() + request.times.start
         while True:
-            pods = self._raise_for_ended(job, to_the_end=True)
-            seconds = [run_seconds(pod, request.container) for pod in pods]
-            known = [one for one in seconds if one is not None]
-            if len(known) == case.total:
+            pods = self._raise_for_ended(jobs, to_the_end=True)
+            runs = [run for pod in pods if (run := pod.run) is not None]
+            if len(runs) == case.total:
                 break
-            usage.look(pods, within_window=not known)
+            usage.look(pods, within_window=not runs)
             if self._clock() >= end:
+                running = next((pod.told for pod in pods if pod.run is None), "") or "a copy"
                 raise NoFiguresError(
-                    f"a copy had not ended after {request.times.start:g} s (--start-timeout; a program without an end "
-                    "needs --seconds)"
+                    f"{running} had not ended after {request.times.start:g} s (--start-timeout; a program without an "
+                    "end needs --seconds)"
                 )
             self._sleep(POLL_SECONDS)
-        longest = max(known)
+        seconds = [end - begin for begin, end in runs]
+        longest = max(seconds)
         figures = []
-        for pod, own in zip(pods, known, strict=True):
+        for pod, own in zip(pods, seconds, strict=True):
             lines: list[PrintedLine] = []
             if request.printed.rate is not None or request.printed.latency is not None:
-                lines = read_log(self._log(pod["metadata"]["name"], f"--tail={ALL_LINES}"), request.printed)
+                lines = read_log(self._log(pod, f"--tail={ALL_LINES}"), request.printed)
+            # Without a rate of its own, what counts is when the last copy was done.
             figures.append(request.printed.whole(lines, longest if request.printed.rate is None else own))
-        note = "runs are timed by Kubernetes' whole seconds" if request.printed.rate is None and longest < 30 else ""
-        return (window_of([figures]),), (note,) if note else ()
+        whole = "runs are timed by Kubernetes' whole seconds" if request.printed.rate is None and longest < 30 else ""
+        notes = (whole, note_of_ends([end for _, end in runs], longest, known_to=1.0))
+        return (_window(case, pods, figures),), tuple(note for note in notes if note)
 
-    def _pods_once(self, job: str, case: TrialCase, done: Callable[[Sequence[Object]], bool]) -> list[Object]:
+    def _pods_once_started(self, jobs: Jobs, case: TrialCase) -> list[CopyPod]:
         end = self._clock() + self._request.times.start
         while True:
-            pods = self._raise_for_ended(job, to_the_end=True)
-            if done(pods):
+            pods = self._raise_for_ended(jobs, to_the_end=True)
+            if len(pods) == case.total and all(pod.started for pod in pods):
                 return pods
             if self._clock() >= end:
-                why = waiting_for(pods, self._request.container) or f"{len(pods)} of {case.total} pods exist"
+                reasons = (f"{pod.who}: {pod.waits_for}" for pod in pods if pod.waits_for)
+                why = next(reasons, f"{len(pods)} of {case.total} pods exist")
                 raise CaseEnded(Ending.NO_ROOM, f"not all copies run after {self._request.times.start:g} s: {why}")
             self._sleep(POLL_SECONDS)
 
-    def _raise_for_ended(self, job: str, to_the_end: bool) -> list[Object]:
-        """The pods. Raises CaseEnded."""
-        pods = self._items("pods", f"batch.kubernetes.io/job-name={job}")
+    def _raise_for_ended(self, jobs: Jobs, to_the_end: bool) -> list[CopyPod]:
+        """The pods, by program and name. Raises CaseEnded."""
+        found = self._items("pods", f"{JOB_LABEL} in ({','.join(jobs)})")
+        pods = [self._copy(pod, jobs[pod["metadata"]["labels"][JOB_LABEL]]) for pod in found]
         for pod in pods:
-            phase = (pod.get("status") or {}).get("phase")
-            if phase in ("Failed", "Succeeded"):
-                wanted = phase == "Failed" or not to_the_end
-                log = self._log(pod["metadata"]["name"], f"--tail={RECENT_LINES}") if wanted else ""
-                if (ended := ended_badly(pod, self._request.container, log, to_the_end)) is not None:
+            if pod.phase in ("Failed", "Succeeded"):
+                wanted = pod.phase == "Failed" or not to_the_end
+                log = self._log(pod, f"--tail={RECENT_LINES}") if wanted else ""
+                if (ended := pod.ended_badly(log, to_the_end)) is not None:
                     raise ended
-        return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+        return sorted(pods, key=lambda pod: (pod.program, pod.name))
+
+    def _copy(self, pod: Object, program: int) -> CopyPod:
+        return CopyPod(program, self._request.told(program), self._request.programs[program].container, pod)
 
     def _items(self, kind: str, selector: str) -> list[Object]:
         answer = json.loads(self._run("get", kind, f"--selector={selector}", "--output=json"))
         return list(answer.get("items") or [])
 
-    def _log(self, pod: str, part: str) -> str:
-        container = f"--container={self._request.container}"
-        return self._run("logs", pod, container, "--timestamps", f"--limit-bytes={LOG_BYTES}", part)
+    def _log(self, pod: CopyPod, part: str) -> str:
+        container = f"--container={pod.container}"
+        return self._run("logs", pod.name, container, "--timestamps", f"--limit-bytes={LOG_BYTES}", part)
 
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
         return self._kubectl.run(*arguments, f"--namespace={self._request.namespace}", stdin=stdin)
+
+
+def _window(case: TrialCase, pods: Sequence[CopyPod], figures: Sequence[CopyFigures]) -> WindowFigures:
+    return figures_by_program(len(case.copies), [pod.program for pod in pods], figures)

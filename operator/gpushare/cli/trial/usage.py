@@ -13,7 +13,8 @@ from gpushare.cli.kubectl.cluster import Cluster
 from gpushare.cli.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, right_to_metrics
 from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.cli.kubectl.views.top import USED
-from gpushare.kube.resources import PODS, KubeError, Object
+from gpushare.cli.trial.pods import CopyPod
+from gpushare.kube.resources import PODS, KubeError
 
 BUSY = "gpushare_gpu_utilization_ratio"
 AGE_SECONDS = 2.0
@@ -50,13 +51,13 @@ class UsageSampler:
     """The most that all copies had at one time."""
     _busy: list[float] = field(default_factory=list)
 
-    def look(self, pods: Sequence[Object], within_window: bool) -> None:
+    def look(self, pods: Sequence[CopyPod], within_window: bool) -> None:
         """Memory counts at any time, utilisation only within the window."""
-        node = next((pod["spec"]["nodeName"] for pod in pods if (pod.get("spec") or {}).get("nodeName")), "")
+        node = next((pod.node for pod in pods if pod.node), "")
         if not node or self.problem:
             return
         try:
-            found = self.read(node, self.namespace, {str(pod["metadata"]["name"]) for pod in pods})
+            found = self.read(node, self.namespace, {pod.name for pod in pods})
         except UsageUnknownError as error:
             self.problem = str(error)
             return

@@ -40,6 +40,10 @@ def suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> A
         (["top", "-n", "on"], ["one"], ":4"),
         (["why", ""], ["one", "other"], ":4"),
         (["plan", ""], [], ":0"),
+        (["trial", "--bes"], ["--beside"], ":4"),
+        (["trial", "-f", ""], [], ":0"),
+        (["trial", "-f", "job.yaml", "--beside", ""], [], ":0"),
+        (["trial", "-f", "job.yaml", "--share", ""], ["one", "other"], ":4"),
         (["status", ""], [], ":4"),
     ],
 )

@@ -1,13 +1,17 @@
-"""A trial begins where its copies will be alone, and waits for slots that were held a moment ago."""
+"""A trial begins where its copies will be alone, and waits for slots that were held a moment ago. What it cannot run is
+refused by option and file.
+"""
 
+import argparse
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.trial.command import share_for
-from tests.unit.cli.trial.test_manifest import share
+from gpushare.cli.trial.command import add_arguments, run, share_for
+from tests.unit.cli.trial.test_manifest import JOB, POD, share, text
 
 
 class SharesOverTime:
@@ -40,3 +44,62 @@ def test_a_share_that_serves_for_no_trial_refuses_it_at_once() -> None:
     cluster = SharesOverTime(share(used=3, gpus=2), share())
     with pytest.raises(WrongInputError, match="has 2 ready GPUs"):
         share_for(cluster, "inference", 2, SECONDS)  # type: ignore[arg-type]
+
+
+def test_a_share_with_one_slot_refuses_a_pair(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(text(JOB))
+    cluster = SharesOverTime(share(per_gpu=1))
+    with pytest.raises(WrongInputError, match=r"has 1 slots on a GPU .* the trial needs 2 beside each other"):
+        run_in(cluster, tmp_path, "-f", "job.yaml", "--beside", "job.yaml")
+
+
+TWO = [{"name": "a"}, {"name": "b"}]
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "copies of a pair": (
+        ["-f", "job.yaml", "--beside", "pod.yaml", "--copies", "2", "4"],
+        "--copies 2 4: is for copies of one program, and a pair (--beside) is one of each: leave one of the two "
+        "options out",
+    ),
+    "no first file": (["-f", "none.yaml"], "--filename none.yaml: cannot be read: No such file or directory"),
+    "no second file": (
+        ["-f", "job.yaml", "--beside", "none.yaml"],
+        "--beside none.yaml: cannot be read: No such file or directory",
+    ),
+    "a first file without a program": (
+        ["-f", "two.yaml", "--beside", "pod.yaml"],
+        "--filename two.yaml: the file has 2 Jobs and Pods among 2 documents: give one with exactly one",
+    ),
+    "a second file without a program": (
+        ["-f", "job.yaml", "--beside", "two.yaml"],
+        "--beside two.yaml: the file has 2 Jobs and Pods among 2 documents: give one with exactly one",
+    ),
+    "a second pod whose GPU container is not plain": (
+        ["-f", "job.yaml", "--beside", "unclear.yaml"],
+        "--beside unclear.yaml: 0 of 2 containers ask for a GPU: give one of them nvidia.com/gpu: 1 or a slot, so that "
+        "the trial knows whose figures to read",
+    ),
+    "both from standard input": (
+        ["-f", "-", "--beside", "-"],
+        "--beside -: standard input is that of --filename -: give one of the two as a file",
+    ),
+    "no repeats": (["-f", "job.yaml", "--beside", "pod.yaml", "--repeats", "0"], "--repeats 0: 1 to 100"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_trial_cannot_run_is_refused_by_option_and_file(case: str, tmp_path: Path) -> None:
+    for name, manifests in {"job": [JOB], "pod": [POD], "two": [JOB, POD]}.items():
+        (tmp_path / f"{name}.yaml").write_text(text(*manifests))
+    (tmp_path / "unclear.yaml").write_text(text({"kind": "Pod", "spec": {"containers": TWO}}))
+    words, sentence = REFUSED[case]
+    with pytest.raises(WrongInputError) as told:
+        run_in(SharesOverTime(share()), tmp_path, *words)
+    assert str(told.value).replace(f"{tmp_path}/", "") == sentence
+
+
+def run_in(cluster: SharesOverTime, folder: Path, *words: str) -> None:
+    """The command, with files of that folder."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    files = [str(folder / word) if word.endswith(".yaml") else word for word in words]
+    run(cluster, parser.parse_args([*files, "--share", "inference"]))  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from gpushare.cli.trial.manifest import (
     obstacles,
     read_template,
 )
-from gpushare.trial.cases import TrialCase, TrialMode
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -35,7 +34,6 @@ POD: dict[str, Any] = {
     "status": {"phase": "Running"},
 }
 JOB = {"kind": "Job", "metadata": {"name": "app"}, "spec": {"template": {k: POD[k] for k in ("metadata", "spec")}}}
-FOUR = TrialCase(TrialMode.SLOTS, (4,))
 
 
 def text(*objects: Any) -> str:
@@ -44,7 +42,7 @@ def text(*objects: Any) -> str:
 
 @pytest.mark.parametrize("manifest", [POD, JOB], ids=["a Pod", "a Job"])
 def test_a_pod_runs_as_often_as_the_case_says_with_a_slot_and_its_own_image(manifest: dict[str, Any]) -> None:
-    job = job_of(read_template(text({"kind": "Service"}, manifest)), "inference", "ab12", FOUR, 3, 700)
+    job = job_of(read_template(text({"kind": "Service"}, manifest)), "inference", "ab12", 4, 3, 700)
     assert job["metadata"] == {"name": "gpushare-trial-ab12-3", "labels": {LABEL: "ab12"}}
     spec = job["spec"]
     assert (spec["parallelism"], spec["completions"], spec["backoffLimit"]) == (4, 4, 0)
@@ -69,7 +67,7 @@ def test_a_slot_of_another_share_gives_way_to_the_trials_share_and_a_sidecar_get
     gpu = {"name": "gpu", "resources": {"limits": {"gpushare.dev/other": 1}}}
     template = {"metadata": {}, "spec": {"containers": [{"name": "side"}, gpu]}}
     assert container_of(template) == "gpu"
-    side, found = job_of(template, "inference", "ab12", FOUR, 1, 10)["spec"]["template"]["spec"]["containers"]
+    side, found = job_of(template, "inference", "ab12", 4, 1, 10)["spec"]["template"]["spec"]["containers"]
     assert found["resources"]["limits"] == {"gpushare.dev/inference": 1}
     assert side["resources"]["limits"] == {}
 
@@ -116,7 +114,7 @@ def share(gpus: int = 1, used: int = 0, per_gpu: int = 8, **spec: Any) -> dict[s
         (share(), []),
         (share(gpus=0), ["has 0 ready GPUs"]),
         (share(gpus=2, used=3), ["has 2 ready GPUs", "3 slots of GpuShare inference are held"]),
-        (share(per_gpu=1), ["has 1 slots on a GPU: it cannot run 2 copies"]),
+        (share(per_gpu=1), ["has 1 slots on a GPU (spec.clients.perGpu): the trial needs 2 beside each other"]),
         (share(delivery="ResourceClaim"), ["delivered by ResourceClaims"]),
         ({"metadata": {"name": "new"}, "spec": {"clients": {"perGpu": 4}}}, ["has 0 ready GPUs"]),
     ],

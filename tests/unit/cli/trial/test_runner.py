@@ -1,4 +1,4 @@
-"""A case in a cluster: its Job is made, measured by its logs, and deleted whatever happens."""
+"""A case in a cluster: its Jobs are made, measured by their logs, and deleted whatever happens."""
 
 import json
 import math
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
+from gpushare.cli.kubectl.output.report import Sentences, Table
 from gpushare.cli.trial.command import report_of
 from gpushare.cli.trial.manifest import LABEL
-from gpushare.cli.trial.pods import read_log, tail_of
-from gpushare.cli.trial.runner import ClusterRunner, TrialRequest
+from gpushare.cli.trial.pods import JOB_LABEL, read_log, tail_of
+from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
 from gpushare.cli.trial.usage import UsageReading, UsageUnknownError
 from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.trial.options import RunTimes
@@ -22,34 +23,49 @@ from gpushare.trial.records import TrialRecord
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))
-TEMPLATE = {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}
+APP = TrialProgram("app.yaml", {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}, "app")
+TRAIN = TrialProgram("train.yaml", {"metadata": {}, "spec": {"containers": [{"name": "train"}]}}, "train")
 SHARE = GpuShare.model_validate(
     {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
 )
 ALONE, FOUR = TrialCase(TrialMode.ALONE, (1,)), TrialCase(TrialMode.SLOTS, (4,))
+FIRST, SECOND = TrialCase(TrialMode.ALONE, (1, 0)), TrialCase(TrialMode.ALONE, (0, 1))
+PAIR = TrialCase(TrialMode.SLOTS, (1, 1))
 
 
 def stamp(at: float) -> str:
     return datetime.fromtimestamp(BEGAN + at, UTC).isoformat().replace("+00:00", "Z")
 
 
+@dataclass(frozen=True)
+class FakeJob:
+    began: float
+    copies: int
+    container: str
+
+
 @dataclass
 class FakeKubectl:
-    """A cluster with one share of `slots`, in which each pod prints a rate of `rate / copies` every second.
+    """A cluster with one share of `slots`, in which each pod prints a rate of `rate / copies` every second, and as its
+    latency the number of copies, of which each of container `train` counts as ten.
 
-    `fails`: the last line of a pod that exits with 1; `ends`: after so many seconds pods exit with 0; `broken`: the
-    command that kubectl fails with; `rises`: by how much the rate of all is higher with each second.
+    `fails`: the last line of a pod that exits with 1; `ends`: after so many seconds pods exit with 0, those of `train`
+    `later`; `broken`: the command that kubectl fails with, at its run of that number; `rises`: by how much the rate of
+    all is higher with each second; `only`: the container to which `fails` and `silent` apply.
     """
 
     slots: int = 8
     rate: float = 100.0
     fails: str = ""
     ends: float | None = None
+    later: float = 0.0
     broken: str = ""
+    number: int = 1
+    only: str = ""
     now: float = 0.0
     silent: bool = False
     rises: float = 0.0
-    jobs: dict[str, tuple[float, int]] = field(default_factory=dict)
+    jobs: dict[str, FakeJob] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
     deadline: int = 0
@@ -57,7 +73,7 @@ class FakeKubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         self.calls.append(arguments[0])
         assert arguments[-1] == "--namespace=team"
-        if arguments[0] == self.broken:
+        if arguments[0] == self.broken and self.calls.count(self.broken) >= self.number:
             raise RuntimeError(f"kubectl {self.broken} failed")
         return str(getattr(self, f"_{arguments[0]}")(arguments, stdin))
 
@@ -66,8 +82,10 @@ class FakeKubectl:
 
     def _create(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         job = json.loads(stdin or "")
-        assert not self.jobs, "the Job before is not deleted"
-        self.jobs[job["metadata"]["name"]] = (self.now, job["spec"]["parallelism"])
+        assert all(other.began == self.now for other in self.jobs.values()), "the Job before is not deleted"
+        assert job["metadata"]["name"] not in self.jobs
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        self.jobs[job["metadata"]["name"]] = FakeJob(self.now, job["spec"]["parallelism"], container["name"])
         self.deadline = job["spec"]["activeDeadlineSeconds"]
         return ""
 
@@ -77,32 +95,40 @@ class FakeKubectl:
         return ""
 
     def _get(self, arguments: tuple[str, ...], stdin: str | None) -> str:
-        return json.dumps({"items": [self._pod(job, it) for job in self.jobs for it in range(self.jobs[job][1])]})
+        if JOB_LABEL in arguments[2]:
+            assert arguments[2] == f"--selector={JOB_LABEL} in ({','.join(self.jobs)})"
+        pods = [(job, number) for job in self.jobs for number in range(self.jobs[job].copies)]
+        return json.dumps({"items": [self._pod(*pod, slot) for slot, pod in enumerate(pods)]})
 
-    def _pod(self, job: str, number: int) -> dict[str, Any]:
-        began, _ = self.jobs[job]
-        name, spec = {"name": f"{job}-{number}"}, {"nodeName": "n1"}
-        if number >= self.slots:
+    def _pod(self, job: str, number: int, slot: int) -> dict[str, Any]:
+        began, container = self.jobs[job].began, self.jobs[job].container
+        name, spec = {"name": f"{job}-{number}", "labels": {JOB_LABEL: job}}, {"nodeName": "n1"}
+        if slot >= self.slots:
             condition = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient gpushare.dev/inference"}
             return {"metadata": name, "status": {"phase": "Pending", "conditions": [condition]}}
-        over = self.fails or (self.ends is not None and self.now >= began + self.ends)
-        ended = {"exitCode": 1 if self.fails else 0, "startedAt": stamp(began), "finishedAt": stamp(self.now)}
+        fails = self.fails and self.only in ("", container)
+        end = None if self.ends is None else began + self.ends + (self.later if container == "train" else 0.0)
+        over = fails or (end is not None and self.now >= end)
+        ended = {"exitCode": 1 if fails else 0, "startedAt": stamp(began), "finishedAt": stamp(end or self.now)}
         state = {"terminated": ended} if over else {"running": {}}
-        phase = "Failed" if self.fails else "Succeeded" if over else "Running"
-        status = {"phase": phase, "containerStatuses": [{"name": "app", "state": state}]}
+        phase = "Failed" if fails else "Succeeded" if over else "Running"
+        status = {"phase": phase, "containerStatuses": [{"name": container, "state": state}]}
         return {"metadata": name, "spec": spec, "status": status}
 
     def _logs(self, arguments: tuple[str, ...], stdin: str | None) -> str:
-        assert arguments[2:4] == ("--container=app", "--timestamps")
-        began, copies = next(iter(self.jobs.values()))
-        begin = began + 2
+        job = self.jobs[arguments[1].rpartition("-")[0]]
+        assert arguments[2:4] == (f"--container={job.container}", "--timestamps")
+        copies = sum(other.copies for other in self.jobs.values())
+        begin = job.began + 2
         if arguments[-2].startswith("--since-time="):
             since = datetime.fromisoformat(arguments[-2].removeprefix("--since-time=")).timestamp() - BEGAN
             self.since.append(since)
             begin = max(begin, since)
         seconds = range(math.ceil(begin), int(self.now) + 1)
         rates = {at: (self.rate + self.rises * at) / copies for at in seconds}
-        lines = [f"{stamp(at)} {json.dumps({'rate': rates[at], 'ms': [copies]})}" for at in seconds if not self.silent]
+        ms = 10 * copies if job.container == "train" else copies
+        silent = self.silent and self.only in ("", job.container)
+        lines = [f"{stamp(at)} {json.dumps({'rate': rates[at], 'ms': [ms]})}" for at in seconds if not silent]
         return "\n".join([*lines, f"{stamp(self.now)} {self.fails}"])
 
 
@@ -121,9 +147,9 @@ class FakeAgent:
         self.questions += 1
         if self.problem:
             raise UsageUnknownError(self.problem)
-        ((began, copies),) = self.kubectl.jobs.values()
-        assert len(pods) == copies
-        seconds = self.kubectl.now - began
+        jobs = list(self.kubectl.jobs.values())
+        assert len(pods) == sum(job.copies for job in jobs)
+        seconds = self.kubectl.now - jobs[0].began
         return UsageReading(len(pods) * (1000 + 100 * int(seconds)), 10.0 * seconds)
 
 
@@ -133,9 +159,10 @@ def runner(
     printed: PrintedFigures = PRINTED,
     agent: FakeAgent | None = None,
     windows: int = 1,
+    programs: tuple[TrialProgram, ...] = (APP,),
 ) -> ClusterRunner:
     times = RunTimes(1.0, window, 30.0, windows)
-    request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", printed, times)
+    request = TrialRequest(programs, "inference", "team", "ab12", printed, times)
     return ClusterRunner(request, kubectl, agent or FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
 
 
@@ -206,25 +233,97 @@ def test_an_agent_that_cannot_be_read_is_asked_once_and_told_and_all_else_is_mea
     assert (outcome.notes, agent.questions) == (("no right",), 1)
 
 
-@pytest.mark.parametrize("broken", ["create", "get", "logs"])
-def test_an_error_of_kubectl_deletes_the_job(broken: str) -> None:
-    kubectl = FakeKubectl(broken=broken)
+def pair(kubectl: FakeKubectl, **options: Any) -> ClusterRunner:
+    return runner(kubectl, programs=(APP, TRAIN), **options)
+
+
+def test_each_program_of_a_pair_has_a_job_of_its_own_and_its_own_figures() -> None:
+    kubectl = FakeKubectl()
+    found = pair(kubectl)
+    windows = [found.run_case(case, 0).windows[0] for case in (FIRST, SECOND, PAIR)]
+    assert [window.rates for window in windows] == [((100.0,), ()), ((), (100.0,)), ((50.0,), (50.0,))]
+    assert [window.p99_ms for window in windows] == [(1.0, None), (None, 10.0), (2.0, 20.0)]
+    assert (kubectl.calls.count("create"), kubectl.jobs) == (4, {})
+
+
+def test_memory_of_a_pair_is_that_of_both() -> None:
+    outcome = pair(FakeKubectl()).run_case(PAIR, 0)
+    assert (outcome.memory_mib, outcome.busy_percent) == (2 * 1700, 60.0)
+
+
+def test_a_program_of_a_pair_that_ends_long_before_the_other_is_told() -> None:
+    """Both count as done once the last one is: 10 and 25 seconds alone make 25 beside each other."""
+    outcome = pair(FakeKubectl(ends=10.0, later=15.0), window=None, printed=PrintedFigures()).run_case(PAIR, 0)
+    assert outcome.windows[0].rates == ((0.04,), (0.04,))
+    assert outcome.notes == (
+        "runs are timed by Kubernetes' whole seconds",
+        "copies ended up to 60% of the run apart: they did not run beside each other all the time",
+    )
+
+
+def test_ends_that_whole_seconds_cannot_tell_apart_are_not_said_to_be_apart() -> None:
+    outcome = pair(FakeKubectl(ends=1.0, later=1.0), window=None, printed=PrintedFigures()).run_case(PAIR, 0)
+    assert outcome.notes == ("runs are timed by Kubernetes' whole seconds",)
+
+
+@pytest.mark.parametrize(
+    ("kubectl", "ending", "words"),
+    [
+        (
+            FakeKubectl(slots=1),
+            Ending.NO_ROOM,
+            "pod gpushare-trial-ab12-2-0 of program 2 (train.yaml): 1 Insufficient gpushare.dev/inference",
+        ),
+        (
+            FakeKubectl(fails="CUDA out of memory.", only="train"),
+            Ending.NO_MEMORY,
+            "program 2 (train.yaml) got no GPU memory; its last lines:\n",
+        ),
+        (FakeKubectl(fails="no", only="app"), Ending.FAILED, "program 1 (app.yaml) exited with code 1"),
+        (
+            FakeKubectl(silent=True, only="train"),
+            Ending.FAILED,
+            "of program 2 (train.yaml) printed no figure within 30 s (--start-timeout)",
+        ),
+    ],
+    ids=["one slot", "no memory", "fails", "prints nothing"],
+)
+def test_which_program_of_a_pair_does_not_work_is_told_and_both_are_deleted(
+    kubectl: FakeKubectl, ending: Ending, words: str
+) -> None:
+    outcome = pair(kubectl).run_case(PAIR, 0)
+    assert outcome.ending is ending
+    assert words in outcome.reason
+    assert kubectl.jobs == {}
+
+
+def test_a_program_of_a_pair_without_an_end_is_told() -> None:
+    outcome = pair(FakeKubectl(ends=9.0, later=90.0), window=None, printed=PrintedFigures()).run_case(PAIR, 0)
+    assert outcome.reason.startswith("program 2 (train.yaml) had not ended after 30 s (--start-timeout;")
+
+
+@pytest.mark.parametrize(
+    ("broken", "number"), [("create", 1), ("create", 2), ("get", 1), ("logs", 1)], ids=lambda it: str(it)
+)
+def test_an_error_of_kubectl_deletes_the_jobs(broken: str, number: int) -> None:
+    kubectl = FakeKubectl(broken=broken, number=number)
     with pytest.raises(RuntimeError, match=f"kubectl {broken} failed"):
-        runner(kubectl).run_case(FOUR, 0)
+        pair(kubectl).run_case(PAIR, 0)
     assert "delete" in kubectl.calls
     assert kubectl.jobs == {}
 
 
-def test_an_interruption_deletes_the_job() -> None:
+def test_an_interruption_deletes_the_jobs() -> None:
     kubectl = FakeKubectl()
 
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
     times = RunTimes(1.0, 4.0, 30.0)
-    request = TrialRequest(TEMPLATE, "app", "inference", "team", "ab12", PRINTED, times)
+    request = TrialRequest((APP, TRAIN), "inference", "team", "ab12", PRINTED, times)
     with pytest.raises(KeyboardInterrupt):
-        ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: 0.0, interrupted).run_case(FOUR, 0)
+        ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: 0.0, interrupted).run_case(PAIR, 0)
+    assert kubectl.calls.count("create") == 2
     assert kubectl.jobs == {}
 
 
@@ -232,12 +331,14 @@ def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float
     outcomes: list[CaseOutcome] = []
     while (following := next_run(plan, outcomes)) is not None:
         kubectl.rate = rate(following[1])
-        outcomes.append(runner(kubectl).run_case(following[1], following[0]))
+        programs = (APP, TRAIN)[: plan.programs]
+        outcomes.append(runner(kubectl, programs=programs).run_case(following[1], following[0]))
     return outcomes
 
 
 def record(plan: TrialPlan, outcomes: list[CaseOutcome], timed: bool = True) -> TrialRecord:
-    return TrialRecord([["job.yaml"]], plan, RunTimes(1.0, 4.0, 30.0), outcomes, timed)
+    programs = [[program.name] for program in (APP, TRAIN)[: plan.programs]]
+    return TrialRecord(programs, plan, RunTimes(1.0, 4.0, 30.0), outcomes, timed)
 
 
 def test_the_report_has_the_table_and_the_verdict() -> None:
@@ -254,11 +355,43 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
     assert [row["copies"] for row in report.data["rows"]] == [[1], [2], [4], [8]]
 
 
-def test_a_program_that_fails_alone_is_a_problem() -> None:
-    plan = TrialPlan.of([TrialMode.SLOTS], [2], 1, 1, 1)
-    report = report_of(record(plan, ran(FakeKubectl(fails="broken"), plan, lambda _: 1.0)), SHARE)
+def test_the_report_of_a_pair_has_the_figures_of_each_and_two_clients_for_the_share() -> None:
+    """Each agent's figures end at 1700 MiB a copy, a tenth more of which is 2048 in steps."""
+    plan = TrialPlan.of([TrialMode.SLOTS], [2], 2, 1, 1)
+    report = report_of(record(plan, ran(FakeKubectl(), plan, lambda case: 100.0 * case.total * 0.8)), SHARE)
+    assert report.code == 0
+    table, told, applied = report.parts
+    assert isinstance(table, Table)
+    assert [row[:2] for row in table.rows] == [("1+0", "80 + –"), ("0+1", "– + 80"), ("1+1", "80 + 80")]
+    assert [row[5] for row in table.rows] == ["1 + –", "– + 10", "2 + 20"]
+    assert isinstance(told, Sentences)
+    assert [text for _, text in told.lines] == [
+        "1+0 is program 1, app.yaml; 0+1 is program 2, train.yaml; 1+1 is the pair",
+        "Sharing helps: the pair in slots of the share does the work of 2.00 GPUs that each run one of the programs "
+        "(measured once, so its spread is not known).",
+    ]
+    assert isinstance(applied, Sentences)
+    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 2, "memory": {"default": "2Gi"}}}}
+    again = TrialRecord.from_json(json.loads(json.dumps(report.data)))
+    assert again.programs == (("app.yaml",), ("train.yaml",))
+    assert again.verdict == record(plan, list(again.outcomes)).verdict
+
+
+@pytest.mark.parametrize("timed", [True, False], ids=["on a GPU", "on a simulated one"])
+@pytest.mark.parametrize(
+    ("programs", "only", "words"),
+    [
+        (1, "", "one copy alone: failed (a copy exited"),
+        (2, "app", "program 1 alone: failed (program 1 (app.yaml) exited"),
+        (2, "train", "program 2 alone: failed (program 2 (train.yaml) exited"),
+    ],
+)
+def test_a_program_that_fails_alone_is_a_problem(programs: int, only: str, words: str, timed: bool) -> None:
+    plan = TrialPlan.of([TrialMode.SLOTS], [2], programs, 1, 1)
+    outcomes = ran(FakeKubectl(fails="broken", only=only), plan, lambda _: 1.0)
+    report = report_of(record(plan, outcomes, timed), SHARE)
     assert report.code == 1
-    assert "one copy alone: failed" in report.data["stopped"][0]
+    assert words in report.data["stopped"][0]
 
 
 def test_figures_on_simulated_gpus_get_no_verdict() -> None:
