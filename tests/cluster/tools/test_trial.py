@@ -1,4 +1,4 @@
-"""`kubectl gpushare trial` on a real cluster: the user's Job runs in slots beside itself, and nothing of it stays."""
+"""`kubectl gpushare trial` on a real cluster: a Job runs in slots beside itself or another, and nothing of it stays."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from gpushare_workload.compare.result import read
 from localcluster.kubectl import Object
@@ -24,11 +26,16 @@ OPTIONS = (*FIGURES, "--seconds", "1.5", "--windows", "2", "--warmup", "0", "--r
 SECONDS = 240.0
 
 
-def job(tenant: Tenant, folder: Path) -> Path:
-    """The file of a Job for a whole GPU, as a user may have it."""
+def program(tenant: Tenant) -> Object:
+    """A pod for a whole GPU, as a user may have it."""
     pod = tenant.pod("app", "none", "depart")
     container = pod["spec"]["containers"][0]
     container |= {"command": ["python3", "-c", PROGRAM], "args": [], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    return pod
+
+
+def job(tenant: Tenant, folder: Path) -> Path:
+    pod = program(tenant)
     manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -37,6 +44,18 @@ def job(tenant: Tenant, folder: Path) -> Path:
     }
     path = folder / "job.yaml"
     path.write_text(json.dumps(manifest))
+    return path
+
+
+def other(harness: Harness, tenant: Tenant, folder: Path) -> Path:
+    """The file of a Pod of another image, whose container has another name and which is slower."""
+    pod = program(tenant)
+    pod["metadata"] = {"name": "other", "namespace": "elsewhere"}
+    (container,) = pod["spec"]["containers"]
+    slower = PROGRAM.replace("context.sms", "10").replace("2.0", "5.0")
+    container |= {"name": "second", "image": harness.stack.operator_image, "command": ["python3", "-c", slower]}
+    path = folder / "other.yaml"
+    path.write_text(json.dumps(pod))
     return path
 
 
@@ -74,12 +93,39 @@ def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Har
         assert made(tenant) == []
 
 
-def test_a_trial_that_is_ended_deletes_what_it_made(harness: Harness, tmp_path: Path) -> None:
+def test_a_pair_of_a_job_and_a_pod_runs_beside_each_other(harness: Harness, tmp_path: Path) -> None:
+    with harness.share("paired", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
+        share.wait_capacity(2)
+        file, beside = job(tenant, tmp_path), other(harness, tenant, tmp_path)
+        options = (*OPTIONS, "--share", "paired", "--beside", str(beside), "-o", "json")
+        out, err = (process := start(harness, tenant, file, *options)).communicate(timeout=SECONDS)
+        assert process.returncode == 0, err
+        answer = json.loads(out)
+        assert answer["programs"] == [["job.yaml"], ["other.yaml"]]
+        rows = {tuple(row["copies"]): row for row in answer["rows"]}
+        assert list(rows) == [(1, 0), (0, 1), (1, 1)]
+        first, second, pair = rows.values()
+        alone = [first["rates"][0]["median"], second["rates"][1]["median"]]
+        assert alone[0] > alone[1] == 10.0
+        assert [rate["median"] for rate in pair["rates"]] == alone, "each against itself"
+        assert pair["gain"]["median"] == 2.0
+        assert [found["median"] for found in pair["p99_ms"]] == [2.0, 5.0]
+        assert pair["memory_mib"] == first["memory_mib"] == second["memory_mib"] > 0
+        assert answer["stopped"] == []
+        assert json.loads(json.dumps(read(out).as_json()["rows"])) == answer["rows"], "compare --read takes it"
+        assert made(tenant) == []
+
+
+@pytest.mark.parametrize("pair", [False, True], ids=["copies", "a pair"])
+def test_a_trial_that_is_ended_deletes_what_it_made(harness: Harness, tmp_path: Path, pair: bool) -> None:
     with harness.share("ended", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
         share.wait_capacity(2)
         file = job(tenant, tmp_path)
-        process = start(harness, tenant, file, *OPTIONS, "--seconds", "300", "--share", "ended")
-        wait_until("a copy runs", lambda: tenant.kubectl.items("pods"), 60)
+        # A pair has two Jobs to delete: it is ended once both have a pod.
+        options = ("--beside", str(other(harness, tenant, tmp_path))) if pair else ("--seconds", "300")
+        process = start(harness, tenant, file, *OPTIONS, "--repeats", "9", *options, "--share", "ended")
+        pods = 2 if pair else 1
+        wait_until("its copies run", lambda: len(tenant.kubectl.items("pods")) == pods, 120)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 130, err
