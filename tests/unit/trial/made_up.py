@@ -11,12 +11,8 @@ def measured(
     case: TrialCase, *rates: float, repeat: int = 0, memory: int | None = 1000, p99: float | None = None
 ) -> CaseOutcome:
     """Each of `rates` is a window in which every copy of every program reached that rate."""
-    windows = tuple(
-        WindowFigures(
-            tuple((rate,) * count for count in case.copies), (p99,) * len(case.copies), (p99,) * len(case.copies)
-        )
-        for rate in rates
-    )
+    latency = tuple(p99 if count else None for count in case.copies)
+    windows = tuple(WindowFigures(tuple((rate,) * count for count in case.copies), latency, latency) for rate in rates)
     total = None if memory is None else memory * case.total
     return CaseOutcome(case, repeat, Ending.MEASURED, windows, busy_percent=50.0, memory_mib=total)
 

@@ -1,4 +1,4 @@
-"""The picture of a comparison: the work of all copies against their number, and the latency where it is known."""
+"""The picture of a comparison: the work of all copies against their number, and each program's latency where known."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,15 +29,18 @@ def draw(comparison: Comparison) -> Figure | None:
     rows = [row for row in comparison.rows if row.gain is not None]
     if not comparison.timed or not any(row.case.mode in STYLES for row in rows):
         return None
-    latency = any(one is not None for row in rows for one in row.p99_ms)
+    programs = range(len(rows[0].case.copies))
+    pair = len(programs) > 1
+    latency = [place for place in programs if any(row.p99_ms[place] is not None for row in rows)]
     with mpl.rc_context(dict(SETTINGS)):
-        figure = Figure(figsize=(8.4 if latency else 4.6, 3.6), layout="constrained")
+        figure = Figure(figsize=(4.6 + 3.8 * len(latency), 3.6), layout="constrained")
         figure.suptitle(titled(comparison.request.programs), fontsize=9, color=SOFT, x=0.01, ha="left")
-        panels = figure.subplots(1, 2 if latency else 1, squeeze=False)[0]
-        _panel(panels[0], rows, [row.gain for row in rows], "work, × one copy alone")
+        panels = figure.subplots(1, 1 + len(latency), squeeze=False)[0]
+        _panel(panels[0], rows, [row.gain for row in rows], "work, × each alone" if pair else "work, × one copy alone")
         panels[0].axhline(1.0, color=SOFT, linewidth=1.0, linestyle=":")
-        if latency:
-            _panel(panels[1], rows, [row.p99_ms[0] for row in rows], "p99 of the program, ms")
+        for panel, place in zip(panels[1:], latency, strict=True):
+            who = f"program {place + 1}" if pair else "the program"
+            _panel(panel, rows, [row.p99_ms[place] for row in rows], f"p99 of {who}, ms")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return figure

@@ -53,6 +53,24 @@ def test_copies_in_slots_of_a_share_are_a_line_too() -> None:
     assert figure.axes[0].get_legend_handles_labels()[1] == ["in slots of the share"]
 
 
+def test_of_a_pair_each_program_has_a_panel_with_its_own_latency() -> None:
+    first, second = case(TrialMode.ALONE, 1, 0), case(TrialMode.ALONE, 0, 1)
+    alone = [measured(first, 100.0, p99=5.0), measured(second, 50.0, p99=30.0)]
+    figure = draw(comparison((*alone, measured(case(TrialMode.SLOTS, 1, 1), 45.0, p99=7.0))))
+    assert figure is not None
+    assert [panel.get_ylabel() for panel in figure.axes] == [
+        "work, × each alone",
+        "p99 of program 1, ms",
+        "p99 of program 2, ms",
+    ]
+    lines = [panel.lines[0] for panel in figure.axes]
+    assert [[round(float(value), 2) for value in line.get_ydata()] for line in lines] == [
+        [1.0, 1.35],
+        [5.0, 7.0],
+        [30.0, 7.0],
+    ]
+
+
 def test_a_title_is_the_commands_without_their_folders() -> None:
     programs = (("/opt/bin/python3", "/work/serve.py", "--url", "/"), ("train", "x" * 100))
     assert titled(programs).startswith("python3 serve.py --url / beside train xxx")
