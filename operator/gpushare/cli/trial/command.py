@@ -168,11 +168,11 @@ def _counted(case: TrialCase, request: TrialRequest) -> str:
 
 
 def _which(record: TrialRecord) -> list[str]:
-    """Which of a pair is which in the table, and in the sentences."""
+    """Which of a pair is which, in the table and in the sentences."""
     if len(record.programs) < 2:
         return []
     first, second = (" ".join(program) for program in record.programs)
-    return [f"1+0 is program 1, {first}; 0+1 is program 2, {second}; 1+1 is the pair"]
+    return [f"1+0 is program 1, {first}; 0+1 is program 2, {second}"]
 
 
 def _text(name: str) -> str:

@@ -366,7 +366,7 @@ def test_the_report_of_a_pair_has_the_figures_of_each_and_two_clients_for_the_sh
     assert [row[5] for row in table.rows] == ["1 + –", "– + 10", "2 + 20"]
     assert isinstance(told, Sentences)
     assert [text for _, text in told.lines] == [
-        "1+0 is program 1, app.yaml; 0+1 is program 2, train.yaml; 1+1 is the pair",
+        "1+0 is program 1, app.yaml; 0+1 is program 2, train.yaml",
         "Sharing helps: the pair in slots of the share does the work of 2.00 GPUs that each run one of the programs "
         "(measured once, so its spread is not known).",
     ]

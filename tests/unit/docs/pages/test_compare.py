@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from gpushare.cli.trial import command as trial
+from gpushare.trial.cases import TrialMode
+from gpushare.trial.options import figures_of, plan_of, times_of
 from gpushare_workload import cli
 from gpushare_workload.compare.options import add_arguments, request_of
 from localcluster.paths import REPOSITORY
@@ -25,6 +27,7 @@ TRIAL = [words for words in COMMANDS if words[:3] == ["kubectl", "gpushare", "tr
 def test_both_pages_have_commands() -> None:
     assert len(COMPARE) >= 2
     assert len(TRIAL) >= 2
+    assert sum("--beside" in words for words in TRIAL) >= 2, "a pair on each page"
 
 
 @pytest.mark.parametrize("words", COMPARE, ids=" ".join)
@@ -43,7 +46,10 @@ def test_a_comparison_of_the_pages_is_one_that_the_program_takes(words: list[str
 def test_a_trial_of_the_pages_is_one_that_the_plugin_takes(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     trial.add_arguments(parser)
-    assert parser.parse_args(words[3:]).share
+    arguments = parser.parse_args(words[3:])
+    assert arguments.share
+    assert plan_of(arguments, [TrialMode.SLOTS], pair=arguments.beside is not None)
+    assert times_of(arguments, figures_of(arguments))
 
 
 def test_every_flag_of_compare_is_on_its_page() -> None:
