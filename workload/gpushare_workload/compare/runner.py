@@ -14,9 +14,9 @@ from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, fig
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.compare.usage import GpuSampler, lasting_wrong_mode
+from gpushare_workload.compare.usage import GpuSampler, lasting_wrong_mode, without_strangers
 from gpushare_workload.events import WrongError
-from gpushare_workload.gpus.monitor import GpuMonitor
+from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
 from gpushare_workload.processes.stopping import Stop
 
 GRACE_SECONDS = 2.0
@@ -81,7 +81,7 @@ class CaseRunner:
         for _ in range(times.windows):
             begin = time.monotonic()
             group.pump(begin + times.window / 2, often=lambda: self._within(sampler, group, case))
-            self._check_mode(case)
+            self._check_mode(case, group)
             group.pump(begin + times.window, often=lambda: self._within(sampler, group, case))
             end = time.monotonic()
             figures = [self.request.printed.within(list(copy.lines), begin, end) for copy in group.copies]
@@ -119,8 +119,15 @@ class CaseRunner:
         note = note_of_ends(ends, max(ends))
         return (_window(case, group, figures),), (note,) if note else ()
 
-    def _check_mode(self, case: TrialCase) -> None:
-        if problem := lasting_wrong_mode(case.mode, self.monitor.processes):
+    def _check_mode(self, case: TrialCase, group: CopyGroup) -> None:
+        own = {copy.process.pid for copy in group.copies}  # each began a session
+
+        def look() -> ListedProcesses:
+            found = self.monitor.processes()
+            # Under MPS a client that is missed would be an error: a program may begin a session of its own.
+            return found if case.mode.under_mps else without_strangers(found, own)
+
+        if problem := lasting_wrong_mode(case.mode, look):
             raise WrongError(problem)
 
 

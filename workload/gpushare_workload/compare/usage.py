@@ -1,7 +1,8 @@
 """What NVML shows of the GPU while copies run: utilisation, memory, and whether they share it in the mode measured."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gpushare.trial.cases import TrialMode
@@ -69,3 +70,21 @@ def lasting_wrong_mode(mode: TrialMode, look: Callable[[], ListedProcesses], sec
         return ""
     time.sleep(seconds)
     return wrong_mode(mode, look())
+
+
+def without_strangers(
+    found: ListedProcesses, own: Collection[int], session: Callable[[int], int] = os.getsid
+) -> ListedProcesses:
+    """Leaves out the MPS clients of other sessions than `own`. On a host with four H200s, of which other programs used
+    three under MPS, NVML listed clients of other GPUs so often that two looks were not enough. A PID that is not known
+    here stays: in a container NVML may count as the host does.
+    """
+
+    def may_be_own(pid: int) -> bool:
+        try:
+            return session(pid) in own
+        except (ProcessLookupError, PermissionError):
+            return True
+
+    clients = {pid: memory for pid, memory in found.mps_clients.items() if may_be_own(pid)}
+    return ListedProcesses(clients, found.others)

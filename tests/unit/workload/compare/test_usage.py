@@ -3,7 +3,7 @@
 import pytest
 
 from gpushare.trial.cases import TrialMode
-from gpushare_workload.compare.usage import lasting_wrong_mode, wrong_mode
+from gpushare_workload.compare.usage import lasting_wrong_mode, without_strangers, wrong_mode
 from gpushare_workload.gpus.monitor import ListedProcesses
 
 
@@ -40,3 +40,18 @@ def test_what_is_seen_for_a_moment_ends_no_comparison(looks: list[ListedProcesse
     left = iter(looks)
     assert bool(lasting_wrong_mode(TrialMode.SLICES, lambda: next(left), seconds=0)) is is_wrong
     assert list(left) == []
+
+
+@pytest.mark.parametrize(
+    ("sessions", "kept"),
+    [({1: 10, 2: 20}, {1}), ({1: 20, 2: 20}, set()), ({2: 20}, {1})],
+    ids=["one of ours", "none of ours", "one that is not known here"],
+)
+def test_clients_of_another_gpu_are_nothing_that_a_copy_did(sessions: dict[int, int], kept: set[int]) -> None:
+    def session(pid: int) -> int:
+        if pid not in sessions:
+            raise ProcessLookupError
+        return sessions[pid]
+
+    found = without_strangers(ListedProcesses({1: 60, 2: 60}, {9: 30}), {10}, session)
+    assert (set(found.mps_clients), found.others) == (kept, {9: 30})
