@@ -139,17 +139,19 @@ def lines_of(first: str, rows: Sequence[TrialRow], elsewhere: Collection[TrialCa
 
 @dataclass(frozen=True)
 class Gain:
-    """What copies of a program did under MPS, without caps, in multiples of time slices: the most that ran as processes
-    and as pods on one machine, else on two, else the most.
+    """What copies of a program did under MPS, without caps, in multiples of time slices: of processes that ran in
+    several runs, else in one; of these the most that also ran as pods on the same machine, else on another, else the
+    most.
 
-    `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and processes
-    ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the run of the
-    processes.
+    `runs`: of the processes. `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`:
+    pods and processes ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in
+    the runs of the processes.
     """
 
     title: str
     busy: tuple[float, ...]
     copies: str
+    runs: int
     processes: Spread
     pods: Spread | None
     elsewhere: bool
@@ -179,13 +181,17 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     if not found:
         return None
     row, processes, comparison = max(
-        found, key=lambda it: (it[0].case.copies in of_pods, not elsewhere(it[0], it[2]), it[0].case.total)
-    )
+        found,
+        key=lambda it: (
+            it[0].runs > 1, it[0].case.copies in of_pods, not elsewhere(it[0], it[2]), it[0].case.total
+        ),
+    )  # fmt: skip
     alone = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
     return Gain(
         title=part.title,
         busy=tuple(busy.median for busy in alone if busy),
         copies="+".join(map(str, row.case.copies)),
+        runs=row.runs,
         processes=processes,
         pods=of_pods.get(row.case.copies),
         elsewhere=elsewhere(row, comparison),

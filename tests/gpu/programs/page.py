@@ -51,9 +51,9 @@ weights; the [glossary](glossary.md) has the words.
 
 $GLANCE
 ## How to read the tables
-- Each case ran once, with two windows of 2 s; four BERTs also ran three times, and so did eight processes that prepare
-  images on the H100. Brackets hold the least and the largest of what the windows give. Runs differ by more than windows
-  of one run.
+- Each case ran once, with two windows of 2 s, if the sentence below its table does not say so many *runs*: most
+  programs also ran two or three times, with 7 or 8 copies. Brackets hold the least and the largest of what the windows
+  give. Runs differ by more than windows of one run.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
   slices.
@@ -78,10 +78,11 @@ $BERTS
 
   Eight processes that prepare images did $PREPARED. So these runs do not tell whether
   MPS helps this program or harms it.
-- **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores beside one
+- **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores for each
   GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
-- **Other programs ran on two hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
-  H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other.
+- **Other programs ran on three hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
+  H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other. So are H200 02bb, 7834,
+  9523 and ed52: all four at the same time, each with 16 of the host's 64 cores to itself.
 
 This page is written by [tests/gpu/programs/page.py](../tests/gpu/programs/page.py) from the files that it links.
 """
@@ -115,7 +116,7 @@ def _section(part: Part, results: Path) -> str:
         for file, comparison in bare.items():
             gpu = machine(folder, gpu_of(comparison))
             lines += lines_of(_linked(gpu, file, results), comparison.rows)
-            missing = " The run was ended early: rows that it did not reach are missing." if comparison.ended else ""
+            missing = " This comparison was ended early: what it did not reach is missing." if comparison.ended else ""
             verdicts.append(f"- {gpu}: {comparison.verdict.sentence}{missing}")
         for pods in pod_trials(part, folder):
             gpu = f"{machine(folder, pods.gpu)}, {pods.title}"
@@ -162,21 +163,23 @@ def _latency(row: TrialRow) -> float:
 
 GLANCE = """\
 ## At a glance
-The work of several copies under MPS, without caps, as a multiple of their work in time slices: of the most copies that
-ran as processes and as pods on one machine, else on two, else of the most.
+The work of several copies under MPS, without caps, as a multiple of their work in time slices: of processes that ran
+two or three times where there are any, and then of the most copies that also ran as pods.
 
 ![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 
-| program | one alone keeps the H100 busy | H100: copies | processes | pods | H200: copies | processes | pods |
+| program | one alone: H100 busy | H100: copies (runs) | processes | pods | H200: copies (runs) | processes | pods |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 $ROWS
 
-*processes*: under a bare MPS daemon. *pods*: in slots of a share; with an asterisk, on another machine than the
-processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their machine.
+*processes*: under a bare MPS daemon, in so many *runs*. *pods*: in slots of a share, in one run; with an asterisk, on
+another machine than the processes. –: no pods ran with as many copies, or they waited for their host and have no time
+slices of their machine.
 NVML's utilisation, in the second column, does not tell who gains.
 
 Of all rows below, those in which copies under MPS, without caps, kept the GPU busy for at least $LEAST_BUSY % of the
-time did $BUSY times the work of time slices. The others, which wait for their host, did $WAITING, and
+time did $BUSY times the work of time slices, most of them in one run; the rows of two or three runs, all of
+$REPEATED_COPIES copies, did $REPEATED. The others, which wait for their host, did $WAITING, and
 vary [from run to run](#what-can-mislead).
 
 ## What a pod costs
@@ -202,12 +205,15 @@ $ALONE
 def _glance(results: Path) -> str:
     found = _beside(results)
     both, shared = list(pairs(results)), list(under_mps(results))
+    repeated = [row for row in shared if is_busy(row) and row.runs > 1]
     return Template(GLANCE).substitute(
         MOST=_bar(found[0][0]),
         LEAST=_bar(found[-1][0]),
         ROWS="\n".join(map(_row, found)),
         LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
         BUSY=_span(row for row in shared if is_busy(row)),
+        REPEATED=_span(repeated),
+        REPEATED_COPIES=" or ".join(map(str, sorted({row.case.total for row in repeated}))),
         WAITING=_span(row for row in shared if not is_busy(row)),
         SEVERAL="\n".join(_several(both)),
         ALONE="\n".join(_alone(both)),
@@ -222,7 +228,7 @@ def _span(rows: Iterable[TrialRow]) -> str:
 
 def _row(found: Sequence[Gain]) -> str:
     busy = " + ".join(f"{percent:.0f} %" for percent in found[0].busy)
-    cells = [cell for gain in found for cell in (gain.copies, gain.processes.text(), _of_pods(gain))]
+    cells = [cell for gain in found for cell in (_copies(gain), gain.processes.text(), _of_pods(gain))]
     return line_of(found[0].title, busy, *cells)
 
 
@@ -230,6 +236,10 @@ def _beside(results: Path) -> list[list[Gain]]:
     """Of each program, on one product after the other. KeyError: it was not measured on all."""
     first, *others = ({gain.title: gain for gain in gains(results / product)} for product in PRODUCTS)
     return [[gain, *(other[title] for other in others)] for title, gain in first.items()]
+
+
+def _copies(gain: Gain) -> str:
+    return f"{gain.copies} ({gain.runs})"
 
 
 def _of_pods(gain: Gain) -> str:

@@ -18,6 +18,7 @@ from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS
 from gpushare_workload.reporting.style import GRIDS
 from tests.gpu.programs.figures import PRODUCTS
+from tests.gpu.workload.capped_pair_table import capped_pair_table
 from tests.gpu.workload.scenario_table import scenarios
 from tests.page_tables import head_of, line_of
 
@@ -95,6 +96,7 @@ def tables(results: Path) -> dict[str, str]:
         "clients_alone": _clients_alone(depth, scale),
         "memory": _memory(memory),
         "scenarios": scenarios(results),
+        "capped_pair": capped_pair_table(results),
     }
     return {name: "\n".join(table) for name, table in found.items()}
 

@@ -54,10 +54,10 @@ def measure(harness: Harness, findings: Findings) -> None:
         findings.expect("the kubelet asked once for each pod", ended[allocated] - began[allocated] == 2 * STARTS)
 
 
-def starts(tenant: Tenant, prefix: str, count: int, together: bool) -> dict[str, Any]:
+def starts(tenant: Tenant, prefix: str, count: int, together: bool, share: str = SHARE) -> dict[str, Any]:
     """Seconds from the request to create a pod until its program runs, has its context, and has run a kernel."""
     created, names = dict[str, float](), [f"{prefix}-{number}" for number in range(count)]
-    pods = {name: tenant.pod(name, SHARE, command=[sys.executable, "-c", FIRST_KERNEL]) for name in names}
+    pods = {name: tenant.pod(name, share, command=[sys.executable, "-c", FIRST_KERNEL]) for name in names}
     if together:
         created = dict.fromkeys(names, time.time())
         tenant.start(*pods.values())

@@ -1,7 +1,8 @@
 """How long a share takes to become Ready, over one GPU and over all of the machine's, in turns with bare daemons.
 
-A round is a share, and then daemons of as many GPUs that are started by hand, all at once, without gpushare. At last
-come shares over all GPUs with a CPU limit on MPS pods, which there is not by default.
+A round is a share, and then daemons of as many GPUs that are started by hand, all at once, without gpushare. Then come
+shares over all GPUs with a CPU limit on MPS pods, which there is not by default. At last, how long clients of a share
+over all GPUs take to compute: one by one, as many at once as one GPU takes, and as many as all take.
 """
 
 import subprocess
@@ -19,13 +20,14 @@ from tests.cluster.harness import Harness
 from tests.cluster.time_to_ready import seconds_to_ready, wait_for_free_gpus
 from tests.gpu.stack import bring
 from tests.gpu.stack.suite import Findings
-from tests.gpu.stack.suites import parts
+from tests.gpu.stack.suites import costs, parts
 
 ROUNDS, ROUNDS_LIMITED = 5, 3
 MOST_SECONDS = 5.0
 """What is wanted, by the median, whatever the number of GPUs."""
 LIMIT = "250m"
 SERVER_SECONDS = 30.0
+CLIENTS, CLIENTS_PER_GPU, CLIENT_ROUNDS = "clients", 6, 3
 
 
 def measure(harness: Harness, findings: Findings) -> None:
@@ -43,6 +45,28 @@ def measure(harness: Harness, findings: Findings) -> None:
             found.append({"gpus": len(gpus), "cpu_limit": LIMIT, "ready": _figure(times)})
         finally:
             bring.upgrade()
+    with findings.phase("clients"):
+        findings.figures["clients"] = _clients(harness, len(gpus))
+
+
+def _clients(harness: Harness, gpus: int) -> dict[str, Any]:
+    """By number at once: seconds from the request that creates a pod until it has computed, over all rounds."""
+    most = gpus * CLIENTS_PER_GPU
+    runs: dict[int, list[dict[str, Any]]] = {}
+    with harness.share(CLIENTS, per_gpu=CLIENTS_PER_GPU, per_node=gpus) as share, harness.namespace() as tenant:
+        share.wait_capacity(most)
+        for number in range(CLIENT_ROUNDS):
+            for count in (1, CLIENTS_PER_GPU, most):
+                prefix = f"round-{number}-of-{count}"
+                runs.setdefault(count, []).append(costs.starts(tenant, prefix, count, together=True, share=CLIENTS))
+                tenant.delete_pods()
+    return {
+        str(count): {
+            "first_kernel_ended": parts.spread([run["first_kernel_ended"]["largest"] for run in some]),
+            "runs": some,
+        }
+        for count, some in runs.items()
+    }
 
 
 def _in_turns(harness: Harness, uuids: Sequence[str], simulated: bool) -> dict[str, Any]:

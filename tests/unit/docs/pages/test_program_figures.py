@@ -146,6 +146,16 @@ def test_the_gain_is_of_copies_that_ran_as_both_on_one_machine_before_more_on_tw
     assert (gain.copies, gain.elsewhere) == ("2", False)
 
 
+def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_path: Path) -> None:
+    mps = measured(case(TrialMode.MPS, 2), 50.0)
+    store(tmp_path, processes(HERE, 20.0, mps), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
+    again = [replace(one, repeat=1) for one in (*processes(OTHER, 10.0).outcomes, mps)]
+    twice = processes(OTHER, 10.0, mps, *again)
+    (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(twice.as_json()))
+    [gain] = gains(tmp_path / "h100")
+    assert (gain.runs, gain.processes.median, gain.elsewhere) == (2, 5.0, True)
+
+
 def test_a_gain_of_processes_on_another_machine_than_the_pods_is_marked_though_their_time_slices_are_not(
     tmp_path: Path,
 ) -> None:

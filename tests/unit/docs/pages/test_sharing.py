@@ -33,11 +33,12 @@ def test_the_tables_are_what_the_script_writes_from_the_results(tmp_path: Path) 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """A copy of the stored benchmarks and scenarios."""
+    """A copy of the stored benchmarks, scenarios and capped pairs."""
     for product in ("h100", "h200"):
         shutil.copytree(RESULTS / product / "bench", tmp_path / product / "bench")
         for file in (RESULTS / product).glob("workload*.json"):
             shutil.copy(file, tmp_path / product)
+    shutil.copy(RESULTS / "h100/capped-pair.json", tmp_path / "h100")
     return tmp_path
 
 
@@ -126,6 +127,24 @@ def test_figures_of_a_simulated_gpu_are_refused(results: Path) -> None:
     (results / "h200/bench/scale.json").unlink()
     with pytest.raises(ValueError, match="figures of a simulated GPU are no results"):
         tables(results)
+
+
+def test_slow_kernels_of_a_capped_pair_are_counted_over_all_runs(results: Path) -> None:
+    file = results / "h100/capped-pair.json"
+    stored = json.loads(file.read_text())
+    case = "66 blocks of 1024 threads that fill the SM, depth 1"
+    for run, slow, own in zip(stored["runs"]["50"], (10, 50, 0), (10, 20, 0), strict=True):
+        names = {"counted": 100, "with_slow_blocks": slow, "with_slow_blocks_and_two_on_one_sm": own}
+        run[case] |= {f"{name}_together": value for name, value in names.items()}
+    file.write_text(json.dumps(stored))
+    [row] = [row for row in tables(results)["capped_pair"].splitlines() if "1024 threads that fill the SM | 66" in row]
+    assert row.split(" | ")[4] == "20 % (50 %)"
+
+
+def test_of_few_slow_kernels_no_part_is_told_and_of_several_blocks_for_each_sm_nothing(results: Path) -> None:
+    rows = [row.strip("| ").split(" | ") for row in tables(results)["capped_pair"].splitlines()[2:]]
+    assert {row[4] for row in rows if row[1] == "60"} == {"0 %"}
+    assert {(row[4], row[7]) for row in rows if row[1] == "132"} == {("–", "–")}
 
 
 LINES: list[dict[str, Any]] = [

@@ -1,0 +1,43 @@
+"""Two capped clients in each other's way, from docs/results/h100/capped-pair.json, as a table."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpushare.trial.spread import Spread
+from tests.gpu.mps.capped_pair import DEPTHS, WORK
+from tests.page_tables import head_of, line_of
+
+FILE = "h100/capped-pair.json"
+BLOCKS, CAP, UNCAPPED = (60, 64, 66, 132), "50", "100"
+SMS = 66
+"""Of a client with 50 %. Kernels with more blocks have several on an SM, whoever is beside them."""
+FEW = 10
+"""Of fewer slow kernels no part is told."""
+
+
+def capped_pair_table(results: Path) -> Iterator[str]:
+    """KeyError: it was not measured."""
+    found = json.loads((results / FILE).read_text())
+    columns = (
+        f"depth {depth}: {name}" for depth in DEPTHS for name in ("without caps", "50 % each", "slow (two of its own)")
+    )
+    yield from head_of("blocks of", "blocks", *columns)
+    for kind in WORK:
+        for blocks in BLOCKS:
+            cells = list[str]()
+            for depth in DEPTHS:
+                case = f"{blocks} blocks of {kind}, depth {depth}"
+                cells += [Spread(**found["gains"][cap][case]["gain"]).text() for cap in (UNCAPPED, CAP)]
+                cells.append(_slow([run[case] for run in found["runs"][CAP]]) if blocks <= SMS else "–")
+            yield line_of(kind, str(blocks), *cells)
+
+
+def _slow(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Kernels with a slow block, and those of them with two blocks on one SM, over all runs."""
+    counted, slow, own = (
+        sum(run[f"{name}_together"] for run in runs)
+        for name in ("counted", "with_slow_blocks", "with_slow_blocks_and_two_on_one_sm")
+    )
+    return f"{100 * slow / counted:.0f} %" + (f" ({100 * own / slow:.0f} %)" if slow > FEW else "")
