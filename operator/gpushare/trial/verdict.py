@@ -45,7 +45,7 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     found = {row: row.gain for row in shared if row.gain is not None}
     if not found:
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
-    if slowed := _slow_alone(rows):
+    if slowed := slow_alone(rows):
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {slowed}.")
     best, gain = _best(found)
     answer, sentence = _judged(rows, best, gain)
@@ -123,7 +123,7 @@ def _against_slices(row: TrialRow) -> str:
     return "" if ratio is None else f", and {ratio.text()} times that of time slices"
 
 
-def _slow_alone(rows: Sequence[TrialRow]) -> str:
+def slow_alone(rows: Sequence[TrialRow]) -> str:
     """Empty, or what is wrong: copies were faster beside each other than alone. No way of sharing can do that, so the
     figure alone is wrong, and every row is compared with it.
     """

@@ -12,6 +12,7 @@ from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
 from gpushare.trial.records import SCHEMA, TrialRecord
 from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
+from gpushare.trial.verdict import slow_alone
 from gpushare_workload.compare.result import Comparison, read
 from tests.gpu.programs.compare import PARTS, Part
 from tests.page_tables import line_of
@@ -143,9 +144,9 @@ class Gain:
     several runs, else in one; of these the most that also ran as pods on the same machine, else on another, else the
     most.
 
-    `runs`: of the processes. `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`:
-    pods and processes ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in
-    the runs of the processes.
+    `runs`: of the processes. `alone`: their work in multiples of one alone; None: something slowed that one. `pods`: of
+    as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and processes ran on two
+    machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the runs of the processes.
     """
 
     title: str
@@ -153,6 +154,7 @@ class Gain:
     copies: str
     runs: int
     processes: Spread
+    alone: Spread | None
     pods: Spread | None
     elsewhere: bool
 
@@ -193,6 +195,7 @@ def _gain(part: Part, folder: Path) -> Gain | None:
         copies="+".join(map(str, row.case.copies)),
         runs=row.runs,
         processes=processes,
+        alone=None if slow_alone(comparison.rows) else row.gain,
         pods=of_pods.get(row.case.copies),
         elsewhere=elsewhere(row, comparison),
     )

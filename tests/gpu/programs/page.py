@@ -84,6 +84,17 @@ $BERTS
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other. So are H200 02bb, 7834,
   9523 and ed52: all four at the same time, each with 16 of the host's 64 cores to itself.
 
+## How to repeat it
+Processes, in the root of the work tree, on a machine with a GPU that nobody uses, nvidia-ml-py, PyTorch, torchvision,
+transformers, JAX, and MPS on PATH. A line takes two to four minutes. Without `--parts` all programs run:
+
+```sh
+python3 -m tests.gpu.programs.compare out/yolos --parts yolos --copies 8 --repeats 3 --modes time-slicing mps
+python3 -m tests.gpu.programs.compare out/pair --parts yolos-beside-resnet-train --repeats 3
+```
+
+Pods: the suite `programs` of [`tests/gpu/run`](h200.md#steps). Your own program: [compare.md](compare.md).
+
 This page is written by [tests/gpu/programs/page.py](../tests/gpu/programs/page.py) from the files that it links.
 """
 
@@ -168,13 +179,12 @@ two or three times where there are any, and then of the most copies that also ra
 
 ![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 
-| program | one alone: H100 busy | H100: copies (runs) | processes | pods | H200: copies (runs) | processes | pods |
-| --- | --- | --- | --- | --- | --- | --- | --- |
 $ROWS
 
-*processes*: under a bare MPS daemon, in so many *runs*. *pods*: in slots of a share, in one run; with an asterisk, on
-another machine than the processes. –: no pods ran with as many copies, or they waited for their host and have no time
-slices of their machine.
+*processes*: under a bare MPS daemon, in so many *runs*. *× alone*: the work of these processes, as a multiple of one
+alone; –: something slowed that one. *pods*: in slots of a share, in one run; with an asterisk, on another machine than
+the processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their
+machine.
 NVML's utilisation, in the second column, does not tell who gains.
 
 Of all rows below, those in which copies under MPS, without caps, kept the GPU busy for at least $LEAST_BUSY % of the
@@ -202,6 +212,14 @@ $ALONE
 """
 
 
+OF_A_PRODUCT = ("copies (runs)", "processes", "× alone", "pods")
+GLANCE_HEAD = (
+    "program", f"one alone: {PRODUCTS[0].upper()} busy",
+    *(f"{product.upper()}: {first}" if first == OF_A_PRODUCT[0] else first
+      for product in PRODUCTS for first in OF_A_PRODUCT),
+)  # fmt: skip
+
+
 def _glance(results: Path) -> str:
     found = _beside(results)
     both, shared = list(pairs(results)), list(under_mps(results))
@@ -209,7 +227,7 @@ def _glance(results: Path) -> str:
     return Template(GLANCE).substitute(
         MOST=_bar(found[0][0]),
         LEAST=_bar(found[-1][0]),
-        ROWS="\n".join(map(_row, found)),
+        ROWS="\n".join([*head_of(*GLANCE_HEAD), *map(_row, found)]),
         LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
         BUSY=_span(row for row in shared if is_busy(row)),
         REPEATED=_span(repeated),
@@ -228,7 +246,7 @@ def _span(rows: Iterable[TrialRow]) -> str:
 
 def _row(found: Sequence[Gain]) -> str:
     busy = " + ".join(f"{percent:.0f} %" for percent in found[0].busy)
-    cells = [cell for gain in found for cell in (_copies(gain), gain.processes.text(), _of_pods(gain))]
+    cells = [cell for gain in found for cell in _cells(gain)]
     return line_of(found[0].title, busy, *cells)
 
 
@@ -238,8 +256,10 @@ def _beside(results: Path) -> list[list[Gain]]:
     return [[gain, *(other[title] for other in others)] for title, gain in first.items()]
 
 
-def _copies(gain: Gain) -> str:
-    return f"{gain.copies} ({gain.runs})"
+def _cells(gain: Gain) -> tuple[str, ...]:
+    """As OF_A_PRODUCT has them."""
+    alone = gain.alone.text() if gain.alone else "–"
+    return f"{gain.copies} ({gain.runs})", gain.processes.text(), alone, _of_pods(gain)
 
 
 def _of_pods(gain: Gain) -> str:
