@@ -15,6 +15,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend.work import EXACT, PERIOD
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             f"--kernels {arguments.kernels} × --passes {arguments.passes} × (--repeats {arguments.repeats} + 2): "
             f"must be at most {EXACT - PERIOD}, which float can count"
         )
-    before = None
+    before = list[float]()
     with progress(len(MODES), NAME) as advance:
         for mode in MODES:
             work = GraphWork(
@@ -76,9 +77,11 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             figures = together(measure, [work] * arguments.processes, stop=stop, seconds=WAIT_SECONDS)
             advance(1)
             kernels = arguments.kernels * arguments.passes
-            medians = [statistics.median(it.seconds) / kernels * 1e6 for it in figures]
-            microseconds = statistics.mean(medians)
-            before = before or microseconds
+            # Of each pass, the mean of the processes, which run it at the same time.
+            passes = [statistics.mean(one) / kernels * 1e6 for one in zip(*(it.seconds for it in figures), strict=True)]
+            slowest = max(statistics.median(it.seconds) for it in figures) / kernels * 1e6
+            before = before or passes
+            faster = [one / other for one, other in zip(before, passes, strict=True)]
             events.emit(
                 "measured",
                 mode=mode,
@@ -86,9 +89,9 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
                 timed=figures[0].timed,
                 processes=arguments.processes,
                 kernels=arguments.kernels,
-                us_per_kernel=round(microseconds, 3),
-                us_per_kernel_slowest=round(max(medians), 3),
-                times_as_fast=round(before / microseconds, 2),
+                **Spread.of(passes).rounded("us_per_kernel", 3),
+                us_per_kernel_slowest=round(slowest, 3),
+                **Spread.of(faster).rounded("times_as_fast", 2),
             )
 
 

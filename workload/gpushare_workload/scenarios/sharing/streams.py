@@ -12,12 +12,13 @@ kernels: 2.5 times from pinned memory, 0.3 from pageable.
 """
 
 import argparse
-import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from typing import Any
 
 import numpy as np
 
+from gpushare.trial.spread import Spread
 from gpushare_workload.backend import Backend, open_backend
 from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.work import EXACT, Grid, LoadKind
@@ -66,14 +67,15 @@ def _kernels(
     with ExitStack() as stack:
         tasks = [stack.enter_context(closing(backend.prepare(work))) for _ in range(arguments.kernels)]
         backend.timed_launches([(task, lane) for lane, task in enumerate(tasks)])  # loads the kernel, makes the streams
-        figures = {}
+        one = list[float]()
         for streams in (1, arguments.streams):
             runs: list[list[Span]] = []
             for _ in range(arguments.repeats):
                 stop.check()
                 runs.append(backend.timed_launches([(task, at % streams) for at, task in enumerate(tasks)]))
                 advance(1)
-            figures[streams] = statistics.median(extent_ms(it) for it in runs)
+            extents = [extent_ms(it) for it in runs]
+            one = one or extents
             events.emit(
                 "measured",
                 what="kernels",
@@ -83,8 +85,7 @@ def _kernels(
                 kernels=arguments.kernels,
                 kind=arguments.kind,
                 grid=arguments.grid,
-                wall_ms=round(figures[streams], 4),
-                times_as_fast=_ratio(figures[1], figures[streams]),
+                **_figures(one, extents),
             )
         for number, task in enumerate(tasks):
             if wrong := task.wrong(1 + 2 * arguments.repeats):
@@ -98,7 +99,7 @@ def _chunks(
     numbers = np.random.default_rng(arguments.seed).integers(0, LARGEST_VALUE, shape)
     data = numbers.astype(np.float32)
     expected = data + np.float32(arguments.chunk_iterations)
-    alone = None
+    one = list[float]()
     for streams, pinned in ((1, True), (arguments.streams, True), (arguments.streams, False)):
         milliseconds = []
         for _ in range(arguments.repeats):
@@ -108,8 +109,7 @@ def _chunks(
                 raise WrongError(f"chunks on {streams} streams: {np.count_nonzero(done != expected)} values are wrong")
             milliseconds.append(took)
             advance(1)
-        median = statistics.median(milliseconds)
-        alone = alone or median
+        one = one or milliseconds
         events.emit(
             "measured",
             what="copies and kernels",
@@ -119,8 +119,7 @@ def _chunks(
             pinned=pinned,
             chunks=arguments.chunks,
             chunk_bytes=4 * arguments.chunk_elements,
-            wall_ms=round(median, 4),
-            times_as_fast=_ratio(alone, median),
+            **_figures(one, milliseconds),
         )
 
 
@@ -129,5 +128,8 @@ def extent_ms(spans: Sequence[Span]) -> float:
     return max((it.end for it in spans), default=0.0) - min((it.start for it in spans), default=0.0)
 
 
-def _ratio(before: float, after: float) -> float | None:
-    return round(before / after, 2) if after else None
+def _figures(one: Sequence[float], several: Sequence[float]) -> dict[str, Any]:
+    """Over all runs: ms, and how many times as fast as the same run on one stream. No ratio where nothing took time."""
+    ratios = [before / after for before, after in zip(one, several, strict=True) if after]
+    faster = Spread.of(ratios).rounded("times_as_fast", 2) if ratios else {"times_as_fast": None}
+    return {**Spread.of(several).rounded("wall_ms", 4), **faster}

@@ -74,6 +74,34 @@ def test_a_wrong_chunk_is_found() -> None:
         run(None, lambda _: WrongChunks())
 
 
+class TimedChunks(NumpyBackend):
+    """Two runs on one stream, and two on two from pinned and from pageable memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = [8.0, 12.0, 2.0, 6.0, 0.0, 0.0]
+
+    def process_chunks(self, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:
+        return super().process_chunks(chunks, iterations, lanes, pinned)[0], self.left.pop(0)
+
+
+def test_figures_are_medians_with_the_least_and_the_largest_run_and_ratios_of_the_same_run() -> None:
+    names = (
+        "wall_ms",
+        "wall_ms_least",
+        "wall_ms_largest",
+        "times_as_fast",
+        "times_as_fast_least",
+        "times_as_fast_largest",
+    )
+    copies = [it for it in run(None, lambda _: TimedChunks(), kernels=0) if it["what"] == "copies and kernels"]
+    assert [tuple(it.get(name) for name in names) for it in copies] == [
+        (10.0, 8.0, 12.0, 1.0, 1.0, 1.0),
+        (4.0, 2.0, 6.0, 3.0, 2.0, 4.0),
+        (0.0, 0.0, 0.0, None, None, None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("spans", "milliseconds"),
     [([], 0), ([Span(2, 3)], 1), ([Span(0, 1), Span(1, 2)], 2), ([Span(0, 4), Span(1, 2), Span(3, 5)], 5)],
