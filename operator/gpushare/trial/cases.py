@@ -132,6 +132,11 @@ class TrialPlan:
             for one in range(self.programs)
         ]
 
+    @property
+    def fewest(self) -> int:
+        """Copies that run beside each other at least."""
+        return self.stages()[1][0].total
+
     def stages(self) -> list[list[TrialCase]]:
         """The cases in the order of the first repeat; each stage is a number of copies."""
         counts = [(count,) for count in self.copies] if self.programs == 1 else [(1,) * self.programs]
@@ -159,6 +164,8 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
             break
         best = gained
     kept = [case for case, one in first.items() if one.ending is Ending.MEASURED]
+    if all(case.mode is TrialMode.ALONE for case in kept):
+        return None  # there is nothing to compare with them
     ran = {(one.repeat, one.case) for one in outcomes}
     for repeat in range(1, plan.repeats):
         shuffle = random.Random(f"{plan.seed}/{repeat}")  # noqa: S311 - an order, no secret

@@ -99,6 +99,11 @@ def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], pair: boo
             f"--copies {given}: is for copies of one program, and a pair (--beside) is one of each: leave one of the "
             "two options out"
         )
+    if pair and arguments.seconds is None and (arguments.rate_regex or arguments.rate_json):
+        raise ValueError(
+            "--beside: give --seconds too: two programs that run to their end do not end together, and the last to end "
+            "would print the rate that it has alone"
+        )
     copies = arguments.copies or DEFAULT_COPIES
     return TrialPlan.of(modes, copies, 2 if pair else 1, arguments.repeats, arguments.seed)
 

@@ -7,7 +7,8 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,15 @@ class CopyFigures:
 
 class NoFiguresError(Exception):
     """A copy printed too little for a rate. The text says what is missing."""
+
+
+@contextmanager
+def figures_from(who: str) -> Iterator[None]:
+    """Says in a NoFiguresError whose figures are missing."""
+    try:
+        yield
+    except NoFiguresError as error:
+        raise NoFiguresError(f"{who}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +217,9 @@ def note_of_ends(ends: Sequence[float], longest: float, known_to: float = 0.0) -
     tells them to `known_to`; `longest`: seconds of the longest run.
     """
     between = max(ends) - min(ends)
-    apart = between / longest
-    if between <= known_to or apart <= APART:
+    if between <= known_to or between / longest <= APART:
         return ""
-    return f"copies ended up to {apart:.0%} of the run apart: they did not run beside each other all the time"
+    return f"copies ended up to {between:.1f} s apart: they did not run beside each other all the time"
 
 
 def figures_by_program(programs: int, owners: Sequence[int], figures: Sequence[CopyFigures]) -> WindowFigures:

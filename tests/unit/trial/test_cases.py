@@ -68,6 +68,13 @@ def test_numbers_above_one_that_did_not_work_are_said_to_be_left_out() -> None:
     assert why_stopped(plan, ran)[-1] == "4 copies were not run: 2 did not work"
 
 
+def test_once_nothing_runs_beside_each_other_nothing_runs_again() -> None:
+    ran = everything(TrialPlan.of([TrialMode.MPS], [2], 2, 3, 1), lambda repeat, one: (
+        failed(one, repeat=repeat) if one.total > 1 else scaling(repeat, one)
+    ))  # fmt: skip
+    assert [(one.repeat, one.case.total) for one in ran] == [(0, 1), (0, 1), (0, 2)]
+
+
 def test_a_trial_that_was_interrupted_left_nothing_out_for_a_reason() -> None:
     plan = TrialPlan.of([TrialMode.MPS], [2, 4], 1, 1, 1)
     assert why_stopped(plan, everything(plan, scaling)[:2]) == []

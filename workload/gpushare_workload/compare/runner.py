@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
-from gpushare.trial.printed import CopyFigures, NoFiguresError, ended_early, figures_by_program, note_of_ends
+from gpushare.trial.printed import (
+    CopyFigures,
+    NoFiguresError,
+    ended_early,
+    figures_by_program,
+    figures_from,
+    note_of_ends,
+)
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
@@ -84,7 +91,10 @@ class CaseRunner:
             self._check_mode(case, group)
             group.pump(begin + times.window, often=lambda: self._within(sampler, group, case))
             end = time.monotonic()
-            figures = [self.request.printed.within(list(copy.lines), begin, end) for copy in group.copies]
+            figures = []
+            for copy in group.copies:
+                with figures_from(f"copy {copy.number}"):
+                    figures.append(self.request.printed.within(list(copy.lines), begin, end))
             windows.append(_window(case, group, figures))
         return tuple(windows), ()
 
@@ -113,18 +123,19 @@ class CaseRunner:
         ends = [copy.ended - copy.began for copy in group.copies if copy.ended is not None]
         # Without a rate of its own, what counts is when the last copy was done.
         seconds = [max(ends) if self.request.printed.rate is None else own for own in ends]
-        figures = [
-            self.request.printed.whole(list(copy.lines), own) for copy, own in zip(group.copies, seconds, strict=True)
-        ]
+        figures = []
+        for copy, own in zip(group.copies, seconds, strict=True):
+            with figures_from(f"copy {copy.number}"):
+                figures.append(self.request.printed.whole(list(copy.lines), own))
         note = note_of_ends(ends, max(ends))
         return (_window(case, group, figures),), (note,) if note else ()
 
     def _check_mode(self, case: TrialCase, group: CopyGroup) -> None:
-        own = {copy.process.pid for copy in group.copies}  # each began a session
+        own = {copy.process.pid for copy in group.copies}
 
         def look() -> ListedProcesses:
             found = self.monitor.processes()
-            # Under MPS a client that is missed would be an error: a program may begin a session of its own.
+            # Under MPS a client that is missed would be an error, and a daemon has no parent that we know.
             return found if case.mode.under_mps else without_strangers(found, own)
 
         if problem := lasting_wrong_mode(case.mode, look):

@@ -1,9 +1,9 @@
 """What NVML shows of the GPU while copies run: utilisation, memory, and whether they share it in the mode measured."""
 
-import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpushare.trial.cases import TrialMode
 from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
@@ -72,19 +72,27 @@ def lasting_wrong_mode(mode: TrialMode, look: Callable[[], ListedProcesses], sec
     return wrong_mode(mode, look())
 
 
+def parent_of(pid: int) -> int:
+    """0 for one from outside of this PID namespace. OSError: the process is not known here, or has ended."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nPPid:")[2].split(maxsplit=1)[0])
+
+
 def without_strangers(
-    found: ListedProcesses, own: Collection[int], session: Callable[[int], int] = os.getsid
+    found: ListedProcesses, own: Collection[int], parent: Callable[[int], int] = parent_of
 ) -> ListedProcesses:
-    """Leaves out the MPS clients of other sessions than `own`. On a host with four H200s, of which other programs used
+    """Leaves out the MPS clients that `own` did not start. On a host with four H200s, of which other programs used
     three under MPS, NVML listed clients of other GPUs so often that two looks were not enough. A PID that is not known
     here stays: in a container NVML may count as the host does.
     """
 
     def may_be_own(pid: int) -> bool:
         try:
-            return session(pid) in own
-        except (ProcessLookupError, PermissionError):
+            while pid > 1 and pid not in own:
+                pid = parent(pid)
+        except OSError:
             return True
+        return pid in own
 
     clients = {pid: memory for pid, memory in found.mps_clients.items() if may_be_own(pid)}
     return ListedProcesses(clients, found.others)

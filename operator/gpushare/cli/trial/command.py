@@ -90,7 +90,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         times = times_of(args, printed)
     except ValueError as error:
         raise WrongInputError(str(error)) from None
-    (share,) = read(GpuShare, [share_for(cluster, args.share, plan.stages()[1][0].total)])
+    (share,) = read(GpuShare, [share_for(cluster, args.share, plan.fewest)])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
     request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times)
@@ -156,15 +156,16 @@ def _programs(filename: str, beside: str | None) -> tuple[TrialProgram, ...]:
 def _program(option: str, name: str) -> TrialProgram:
     try:
         template = read_template(_text(name))
-        return TrialProgram(Path(name).name, template, container_of(template))
+        return TrialProgram("standard input" if name == "-" else name, template, container_of(template))
     except ManifestError as error:
         raise ManifestError(f"{option} {name}: {error}") from None
 
 
 def _counted(case: TrialCase, request: TrialRequest) -> str:
     """What runs, with the file of one of a pair."""
-    alone = case.mode is TrialMode.ALONE
-    return (request.told(case.copies.index(1)) if alone else "") or counted(case)
+    if case.mode is TrialMode.ALONE and (told := request.told(case.copies.index(1))):
+        return told
+    return counted(case)
 
 
 def _which(record: TrialRecord) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
+from gpushare.wording import count_of
 
 Object = dict[str, Any]
 
@@ -19,6 +20,10 @@ LARGEST_MANIFEST = 1024 * 1024
 KEPT_SECONDS = 600
 """A Job that its trial could not delete is deleted by Kubernetes this long after its end."""
 WHOLE_GPU = "nvidia.com/gpu"
+OF_THE_JOB = {
+    "job-name", "controller-uid", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
+}  # fmt: skip
+"""Labels that the API server writes for each Job, and refuses with another's value."""
 
 
 class ManifestError(ValueError):
@@ -46,6 +51,8 @@ def read_template(text: str) -> Object:
         raise ManifestError(f"the {item['kind']} has no containers")
     metadata = template.get("metadata") or {}
     kept = {key: metadata[key] for key in ("annotations", "labels") if metadata.get(key)}
+    if isinstance(kept.get("labels"), dict):
+        kept["labels"] = {key: value for key, value in kept["labels"].items() if key not in OF_THE_JOB}
     return {"metadata": kept, "spec": {key: value for key, value in template["spec"].items() if key != "nodeName"}}
 
 
@@ -131,7 +138,7 @@ def obstacles(share: Object, copies: int) -> list[str]:
     slots = (spec.get("clients") or {}).get("perGpu", 0)
     if slots < copies:
         found.append(
-            f"GpuShare {name} has {slots} slots on a GPU (spec.clients.perGpu): the trial needs {copies} beside each "
-            "other"
+            f"GpuShare {name} has {count_of(slots, 'slot')} on a GPU (spec.clients.perGpu): the trial needs {copies} "
+            "beside each other"
         )
     return found

@@ -24,6 +24,7 @@ from gpushare.trial.printed import (
     PrintedFigures,
     PrintedLine,
     figures_by_program,
+    figures_from,
     note_of_ends,
 )
 
@@ -89,9 +90,13 @@ class ClusterRunner:
         self._request, self._kubectl, self._usage = request, kubectl, usage
         self._clock, self._sleep = clock, sleep
         self._number = 0
+        self._left: list[str] = []
 
     def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
         """Raises what kubectl raises; the Jobs are deleted all the same."""
+        if self._left:
+            reason = f"{', '.join(self._left)} of the case before had not ended {GONE_SECONDS:g} s after the deletion"
+            return CaseOutcome(case, repeat, Ending.FAILED, reason=reason)
         usage = UsageSampler(self._usage, self._request.namespace)
         with self._jobs(case) as jobs:
             try:
@@ -104,11 +109,14 @@ class ClusterRunner:
         return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
 
     def delete_all(self) -> None:
-        """Deletes every Job of this trial, with its pods, and waits for their end."""
+        """Deletes every Job of this trial, with its pods, and waits for their end. No case begins beside one that has
+        not ended.
+        """
         self._run("delete", "jobs", f"--selector={LABEL}={self._request.name}", "--wait=false", "--ignore-not-found")
         end = self._clock() + GONE_SECONDS
-        while self._items("pods", f"{LABEL}={self._request.name}") and self._clock() < end:
+        while (left := self._items("pods", f"{LABEL}={self._request.name}")) and self._clock() < end:
             self._sleep(POLL_SECONDS)
+        self._left = [f"pod {pod['metadata']['name']}" for pod in left]
 
     @contextmanager
     def _jobs(self, case: TrialCase) -> Iterator[Jobs]:
@@ -157,7 +165,11 @@ class ClusterRunner:
             at = begin + number * window
             since = f"--since-time={datetime.fromtimestamp(at, UTC).isoformat()}"
             lines = [read_log(self._log(pod, since), request.printed) for pod in pods]
-            windows.append(_window(case, pods, [request.printed.within(copy, at, at + window) for copy in lines]))
+            figures = []
+            for pod, copy in zip(pods, lines, strict=True):
+                with figures_from(pod.who):
+                    figures.append(request.printed.within(copy, at, at + window))
+            windows.append(_window(case, pods, figures))
         return tuple(windows), ()
 
     def _to_the_end(self, jobs: Jobs, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
@@ -183,8 +195,9 @@ class ClusterRunner:
             lines: list[PrintedLine] = []
             if request.printed.rate is not None or request.printed.latency is not None:
                 lines = read_log(self._log(pod, f"--tail={ALL_LINES}"), request.printed)
-            # Without a rate of its own, what counts is when the last copy was done.
-            figures.append(request.printed.whole(lines, longest if request.printed.rate is None else own))
+            with figures_from(pod.who):
+                # Without a rate of its own, what counts is when the last copy was done.
+                figures.append(request.printed.whole(lines, longest if request.printed.rate is None else own))
         whole = "runs are timed by Kubernetes' whole seconds" if request.printed.rate is None and longest < 30 else ""
         notes = (whole, note_of_ends([end for _, end in runs], longest, known_to=1.0))
         return (_window(case, pods, figures),), tuple(note for note in notes if note)

@@ -49,7 +49,7 @@ def test_a_share_that_serves_for_no_trial_refuses_it_at_once() -> None:
 def test_a_share_with_one_slot_refuses_a_pair(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(text(JOB))
     cluster = SharesOverTime(share(per_gpu=1))
-    with pytest.raises(WrongInputError, match=r"has 1 slots on a GPU .* the trial needs 2 beside each other"):
+    with pytest.raises(WrongInputError, match=r"has 1 slot on a GPU .* the trial needs 2 beside each other"):
         run_in(cluster, tmp_path, "-f", "job.yaml", "--beside", "job.yaml")
 
 
@@ -59,6 +59,11 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         ["-f", "job.yaml", "--beside", "pod.yaml", "--copies", "2", "4"],
         "--copies 2 4: is for copies of one program, and a pair (--beside) is one of each: leave one of the two "
         "options out",
+    ),
+    "a pair to its end, by its own rates": (
+        ["-f", "job.yaml", "--beside", "pod.yaml", "--rate-json", "rate"],
+        "--beside: give --seconds too: two programs that run to their end do not end together, and the last to end "
+        "would print the rate that it has alone",
     ),
     "no first file": (["-f", "none.yaml"], "--filename none.yaml: cannot be read: No such file or directory"),
     "no second file": (

@@ -40,6 +40,12 @@ def text(*objects: Any) -> str:
     return yaml.safe_dump_all(objects)
 
 
+def test_labels_that_the_api_server_gave_to_another_job_stay_behind() -> None:
+    given = {"job-name": "app", "controller-uid": "1", "batch.kubernetes.io/job-name": "app", "app": "x"}
+    template = read_template(text(POD | {"metadata": {"labels": given}}))
+    assert template["metadata"]["labels"] == {"app": "x"}
+
+
 @pytest.mark.parametrize("manifest", [POD, JOB], ids=["a Pod", "a Job"])
 def test_a_pod_runs_as_often_as_the_case_says_with_a_slot_and_its_own_image(manifest: dict[str, Any]) -> None:
     job = job_of(read_template(text({"kind": "Service"}, manifest)), "inference", "ab12", 4, 3, 700)
@@ -114,7 +120,7 @@ def share(gpus: int = 1, used: int = 0, per_gpu: int = 8, **spec: Any) -> dict[s
         (share(), []),
         (share(gpus=0), ["has 0 ready GPUs"]),
         (share(gpus=2, used=3), ["has 2 ready GPUs", "3 slots of GpuShare inference are held"]),
-        (share(per_gpu=1), ["has 1 slots on a GPU (spec.clients.perGpu): the trial needs 2 beside each other"]),
+        (share(per_gpu=1), ["has 1 slot on a GPU (spec.clients.perGpu): the trial needs 2 beside each other"]),
         (share(delivery="ResourceClaim"), ["delivered by ResourceClaims"]),
         ({"metadata": {"name": "new"}, "spec": {"clients": {"perGpu": 4}}}, ["has 0 ready GPUs"]),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -69,6 +70,9 @@ class FakeKubectl:
     calls: list[str] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
     deadline: int = 0
+    lingers: float = 0.0
+    deleted: dict[str, FakeJob] = field(default_factory=dict)
+    gone_at: float = 0.0
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         self.calls.append(arguments[0])
@@ -91,12 +95,17 @@ class FakeKubectl:
 
     def _delete(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         assert f"--selector={LABEL}=ab12" in arguments
+        if self.lingers:
+            self.deleted, self.gone_at = dict(self.jobs), self.now + self.lingers
         self.jobs.clear()
         return ""
 
     def _get(self, arguments: tuple[str, ...], stdin: str | None) -> str:
         if JOB_LABEL in arguments[2]:
             assert arguments[2] == f"--selector={JOB_LABEL} in ({','.join(self.jobs)})"
+        elif self.now < self.gone_at:
+            names = [f"{job}-{number}" for job, it in self.deleted.items() for number in range(it.copies)]
+            return json.dumps({"items": [{"metadata": {"name": name}} for name in names]})
         pods = [(job, number) for job in self.jobs for number in range(self.jobs[job].copies)]
         return json.dumps({"items": [self._pod(*pod, slot) for slot, pod in enumerate(pods)]})
 
@@ -257,7 +266,7 @@ def test_a_program_of_a_pair_that_ends_long_before_the_other_is_told() -> None:
     assert outcome.windows[0].rates == ((0.04,), (0.04,))
     assert outcome.notes == (
         "runs are timed by Kubernetes' whole seconds",
-        "copies ended up to 60% of the run apart: they did not run beside each other all the time",
+        "copies ended up to 15.0 s apart: they did not run beside each other all the time",
     )
 
 
@@ -311,6 +320,24 @@ def test_an_error_of_kubectl_deletes_the_jobs(broken: str, number: int) -> None:
         pair(kubectl).run_case(PAIR, 0)
     assert "delete" in kubectl.calls
     assert kubectl.jobs == {}
+
+
+def test_a_program_of_a_pair_that_prints_too_seldom_is_told() -> None:
+    seldom = PrintedFigures(PRINTED.rate, counts=True)
+    outcome = pair(FakeKubectl(), window=0.5, printed=seldom).run_case(PAIR, 0)
+    assert re.match(r"pod \S+ of program 1 \(app.yaml\): \d lines with a count in a window of 0.5 s", outcome.reason)
+
+
+def test_no_case_begins_beside_pods_of_the_case_before() -> None:
+    kubectl = FakeKubectl(lingers=300.0)
+    trial = runner(kubectl)
+    assert trial.run_case(FOUR, 0).ending is Ending.MEASURED
+    jobs = kubectl.calls.count("create")
+    outcome = trial.run_case(FOUR, 1)
+    assert outcome.ending is Ending.FAILED
+    assert outcome.reason.startswith("pod gpushare-trial-ab12-1-0, pod ")
+    assert outcome.reason.endswith("of the case before had not ended 120 s after the deletion")
+    assert kubectl.calls.count("create") == jobs
 
 
 def test_an_interruption_deletes_the_jobs() -> None:

@@ -21,7 +21,7 @@ PAGE = (REPOSITORY / "docs" / "sharing-a-gpu.md").read_text()
 BLOCK = re.search(r"^## How to repeat it\n.*?^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 LINES = BLOCK[1].splitlines() if BLOCK else []
 SHORTER = {
-    "workload.bench": ["--quick", "--parts", "depth-1", "overlap-slices", "mix-slices"],
+    "workload.bench": ["--quick", "--parts", "depth-1", "overlap-half-mps", "mix-slices"],
     "workload.scenarios": ["graph"],
 }
 """Further arguments, by script: its whole run takes minutes."""

@@ -151,6 +151,7 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(
     [
         (("--copies", "1"), "--copies 1: name at least one number above 1"),
         (("--copies", "2", "--beside", "true"), "--copies 2: is for copies of one program"),
+        (("--beside", "true", "--rate-json", "rate"), "--beside: give --seconds too"),
         (("--beside", "'"), '--beside "\'": No closing quotation'),
         (("--beside", " "), "--beside: name a program"),
         (("--threads", "0"), "--threads 0: a percentage from 1 to 100"),

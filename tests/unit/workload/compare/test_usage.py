@@ -1,9 +1,11 @@
 """Copies that share the GPU in another mode than the one measured are noticed."""
 
+import os
+
 import pytest
 
 from gpushare.trial.cases import TrialMode
-from gpushare_workload.compare.usage import lasting_wrong_mode, without_strangers, wrong_mode
+from gpushare_workload.compare.usage import lasting_wrong_mode, parent_of, without_strangers, wrong_mode
 from gpushare_workload.gpus.monitor import ListedProcesses
 
 
@@ -43,15 +45,27 @@ def test_what_is_seen_for_a_moment_ends_no_comparison(looks: list[ListedProcesse
 
 
 @pytest.mark.parametrize(
-    ("sessions", "kept"),
-    [({1: 10, 2: 20}, {1}), ({1: 20, 2: 20}, set()), ({2: 20}, {1})],
-    ids=["one of ours", "none of ours", "one that is not known here"],
+    ("parents", "kept"),
+    [
+        ({11: 10, 12: 20, 20: 1}, {11}),
+        ({11: 13, 13: 10, 12: 0}, {11}),
+        ({11: 20, 12: 20, 20: 1}, set()),
+        ({12: 20, 20: 1}, {11}),
+    ],
+    ids=["a child of ours", "a child's child", "none of ours", "one that is not known here"],
 )
-def test_clients_of_another_gpu_are_nothing_that_a_copy_did(sessions: dict[int, int], kept: set[int]) -> None:
-    def session(pid: int) -> int:
-        if pid not in sessions:
-            raise ProcessLookupError
-        return sessions[pid]
+def test_clients_of_another_gpu_are_nothing_that_a_copy_did(parents: dict[int, int], kept: set[int]) -> None:
+    def parent(pid: int) -> int:
+        if pid not in parents:
+            raise FileNotFoundError
+        return parents[pid]
 
-    found = without_strangers(ListedProcesses({1: 60, 2: 60}, {9: 30}), {10}, session)
+    found = without_strangers(ListedProcesses({11: 60, 12: 60}, {9: 30}), {10}, parent)
     assert (set(found.mps_clients), found.others) == (kept, {9: 30})
+
+
+def test_a_copy_itself_and_its_child_are_ours() -> None:
+    assert parent_of(os.getpid()) == os.getppid()
+    here = ListedProcesses({os.getpid(): 60}, {})
+    assert without_strangers(here, {os.getpid()}) == without_strangers(here, {os.getppid()}) == here
+    assert without_strangers(here, {1 << 30}).mps_clients == {}
