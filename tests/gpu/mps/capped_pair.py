@@ -1,17 +1,12 @@
-"""Two clients with 50 % of the threads each: when are they in each other's way, and do they have the same SMs?
+"""Two clients with 50 % of the threads each: when are they in each other's way?
 
     python3 -m tests.gpu.mps.capped_pair OUT.json     as root on an idle GPU, nvidia-cuda-mps-control on PATH; a minute
 
-Every block writes down when it began and ended, by the GPU's clock, and on which SM, as its client counts them. Kernels
-of several numbers of blocks run alone, and beside such kernels of another client, with caps and without.
-
-Which SMs two clients have in common: one occupies one SM after the other, whose other blocks end at once; the other
-runs a kernel with one block on each of its SMs (their shared memory keeps two from one SM). A block that takes longer
-than without the occupant is on the occupied SM.
+Every block writes down when it began and ended, by the GPU's clock, and on which SM, as its client counts them from 0.
+Kernels of several numbers of blocks run alone, and beside such kernels of another client, with caps and without.
 """
 
 import json
-import math
 import os
 import sys
 import tempfile
@@ -31,10 +26,10 @@ CAPS = (100, 50, 25)
 BLOCKS = (33, 60, 64, 66, 132)
 DEPTHS = (1, 16)
 SLOWER = 1.3
-"""A block that takes so many times as long is not alone on its SM: two of them take twice as long."""
+"""A block is slow if it takes so many times as long as the median of its kernel."""
 PROGRAM = r"""
 import json, sys, time
-import cupy, cupyx, numpy
+import cupy, numpy
 module = cupy.RawModule(code='''
 __device__ long long now() { long long t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }
 __device__ unsigned sm() { unsigned i; asm volatile("mov.u32 %0, %%smid;" : "=r"(i)); return i; }
@@ -53,28 +48,11 @@ extern "C" __global__ void __launch_bounds__(1024, 2) work(long long* out, int f
         out[3 * blockIdx.x] = began; out[3 * blockIdx.x + 1] = now(); out[3 * blockIdx.x + 2] = sm();
     }
 }
-extern "C" __global__ void __launch_bounds__(1024, 2) occupy(
-    unsigned target, int* claimed, volatile int* over, volatile int* there, float* sink
-) {
-    __shared__ int others;
-    if (threadIdx.x == 0) others = sm() != target || atomicExch(claimed, 1);
-    __syncthreads();
-    if (others) return;
-    if (threadIdx.x == 0) *there = 1;
-    while (!*over) compute<4>(4096, sink);
-}
 ''')
-work, occupy = module.get_function("work"), module.get_function("occupy")
-SMS = cupy.cuda.runtime.getDeviceProperties(0)["multiProcessorCount"]
-MOST, SHARED = 4096, 120 << 10
-HELD = 100 << 10  # beside SHARED on one SM, where there is no room for two of SHARED
-work.max_dynamic_shared_size_bytes, occupy.max_dynamic_shared_size_bytes = SHARED, HELD
+work, MOST, SLOWER = module.get_function("work"), 4096, float(sys.argv[1])
 stream = cupy.cuda.Stream(non_blocking=True)
 stream.use()
 sink = cupy.zeros(1, dtype=cupy.float32)
-claimed = cupy.zeros(1, dtype=cupy.int32)
-pinned = cupyx.zeros_pinned(64, dtype=numpy.int32)
-OVER, THERE = pinned.ctypes.data, pinned.ctypes.data + 128
 
 def run(blocks, threads, fills, steps, depth, seconds):
     '''Rounds of `depth` kernels until the time is over; nanoseconds.'''
@@ -90,7 +68,7 @@ def run(blocks, threads, fills, steps, depth, seconds):
     began, ended, sms = found[..., 0], found[..., 1], found[..., 2]
     took = ended - began
     most = numpy.array([numpy.bincount(kernel).max() for kernel in sms])
-    slow = (took > 1.3 * numpy.median(took, axis=1, keepdims=True)).sum(axis=1)
+    slow = (took > SLOWER * numpy.median(took, axis=1, keepdims=True)).sum(axis=1)
     spread = lambda values: [float(value) for value in numpy.percentile(values, (0, 10, 50, 90, 100))]
     return {
         "kernels": [began.min(axis=1).tolist(), ended.max(axis=1).tolist()],
@@ -101,37 +79,10 @@ def run(blocks, threads, fills, steps, depth, seconds):
         "with_slow_blocks_and_two_on_one_sm": int(((slow > 0) & (most > 1)).sum()),
     }
 
-def hold(sm):
-    '''Occupies an SM until `release`.'''
-    pinned[:] = 0
-    claimed.fill(0)
-    flags = numpy.uint64(OVER), numpy.uint64(THERE)
-    occupy((8 * SMS,), (1024,), (numpy.uint32(sm), claimed, *flags, sink), shared_mem=HELD)
-    end = time.perf_counter() + 1.0
-    while not pinned[32] and time.perf_counter() < end:
-        time.sleep(0.0005)
-    return {"there": bool(pinned[32])}
-
-def release():
-    pinned[0] = 1
-    stream.synchronize()
-    return {}
-
-def probe(steps):
-    '''One block on each SM: nanoseconds by SM, the median of seven kernels.'''
-    out, times = cupy.zeros((SMS, 3), dtype=cupy.int64), {}
-    for _ in range(7):
-        work((SMS,), (1024,), (out, numpy.int32(1), numpy.int32(steps), sink), shared_mem=SHARED)
-        stream.synchronize()
-        for began, ended, sm in out.get().tolist():
-            times.setdefault(sm, []).append(ended - began)
-    return {"ns": {sm: float(numpy.median(found)) for sm, found in sorted(times.items())}}
-
-run(8, 256, 1, 100, 1, 0.05); run(8, 1024, 0, 100, 1, 0.01); probe(100)
-print(json.dumps({"sms": SMS}), flush=True)
+run(8, 256, 1, 100, 1, 0.05); run(8, 1024, 0, 100, 1, 0.01)
+print(json.dumps({"ready": True}), flush=True)
 for line in sys.stdin:
-    call = json.loads(line)
-    print(json.dumps(globals()[call.pop("do")](**call)), flush=True)
+    print(json.dumps(run(**json.loads(line))), flush=True)
 """
 WORK = {
     "256 threads that leave the SM room": {"threads": 256, "fills": 0, "steps": 8192},
@@ -141,17 +92,14 @@ WORK = {
 """Kernels, by what a block is: some 25 µs each. Two blocks that fill an SM take twice as long beside each other."""
 
 
-def call(do: str, **values: float) -> str:
-    return json.dumps({"do": do, **values})
-
-
 class Clients:
     """Processes of PROGRAM under one daemon, with an equal cap each."""
 
     def __init__(self, count: int, cap: int, environment: Mapping[str, str]) -> None:
         granted = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
-        self.all = [Client([sys.executable, "-c", PROGRAM], granted) for _ in range(count)]
-        self.sms = [asked(one)["sms"] for one in self.all]
+        self.all = [Client([sys.executable, "-c", PROGRAM, str(SLOWER)], granted) for _ in range(count)]
+        for one in self.all:
+            asked(one)
 
     def __enter__(self) -> "Clients":
         return self
@@ -208,7 +156,7 @@ def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, An
         for kind, work in WORK.items():
             for depth in DEPTHS:
                 for blocks in BLOCKS:
-                    line = call("run", blocks=blocks, **work, depth=depth, seconds=WINDOW_SECONDS)
+                    line = json.dumps({"blocks": blocks, **work, "depth": depth, "seconds": WINDOW_SECONDS})
                     alone, both = together(clients.all[:1], line), together(clients.all, line)
                     found[f"{blocks} blocks of {kind}, depth {depth}"] = {
                         "alone": round(sum(rates(alone)), 1),
@@ -221,31 +169,6 @@ def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, An
                         },
                     }
     return found
-
-
-def in_common(cap: int, environment: Mapping[str, str]) -> dict[str, Any]:
-    """For each SM of the first client, those of the second on which blocks then take longer."""
-    line = call("probe", steps=1500)
-    with Clients(2, cap, environment) as clients:
-        first, second = clients.all
-        free = asked(second, line)["ns"]
-        own = asked(first, line)["ns"]
-        shared = {}
-        for sm in range(clients.sms[0]):
-            there = asked(first, call("hold", sm=sm))["there"]
-            try:
-                times = asked(second, line)["ns"]
-            finally:
-                asked(first, call("release"))
-            slow = [int(mine) for mine, took in free.items() if times.get(mine, math.inf) > SLOWER * took]
-            shared[sm] = slow if there else None
-        return {
-            "sms_of_each": clients.sms,
-            "sms_probed": [len(own), len(free)],
-            "block_ns": round(median(free.values())),
-            "shared": shared,
-            "in_common": sum(1 for slow in shared.values() if slow),
-        }
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -263,7 +186,6 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main() -> int:
     [out] = [Path(argument) for argument in sys.argv[1:]]
     runs: dict[int, list[dict[str, Any]]] = {cap: [] for cap in CAPS}
-    common: dict[int, list[dict[str, Any]]] = {cap: [] for cap in CAPS}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -272,15 +194,13 @@ def main() -> int:
             for number in range(ROUNDS):
                 for cap in CAPS if number % 2 == 0 else reversed(CAPS):
                     runs[cap].append(in_each_others_way(cap, environment))
-                    common[cap].append(in_common(cap, environment))
-                    print(f"round {number}, {cap} %: {common[cap][-1]['in_common']} SMs in common", flush=True)
+                    print(f"round {number}, {cap} %", flush=True)
     gained = {cap: summary(some) for cap, some in runs.items()}
     result = {
         "suite": "capped-pair",
         "rounds": ROUNDS,
         "window_seconds": WINDOW_SECONDS,
         "gains": gained,
-        "in_common": common,
         "runs": runs,
         "environment": environment_block(),
     }

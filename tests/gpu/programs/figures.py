@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
+from gpushare.trial.cases import MORE, TITLES, CaseOutcome, TrialCase, TrialMode
 from gpushare.trial.records import SCHEMA, TrialRecord
 from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
@@ -195,10 +195,15 @@ def _gain(part: Part, folder: Path) -> Gain | None:
         copies="+".join(map(str, row.case.copies)),
         runs=row.runs,
         processes=processes,
-        alone=None if slow_alone(comparison.rows) else row.gain,
+        alone=None if slow_alone(comparison.rows) or _above(row) else row.gain,
         pods=of_pods.get(row.case.copies),
         elsewhere=elsewhere(row, comparison),
     )
+
+
+def _above(row: TrialRow) -> bool:
+    """Whether copies did more than their number allows in any window: then the one alone was slowed in some."""
+    return row.gain is not None and row.gain.largest > MORE * row.case.total
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,8 @@ weights; the [glossary](glossary.md) has the words.
 
 $GLANCE
 ## How to read the tables
-- Each case ran once, with two windows of 2 s, if the sentence below its table does not say so many *runs*: most
-  programs also ran two or three times, with 7 or 8 copies. Brackets hold the least and the largest of what the windows
-  give. Runs differ by more than windows of one run.
+- Each case ran once, with two windows of 2 s, unless the sentence below its table says *2 runs* or *3 runs*. Brackets
+  hold the least and the largest of what the windows give. Runs differ by more than windows of one run.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
   slices.
@@ -174,8 +173,8 @@ def _latency(row: TrialRow) -> float:
 
 GLANCE = """\
 ## At a glance
-The work of several copies under MPS, without caps, as a multiple of their work in time slices: of processes that ran
-two or three times where there are any, and then of the most copies that also ran as pods.
+The work of several copies under MPS, without caps, as a multiple of their work in time slices. Shown are processes
+with two or three runs, where there are any; of these, the most copies that also ran as pods.
 
 ![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 

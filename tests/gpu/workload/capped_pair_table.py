@@ -13,6 +13,8 @@ FILE = "h100/capped-pair.json"
 BLOCKS, CAP, UNCAPPED = (60, 64, 66, 132), "50", "100"
 SMS = 66
 """Of a client with 50 %. Kernels with more blocks have several on an SM, whoever is beside them."""
+MEDIAN = 2
+"""Its place among the percentiles that a run has: 0, 10, 50, 90, 100."""
 FEW = 10
 """Of fewer slow kernels no part is told."""
 
@@ -20,18 +22,25 @@ FEW = 10
 def capped_pair_table(results: Path) -> Iterator[str]:
     """KeyError: it was not measured."""
     found = json.loads((results / FILE).read_text())
-    columns = (
-        f"depth {depth}: {name}" for depth in DEPTHS for name in ("without caps", "50 % each", "slow (two of its own)")
-    )
+    columns = (f"depth {depth}: {name}" for depth in DEPTHS for name in ("without caps", "50 % each", "slow kernels"))
     yield from head_of("blocks of", "blocks", *columns)
     for kind in WORK:
         for blocks in BLOCKS:
             cells = list[str]()
             for depth in DEPTHS:
                 case = f"{blocks} blocks of {kind}, depth {depth}"
-                cells += [Spread(**found["gains"][cap][case]["gain"]).text() for cap in (UNCAPPED, CAP)]
+                cells += [_longer([run[case] for run in found["runs"][cap]]) for cap in (UNCAPPED, CAP)]
                 cells.append(_slow([run[case] for run in found["runs"][CAP]]) if blocks <= SMS else "–")
             yield line_of(kind, str(blocks), *cells)
+
+
+def _longer(runs: Sequence[Mapping[str, Any]]) -> str:
+    """How long a kernel takes on average, by how long it takes alone. The kernels of both clients that run at a moment,
+    by those that end in a second, are the seconds of one.
+    """
+    seconds = [run["overlap"] / sum(run["together"]) for run in runs]
+    alone = [run["kernel_ns_alone"][MEDIAN] / 1e9 for run in runs]
+    return Spread.of([one / other for one, other in zip(seconds, alone, strict=True)]).text()
 
 
 def _slow(runs: Sequence[Mapping[str, Any]]) -> str:

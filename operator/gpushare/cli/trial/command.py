@@ -85,7 +85,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError for a file, a share or an option that cannot be used."""
     try:
         plan = plan_of(args, [TrialMode.SLOTS], pair=args.beside is not None)
-        programs = _programs(args.filename, args.beside)
+        programs = programs_of(args.filename, args.beside)
         printed = figures_of(args)
         times = times_of(args, printed)
     except ValueError as error:
@@ -145,20 +145,24 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     return client_patch(**clients) if clients else None
 
 
-def _programs(filename: str, beside: str | None) -> tuple[TrialProgram, ...]:
-    """Raises ManifestError naming the option and its file."""
+def programs_of(filename: str, beside: str | None) -> tuple[TrialProgram, ...]:
+    """Each called after its file, or, where two files have one name, after its path. Raises ManifestError naming the
+    option and its file.
+    """
     if filename == beside == "-":
         raise ManifestError("--beside -: standard input is that of --filename -: give one of the two as a file")
     files = {"--filename": filename} | ({} if beside is None else {"--beside": beside})
-    return tuple(_program(option, name) for option, name in files.items())
+    called = ["standard input" if name == "-" else Path(name).name for name in files.values()]
+    called = called if len(set(called)) == len(called) else list(files.values())
+    return tuple(_program(option, file, name) for (option, file), name in zip(files.items(), called, strict=True))
 
 
-def _program(option: str, name: str) -> TrialProgram:
+def _program(option: str, file: str, name: str) -> TrialProgram:
     try:
-        template = read_template(_text(name))
-        return TrialProgram("standard input" if name == "-" else name, template, container_of(template))
+        template = read_template(_text(file))
+        return TrialProgram(name, template, container_of(template))
     except ManifestError as error:
-        raise ManifestError(f"{option} {name}: {error}") from None
+        raise ManifestError(f"{option} {file}: {error}") from None
 
 
 def _counted(case: TrialCase, request: TrialRequest) -> str:

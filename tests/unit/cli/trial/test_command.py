@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.trial.command import add_arguments, run, share_for
+from gpushare.cli.trial.command import add_arguments, programs_of, run, share_for
 from tests.unit.cli.trial.test_manifest import JOB, POD, share, text
 
 
@@ -100,6 +100,22 @@ def test_what_a_trial_cannot_run_is_refused_by_option_and_file(case: str, tmp_pa
     with pytest.raises(WrongInputError) as told:
         run_in(SharesOverTime(share()), tmp_path, *words)
     assert str(told.value).replace(f"{tmp_path}/", "") == sentence
+
+
+@pytest.mark.parametrize(
+    ("files", "called"),
+    [
+        (["a/job.yaml", None], ["job.yaml"]),
+        (["a/job.yaml", "b/pod.yaml"], ["job.yaml", "pod.yaml"]),
+        (["a/job.yaml", "b/job.yaml"], ["a/job.yaml", "b/job.yaml"]),
+    ],
+)
+def test_programs_are_told_apart_by_their_files(files: list[str | None], called: list[str], tmp_path: Path) -> None:
+    paths = [None if file is None else str(tmp_path / file) for file in files]
+    for path in filter(None, paths):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(text(JOB))
+    assert [one.name.removeprefix(f"{tmp_path}/") for one in programs_of(*paths)] == called  # type: ignore[arg-type]
 
 
 def run_in(cluster: SharesOverTime, folder: Path, *words: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gpushare_workload.bench.results.histogram import Histogram
 from localcluster.paths import REPOSITORY
+from tests.gpu.mps import capped_pair
 from tests.gpu.workload.bench_tables import tables
 from tests.gpu.workload.scenario_table import TABLE, Figure, parts, scenarios
 from tests.page_tables import filled
@@ -145,6 +146,14 @@ def test_of_few_slow_kernels_no_part_is_told_and_of_several_blocks_for_each_sm_n
     rows = [row.strip("| ").split(" | ") for row in tables(results)["capped_pair"].splitlines()[2:]]
     assert {row[4] for row in rows if row[1] == "60"} == {"0 %"}
     assert {(row[4], row[7]) for row in rows if row[1] == "132"} == {("–", "–")}
+
+
+def test_rates_and_overlap_of_a_capped_pair_are_those_of_the_time_in_which_both_ran() -> None:
+    one = {"kernels": [[0, 1000, 2000], [800, 1800, 2800]]}
+    other = {"kernels": [[1000, 1500, 3000], [1400, 1900, 4000]]}
+    assert capped_pair.window([one, other]) == (1000, 2800)
+    assert capped_pair.rates([one, other]) == [pytest.approx(2 / 1800e-9), pytest.approx(2 / 1800e-9)]
+    assert capped_pair.overlap([one, other]) == pytest.approx((800 + 800 + 400 + 400) / 1800)
 
 
 LINES: list[dict[str, Any]] = [
