@@ -156,6 +156,18 @@ def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_
     assert (gain.runs, gain.processes.median, gain.elsewhere) == (2, 5.0, True)
 
 
+@pytest.mark.parametrize(
+    ("rates", "alone"), [((90.0, 104.0), True), ((90.0, 106.0), False), ((120.0, 120.0), False)],
+    ids=["within what two can do", "above it in one window", "above it"],
+)  # fmt: skip
+def test_work_above_what_the_copies_allow_is_not_told_against_one_alone(
+    tmp_path: Path, rates: tuple[float, ...], alone: bool
+) -> None:
+    store(tmp_path, processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), *rates)), {})
+    [gain] = gains(tmp_path / "h100")
+    assert (gain.alone is not None) is alone
+
+
 def test_a_gain_of_processes_on_another_machine_than_the_pods_is_marked_though_their_time_slices_are_not(
     tmp_path: Path,
 ) -> None:
