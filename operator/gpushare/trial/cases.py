@@ -16,6 +16,7 @@ from gpushare.wording import count_of
 
 MOST_COPIES = 48
 """MPS contexts that every driver takes on one GPU."""
+MOST_PROGRAMS = 8
 MORE = 1.05
 """Copies that bring less than this factor bring nothing more."""
 
@@ -64,7 +65,7 @@ class CaseEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TrialCase:
-    """`copies`: of each program, one number or (for a pair) two."""
+    """`copies`: of each program, so one number for copies of one program, and two for a pair."""
 
     mode: TrialMode
     copies: tuple[int, ...]
@@ -102,7 +103,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """`copies`: numbers above 1, ascending; not used for a pair (`programs` 2), which runs one of each."""
+    """`copies`: numbers above 1, ascending; not used for several `programs`, which run one of each."""
 
     modes: tuple[TrialMode, ...] = BARE
     copies: tuple[int, ...] = (2, 4, 8)
@@ -226,7 +227,8 @@ def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[d
 
 
 def counted(case: TrialCase) -> str:
-    """Such as `4 copies`; of a pair `the pair`, or `program 1`."""
+    """Such as `4 copies`; of several programs `the pair` or `all 3 programs`, or `program 1`."""
     if len(case.copies) > 1:
-        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else "the pair"
+        together = "the pair" if len(case.copies) == 2 else f"all {len(case.copies)} programs"
+        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else together
     return "one copy" if case.total == 1 else count_of(case.total, "copy")

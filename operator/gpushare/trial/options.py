@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpushare.trial.cases import TrialMode, TrialPlan
+from gpushare.trial.cases import MOST_PROGRAMS, TrialMode, TrialPlan
 from gpushare.trial.printed import FigureReader, PrintedFigures
 
 LONGEST_SECONDS = 86400.0
@@ -89,23 +89,25 @@ def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start
     )
 
 
-def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], pair: bool) -> TrialPlan:
-    """`pair`: `--beside` names a second program. Raises ValueError naming the option that is out of bounds, with its
-    value.
+def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], programs: int) -> TrialPlan:
+    """`programs`: one, and those that `--beside` names. Raises ValueError naming the option that is out of bounds, with
+    its value.
     """
-    if pair and arguments.copies:
+    if programs > MOST_PROGRAMS:
+        raise ValueError(f"--beside: given {programs - 1} times: at most {MOST_PROGRAMS - 1} times")
+    if programs > 1 and arguments.copies:
         given = " ".join(map(str, arguments.copies))
         raise ValueError(
-            f"--copies {given}: is for copies of one program, and a pair (--beside) is one of each: leave one of the "
+            f"--copies {given}: is for copies of one program, and --beside measures one copy of each: leave one of the "
             "two options out"
         )
-    if pair and arguments.seconds is None and (arguments.rate_regex or arguments.rate_json):
+    if programs > 1 and arguments.seconds is None and (arguments.rate_regex or arguments.rate_json):
         raise ValueError(
-            "--beside: give --seconds too: two programs that run to their end do not end together, and the last to end "
+            "--beside: give --seconds too: programs that run to their end do not end together, and the last to end "
             "would print the rate that it has alone"
         )
     copies = arguments.copies or DEFAULT_COPIES
-    return TrialPlan.of(modes, copies, 2 if pair else 1, arguments.repeats, arguments.seed)
+    return TrialPlan.of(modes, copies, programs, arguments.repeats, arguments.seed)
 
 
 def figures_of(arguments: argparse.Namespace) -> PrintedFigures:

@@ -99,9 +99,10 @@ def _told(row: TrialRow, gain: Spread) -> str:
         else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}"
     )
     what = f"{counted(row.case)} {TITLES[row.case.mode]}"
-    pair = len(row.case.copies) > 1
-    verb = "does" if pair else "do"
-    speed = "" if row.speed is None or pair else f", each at {row.speed.median:.0%} of its speed alone"
+    verb = "does" if len(row.case.copies) == 2 else "do"
+    speed = (
+        "" if row.speed is None or len(row.case.copies) > 1 else f", each at {row.speed.median:.0%} of its speed alone"
+    )
     return f"{what} {verb} {_work(row, gain)} ({spread}){speed}"
 
 
@@ -152,7 +153,7 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
         return "no copies ran beside each other under MPS"
     first = shared[0]
     if first.ending is Ending.NO_MEMORY:
-        return f"{counted(first.case)} {'does' if len(first.case.copies) > 1 else 'do'} not fit into the GPU's memory"
+        return f"{counted(first.case)} {'does' if len(first.case.copies) == 2 else 'do'} not fit into the GPU's memory"
     if first.ending is Ending.NO_ROOM:
         return f"the share has no room for {counted(first.case)}"
     return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"

@@ -36,8 +36,8 @@ SHORT = ("--seconds", "1.5", "--windows", "1", "--warmup", "0", "--start-timeout
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`program` and `beside`: a file of PROGRAMS with its arguments; `beside` is empty for copies of one program.
-    `unit`: of which the rate is so many per second.
+    """`program`, and each of `beside`: a file of PROGRAMS with its arguments; `beside` is empty for copies of one
+    program. `unit`: of which the rate is so many per second.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Part:
     unit: str
     program: tuple[str, ...]
     copies: tuple[int, ...] = (4,)
-    beside: tuple[str, ...] = ()
+    beside: tuple[tuple[str, ...], ...] = ()
 
 
 PARTS = (
@@ -54,7 +54,11 @@ PARTS = (
     Part("gpt-medium", "GPT, 355 million parameters", "tokens", ("gpt.py", "--size", "medium")),
     Part(
         "yolos-beside-resnet-train", "YOLOS-small beside ResNet-50 training", "images of each", ("yolos.py",),
-        beside=("resnet.py", "--train", "--batch", "32"),
+        beside=(("resnet.py", "--train", "--batch", "32"),),
+    ),
+    Part(
+        "yolos-beside-resnet-train-and-preprocess", "YOLOS-small beside ResNet-50 training and image preparation",
+        "images of each", ("yolos.py",), beside=(("resnet.py", "--train", "--batch", "32"), ("preprocess.py",)),
     ),
     Part(
         "decode-medium", "GPT, 355 million, each token a CUDA graph", "tokens", ("decode.py", "--size", "medium"),
@@ -78,9 +82,9 @@ def command(part: Part, options: argparse.Namespace, results: Path) -> list[str]
     python, model = options.python, ("--tiny", "--device", "cpu") if options.tiny else ()
     flags = [*FIGURES, *(SHORT if options.tiny else TIMES), *_files(part, results), "--modes", *options.modes]
     flags += ["--repeats", str(options.repeats)]
-    if part.beside:
-        flags += ["--beside", " ".join([python, str(PROGRAMS / part.beside[0]), *part.beside[1:], *model])]
-    else:
+    for file, *given in part.beside:
+        flags += ["--beside", " ".join([python, str(PROGRAMS / file), *given, *model])]
+    if not part.beside:
         flags += ["--copies", *map(str, options.copies or part.copies)]
     program = [python, str(PROGRAMS / part.program[0]), *part.program[1:], *model]
     return [sys.executable, "-m", "gpushare_workload.cli", "compare", *flags, "--", *program]

@@ -114,7 +114,8 @@ def page(results: Path = RESULTS) -> str:
     introduction = Template(INTRODUCTION).substitute(
         GLANCE=_glance(results), BERTS="\n".join(_berts(results)), PREPARED=_prepared(results)
     )
-    return "\n".join([introduction, *(_section(part, results) for part in PARTS)])
+    found = (part for part in PARTS if any(measured(part, results / product) for product in PRODUCTS))
+    return "\n".join([introduction, *(_section(part, results) for part in found)])
 
 
 def _section(part: Part, results: Path) -> str:

@@ -12,7 +12,7 @@ Verdict = Callable[[Events], bool]
 class Case:
     """`told`: a percentage of threads for GPUSHARE_THREADS, other than the limit. `threads`: percent of the SMs for
     each client. `mps` False: without MPS, so several processes share the GPU in time slices. `holds`: the condition on
-    the figures, checked on a real GPU only."""
+    the figures of each of `runs`, checked on a real GPU only."""
 
     name: str
     arguments: tuple[str, ...]
@@ -22,6 +22,7 @@ class Case:
     threads: int = THREADS
     holds: Verdict = lambda events: True
     seconds: float = 60.0
+    runs: int = 1
 
 
 def measured(events: Events) -> Events:
@@ -217,7 +218,7 @@ CASES = (
     Case("trio", (*TRIO, "--threads", "50"), threads=100, holds=all_three_go_on),
     Case("oversize", ("oversize",), holds=data_passes_through),
     Case("swell", ("swell", "--duration", "2"), mps=False, holds=turns_fit, seconds=90),
-    Case("serve", ("serve", "--rate", "200", "--duration", "5"), holds=served_all),
+    Case("serve", ("serve", "--rate", "200", "--duration", "5"), holds=served_all, runs=3),
     Case("serve_overloaded", ("serve", "--rate", "40000", "--duration", "2"), holds=overloaded),
     Case("hog_within_its_grant", ("hog", "--hold", "1"), holds=limit_refused),
     Case("hog_that_garbles_its_limit", ("hog", "--escape", "garble", "--hold", "1"), exit_code=1, holds=limit_escaped),

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run, why_stopped
+from gpushare.trial.cases import (
+    BARE,
+    CaseOutcome,
+    Ending,
+    TrialCase,
+    TrialMode,
+    TrialPlan,
+    counted,
+    next_run,
+    why_stopped,
+)
 from tests.unit.trial.made_up import ALONE, case, curve, failed, measured
 
 Answer = Callable[[int, TrialCase], CaseOutcome]
@@ -66,6 +76,13 @@ def test_numbers_above_one_that_did_not_work_are_said_to_be_left_out() -> None:
     plan = TrialPlan.of([TrialMode.MPS], [2, 4], 1, 1, 1)
     ran = everything(plan, lambda repeat, one: failed(one) if one.total > 1 else scaling(repeat, one))
     assert why_stopped(plan, ran)[-1] == "4 copies were not run: 2 did not work"
+
+
+def test_of_three_programs_each_runs_alone_and_then_all_beside_each_other() -> None:
+    ran = everything(TrialPlan.of([TrialMode.MPS], [2], 3, 1, 1), lambda repeat, one: measured(one, 60.0))
+    cases = [one.case for one in ran]
+    assert [one.copies for one in cases] == [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)]
+    assert [counted(one) for one in cases] == ["program 1", "program 2", "program 3", "all 3 programs"]
 
 
 def test_once_nothing_runs_beside_each_other_nothing_runs_again() -> None:

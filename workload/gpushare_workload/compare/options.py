@@ -13,7 +13,7 @@ from gpushare.trial.verdict import check_share_name
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What one comparison is about. `programs`: one command, or a pair.
+    """What one comparison is about. `programs`: one command, or several.
 
     `cap`: percent of the SMs for each copy; None: 100/N.
     """
@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
     what = parser.add_argument_group("what to run")
     add_plan(what)
-    what.add_argument("--beside", metavar="COMMAND", help="a second program, in quotes: measures the pair, not copies")
+    what.add_argument(
+        "--beside", metavar="COMMAND", action="append", default=[],
+        help="another program, in quotes: one copy of each beside each other, in place of copies of one; may be given "
+        "several times",
+    )  # fmt: skip
     what.add_argument(
         "--modes",
         nargs="+",
@@ -63,9 +67,8 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
         raise ValueError("COMMAND: name the program to compare, after --")
     programs = [tuple(arguments.program)]
     modes = [TrialMode(name) for name in dict.fromkeys(arguments.modes)]
-    plan = plan_of(arguments, modes, pair=arguments.beside is not None)
-    if arguments.beside is not None:
-        programs.append(_words(arguments.beside))
+    plan = plan_of(arguments, modes, 1 + len(arguments.beside))
+    programs += map(_words, arguments.beside)
     cap = arguments.threads
     if cap is not None and not 1 <= cap <= 100:
         raise ValueError(f"--threads {cap:g}: a percentage from 1 to 100")

@@ -30,16 +30,18 @@ def draw(comparison: Comparison) -> Figure | None:
     if not comparison.timed or not any(row.case.mode in STYLES for row in rows):
         return None
     programs = range(len(rows[0].case.copies))
-    pair = len(programs) > 1
+    several = len(programs) > 1
     latency = [place for place in programs if any(row.p99_ms[place] is not None for row in rows)]
     with mpl.rc_context(dict(SETTINGS)):
         figure = Figure(figsize=(4.6 + 3.8 * len(latency), 3.6), layout="constrained")
         figure.suptitle(titled(comparison.request.programs), fontsize=9, color=SOFT, x=0.01, ha="left")
         panels = figure.subplots(1, 1 + len(latency), squeeze=False)[0]
-        _panel(panels[0], rows, [row.gain for row in rows], "work, × each alone" if pair else "work, × one copy alone")
+        _panel(
+            panels[0], rows, [row.gain for row in rows], "work, × each alone" if several else "work, × one copy alone"
+        )
         panels[0].axhline(1.0, color=SOFT, linewidth=1.0, linestyle=":")
         for panel, place in zip(panels[1:], latency, strict=True):
-            who = f"program {place + 1}" if pair else "the program"
+            who = f"program {place + 1}" if several else "the program"
             _panel(panel, rows, [row.p99_ms[place] for row in rows], f"p99 of {who}, ms")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=3)

@@ -1,7 +1,7 @@
 """`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays.
 
-One copy alone, then several beside each other on the share's GPU, the user's own images unchanged; of a pair, each of
-two programs alone, then both. The rate is read from their logs. Whatever happens, what the trial made is deleted;
+One copy alone, then several beside each other on the share's GPU, the user's own images unchanged; of several programs,
+each of them alone, then all. The rate is read from their logs. Whatever happens, what the trial made is deleted;
 docs/compare.md goes through it.
 """
 
@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beside",
         metavar="FILE",
-        help="YAML file with one Job or Pod of a second program: measures the pair, not copies; - for standard input",
+        action="append",
+        default=[],
+        help="YAML file with one Job or Pod of another program: measures one copy of each beside each other, in place "
+        "of copies of one; - for standard input. May be given several times",
     )
     parser.add_argument("--share", required=True, metavar="NAME", help="the GpuShare whose slots the copies take")
     add_plan(parser)
@@ -84,7 +87,7 @@ def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_S
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError for a file, a share or an option that cannot be used."""
     try:
-        plan = plan_of(args, [TrialMode.SLOTS], pair=args.beside is not None)
+        plan = plan_of(args, [TrialMode.SLOTS], 1 + len(args.beside))
         programs = programs_of(args.filename, args.beside)
         printed = figures_of(args)
         times = times_of(args, printed)
@@ -145,16 +148,17 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     return client_patch(**clients) if clients else None
 
 
-def programs_of(filename: str, beside: str | None) -> tuple[TrialProgram, ...]:
+def programs_of(filename: str, beside: Sequence[str] = ()) -> tuple[TrialProgram, ...]:
     """Each called after its file, or, where two files have one name, after its path. Raises ManifestError naming the
     option and its file.
     """
-    if filename == beside == "-":
-        raise ManifestError("--beside -: standard input is that of --filename -: give one of the two as a file")
-    files = {"--filename": filename} | ({} if beside is None else {"--beside": beside})
-    called = ["standard input" if name == "-" else Path(name).name for name in files.values()]
-    called = called if len(set(called)) == len(called) else list(files.values())
-    return tuple(_program(option, file, name) for (option, file), name in zip(files.items(), called, strict=True))
+    files = [filename, *beside]
+    if files.count("-") > 1:
+        raise ManifestError("--beside -: standard input is that of another program too: give all but one as files")
+    called = ["standard input" if name == "-" else Path(name).name for name in files]
+    called = called if len(set(called)) == len(called) else files
+    options = ["--filename", *("--beside" for _ in beside)]
+    return tuple(_program(*one) for one in zip(options, files, called, strict=True))
 
 
 def _program(option: str, file: str, name: str) -> TrialProgram:
@@ -166,18 +170,22 @@ def _program(option: str, file: str, name: str) -> TrialProgram:
 
 
 def _counted(case: TrialCase, request: TrialRequest) -> str:
-    """What runs, with the file of one of a pair."""
+    """What runs, with the file of one of several programs."""
     if case.mode is TrialMode.ALONE and (told := request.told(case.copies.index(1))):
         return told
     return counted(case)
 
 
 def _which(record: TrialRecord) -> list[str]:
-    """Which of a pair is which, in the table and in the sentences."""
-    if len(record.programs) < 2:
+    """Which of several programs is which, in the table and in the sentences."""
+    number = len(record.programs)
+    if number < 2:
         return []
-    first, second = (" ".join(program) for program in record.programs)
-    return [f"1+0 is program 1, {first}; 0+1 is program 2, {second}"]
+    told = (
+        f"{'+'.join(str(int(other == place)) for other in range(number))} is program {place + 1}, {' '.join(program)}"
+        for place, program in enumerate(record.programs)
+    )
+    return ["; ".join(told)]
 
 
 def _text(name: str) -> str:

@@ -62,7 +62,9 @@ class TrialProgram:
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What a trial is about. `programs`: one, or a pair; `name`: the trial's own, on every object of it."""
+    """What a trial is about. `programs`: one, or several, of each of which one copy runs; `name`: the trial's own, on
+    every object of it.
+    """
 
     programs: tuple[TrialProgram, ...]
     share: str
@@ -72,7 +74,7 @@ class TrialRequest:
     times: RunTimes
 
     def told(self, program: int) -> str:
-        """A program of a pair, such as `program 2 (train.yaml)`; empty if there is one program."""
+        """One of several programs, such as `program 2 (train.yaml)`; empty if there is one."""
         return f"program {program + 1} ({self.programs[program].name})" if len(self.programs) > 1 else ""
 
 

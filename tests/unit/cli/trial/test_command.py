@@ -57,12 +57,12 @@ TWO = [{"name": "a"}, {"name": "b"}]
 REFUSED: dict[str, tuple[list[str], str]] = {
     "copies of a pair": (
         ["-f", "job.yaml", "--beside", "pod.yaml", "--copies", "2", "4"],
-        "--copies 2 4: is for copies of one program, and a pair (--beside) is one of each: leave one of the two "
+        "--copies 2 4: is for copies of one program, and --beside measures one copy of each: leave one of the two "
         "options out",
     ),
     "a pair to its end, by its own rates": (
         ["-f", "job.yaml", "--beside", "pod.yaml", "--rate-json", "rate"],
-        "--beside: give --seconds too: two programs that run to their end do not end together, and the last to end "
+        "--beside: give --seconds too: programs that run to their end do not end together, and the last to end "
         "would print the rate that it has alone",
     ),
     "no first file": (["-f", "none.yaml"], "--filename none.yaml: cannot be read: No such file or directory"),
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "both from standard input": (
         ["-f", "-", "--beside", "-"],
-        "--beside -: standard input is that of --filename -: give one of the two as a file",
+        "--beside -: standard input is that of another program too: give all but one as files",
     ),
     "no repeats": (["-f", "job.yaml", "--beside", "pod.yaml", "--repeats", "0"], "--repeats 0: 1 to 100"),
 }
@@ -105,17 +105,17 @@ def test_what_a_trial_cannot_run_is_refused_by_option_and_file(case: str, tmp_pa
 @pytest.mark.parametrize(
     ("files", "called"),
     [
-        (["a/job.yaml", None], ["job.yaml"]),
+        (["a/job.yaml"], ["job.yaml"]),
         (["a/job.yaml", "b/pod.yaml"], ["job.yaml", "pod.yaml"]),
-        (["a/job.yaml", "b/job.yaml"], ["a/job.yaml", "b/job.yaml"]),
+        (["a/job.yaml", "b/job.yaml", "c/pod.yaml"], ["a/job.yaml", "b/job.yaml", "c/pod.yaml"]),
     ],
 )
-def test_programs_are_told_apart_by_their_files(files: list[str | None], called: list[str], tmp_path: Path) -> None:
-    paths = [None if file is None else str(tmp_path / file) for file in files]
-    for path in filter(None, paths):
-        Path(path).parent.mkdir(exist_ok=True)
-        Path(path).write_text(text(JOB))
-    assert [one.name.removeprefix(f"{tmp_path}/") for one in programs_of(*paths)] == called  # type: ignore[arg-type]
+def test_programs_are_told_apart_by_their_files(files: list[str], called: list[str], tmp_path: Path) -> None:
+    first, *others = paths = [tmp_path / file for file in files]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text(JOB))
+    assert [one.name.removeprefix(f"{tmp_path}/") for one in programs_of(str(first), [*map(str, others)])] == called
 
 
 def run_in(cluster: SharesOverTime, folder: Path, *words: str) -> None:

@@ -26,6 +26,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))
 APP = TrialProgram("app.yaml", {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}, "app")
 TRAIN = TrialProgram("train.yaml", {"metadata": {}, "spec": {"containers": [{"name": "train"}]}}, "train")
+PREPARE = TrialProgram("prepare.yaml", {"metadata": {}, "spec": {"containers": [{"name": "prepare"}]}}, "prepare")
 SHARE = GpuShare.model_validate(
     {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
 )
@@ -253,6 +254,17 @@ def test_each_program_of_a_pair_has_a_job_of_its_own_and_its_own_figures() -> No
     assert [window.rates for window in windows] == [((100.0,), ()), ((), (100.0,)), ((50.0,), (50.0,))]
     assert [window.p99_ms for window in windows] == [(1.0, None), (None, 10.0), (2.0, 20.0)]
     assert (kubectl.calls.count("create"), kubectl.jobs) == (4, {})
+
+
+def test_each_of_three_programs_has_a_job_of_its_own_and_its_own_figures() -> None:
+    kubectl = FakeKubectl()
+    found = runner(kubectl, programs=(APP, TRAIN, PREPARE))
+    alone, together = (found.run_case(TrialCase(mode, copies), 0).windows[0] for mode, copies in (
+        (TrialMode.ALONE, (0, 0, 1)), (TrialMode.SLOTS, (1, 1, 1))
+    ))  # fmt: skip
+    assert alone.rates == ((), (), (100.0,))
+    assert [round(rate, 3) for (rate,) in together.rates] == [33.333] * 3
+    assert kubectl.jobs == {}
 
 
 def test_memory_of_a_pair_is_that_of_both() -> None:

@@ -48,7 +48,7 @@ def test_a_trial_of_the_pages_is_one_that_the_plugin_takes(words: list[str]) -> 
     trial.add_arguments(parser)
     arguments = parser.parse_args(words[3:])
     assert arguments.share
-    assert plan_of(arguments, [TrialMode.SLOTS], pair=arguments.beside is not None)
+    assert plan_of(arguments, [TrialMode.SLOTS], 1 + len(arguments.beside))
     assert times_of(arguments, figures_of(arguments))
 
 

@@ -170,8 +170,9 @@ LINES: list[dict[str, Any]] = [
         (Figure("part", "rate", {"mode": "pool"}, ",.0f"), "1,000 (900–1,100)"),
         (Figure("part", "rate", {"workers.finish": 4}), "3.00"),
         (Figure("part", "latency.p99_ms", {"latency.p99_ms": 0.25}, ".1f"), "0.2"),
+        (Figure("part", "rate", {"mode": "batch"}, ",.0f", of_runs=True), "2 (2–3)"),
     ],
-    ids=["spread", "by a field of a field", "of a field"],
+    ids=["spread", "by a field of a field", "of a field", "of several runs"],
 )
 def test_a_figure_is_that_of_its_line(figure: Figure, text: str) -> None:
     assert figure.text({"part": LINES}) == text

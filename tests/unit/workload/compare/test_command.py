@@ -85,12 +85,25 @@ def test_a_program_with_an_end_is_measured_by_its_runs(gpu: Path, script: Write)
     assert all(0.2 < rate <= 2.0 for event in events[:-1] for rate in event["rates"][0][0])
 
 
-def test_a_pair_runs_beside_each_other(gpu: Path, tmp_path: Path, script: Write) -> None:
-    beside = " ".join(script("while True:\n    figure(rate=7)\n    time.sleep(0.05)\n"))
-    options = (*FIGURES, "--modes", "mps", "--beside", beside, "--", *script("forever()\n"))
-    code, events, err = finish(*options)
+@pytest.mark.parametrize(
+    ("others", "rates"),
+    [
+        ([7], [[[[100.0], []]], [[[], [7.0]]], [[[100.0], [7.0]]]]),
+        (
+            [7, 5],
+            [[[[100.0], [], []]], [[[], [7.0], []]], [[[], [], [5.0]]], [[[100.0], [7.0], [5.0]]]],
+        ),
+    ],
+    ids=["a pair", "three"],
+)
+def test_several_programs_run_beside_each_other(
+    gpu: Path, tmp_path: Path, script: Write, others: list[int], rates: list[Any]
+) -> None:
+    texts = [f"while True:\n    figure(rate={rate})\n    time.sleep(0.05)\n" for rate in others]
+    beside = [word for text in texts for word in ("--beside", " ".join(script(text)))]
+    code, events, err = finish(*FIGURES, "--modes", "mps", *beside, "--", *script("forever()\n"))
     assert code == 0, err
-    assert [event["rates"] for event in events[:-1]] == [[[[100.0], []]], [[[], [7.0]]], [[[100.0], [7.0]]]]
+    assert [event["rates"] for event in events[:-1]] == rates
 
 
 def test_copies_that_do_not_fit_are_told_as_such_and_end_it(gpu: Path, tmp_path: Path, script: Write) -> None:
@@ -152,6 +165,7 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(
         (("--copies", "1"), "--copies 1: name at least one number above 1"),
         (("--copies", "2", "--beside", "true"), "--copies 2: is for copies of one program"),
         (("--beside", "true", "--rate-json", "rate"), "--beside: give --seconds too"),
+        (("--beside", "true") * 8, "--beside: given 8 times: at most 7 times"),
         (("--beside", "'"), '--beside "\'": No closing quotation'),
         (("--beside", " "), "--beside: name a program"),
         (("--threads", "0"), "--threads 0: a percentage from 1 to 100"),

@@ -68,8 +68,8 @@ def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(tmp
             chosen = Namespace(python=sys.executable, tiny=tiny, copies=(), modes=compare.MODES, repeats=2)
             arguments = compare.command(part, chosen, tmp_path)[3:]
             request = request_of(cli.parser().parse_args(arguments))
-            assert len(request.programs) == (2 if part.beside else 1)
+            assert len(request.programs) == 1 + len(part.beside)
             assert request.plan.repeats == 2
             assert all(Path(program[1]).is_file() for program in request.programs)
-    measured = {Path(name).name for part in compare.PARTS for name in (part.program[0], *part.beside[:1])}
+    measured = {Path(name).name for part in compare.PARTS for name, *_ in (part.program, *part.beside)}
     assert measured == {program.split()[0] for program in RUN}
