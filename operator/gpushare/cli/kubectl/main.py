@@ -37,7 +37,7 @@ COMMANDS = {
     "ui": ("gpushare.cli.ui.command", "open a page that shows GPUs, clients and problems live"),
     "trial": (
         "gpushare.cli.trial.command",
-        "run copies of a Job, or two Jobs, in slots of a share, and say whether sharing pays",
+        "run copies of a Job, or several Jobs, in slots of a share, and say whether sharing pays",
     ),
 }
 """Command: (module with `add_arguments(parser)` and `run(cluster, args) -> Report`, one line of help)."""
