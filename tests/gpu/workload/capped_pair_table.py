@@ -12,11 +12,11 @@ from tests.page_tables import head_of, line_of
 FILE = "h100/capped-pair.json"
 BLOCKS, CAP, UNCAPPED = (60, 64, 66, 132), "50", "100"
 SMS = 66
-"""Of a client with 50 %. Kernels with more blocks have several on an SM, whoever is beside them."""
+"""A client with 50 % has so many. A kernel with more blocks has two on some SM even alone."""
 MEDIAN = 2
 """Its place among the percentiles that a run has: 0, 10, 50, 90, 100."""
 FEW = 10
-"""Of fewer slow kernels no part is told."""
+"""With so few slow kernels, the table does not say which part of them had two blocks on one SM."""
 
 
 def capped_pair_table(results: Path) -> Iterator[str]:
@@ -35,8 +35,8 @@ def capped_pair_table(results: Path) -> Iterator[str]:
 
 
 def _longer(runs: Sequence[Mapping[str, Any]]) -> str:
-    """How long a kernel takes on average, by how long it takes alone. The kernels of both clients that run at a moment,
-    by those that end in a second, are the seconds of one.
+    """How long a kernel takes on average, divided by how long it takes alone. The kernels that run at one moment,
+    divided by those that end in a second, give the duration of one in seconds (Little's law).
     """
     seconds = [run["overlap"] / sum(run["together"]) for run in runs]
     alone = [run["kernel_ns_alone"][MEDIAN] / 1e9 for run in runs]

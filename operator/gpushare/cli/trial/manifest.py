@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
+from gpushare.cli.trial.pods import JOB_LABEL
 from gpushare.wording import count_of
 
 Object = dict[str, Any]
@@ -20,9 +21,7 @@ LARGEST_MANIFEST = 1024 * 1024
 KEPT_SECONDS = 600
 """A Job that its trial could not delete is deleted by Kubernetes this long after its end."""
 WHOLE_GPU = "nvidia.com/gpu"
-OF_THE_JOB = {
-    "job-name", "controller-uid", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
-}  # fmt: skip
+OF_THE_JOB = {JOB_LABEL, "batch.kubernetes.io/controller-uid", "job-name", "controller-uid"}
 """Labels that the API server writes for each Job, and refuses with another's value."""
 
 

@@ -2,7 +2,7 @@
 
 A round is a share, and then daemons of as many GPUs that are started by hand, all at once, without gpushare. Then come
 shares over all GPUs with a CPU limit on MPS pods, which there is not by default. At last, how long clients of a share
-over all GPUs take to compute: one by one, as many at once as one GPU takes, and as many as all take.
+over all GPUs take to compute: one alone, as many at once as one GPU takes, and as many as all take.
 """
 
 import subprocess
