@@ -1,9 +1,9 @@
-"""A program that a measurement asks."""
+"""Programs that a measurement asks."""
 
 import json
 import select
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ ANSWER_SECONDS = 20.0
 class Client:
     """A process that answers each line with one of JSON."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -43,3 +43,31 @@ class Client:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class Clients:
+    """Processes of one program, which answer the same question at the same moment. RuntimeError: one of them failed."""
+
+    def __init__(self, count: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._all = [Client(command, environment) for _ in range(count)]
+        self._answers(self._all)
+
+    def ask(self, line: str, of: int | None = None) -> list[dict[str, Any]]:
+        """The answers of the first `of` of them, or of all."""
+        asked = self._all[:of]
+        for one in asked:
+            one.ask(line)
+        return self._answers(asked)
+
+    def _answers(self, asked: Sequence[Client]) -> list[dict[str, Any]]:
+        answers = [one.answer() for one in asked]
+        if errors := [answer["error"] for answer in answers if "error" in answer]:
+            raise RuntimeError(f"{len(errors)} of {len(answers)} processes: {errors[0]}; see their standard error")
+        return answers
+
+    def __enter__(self) -> "Clients":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._all:
+            one.end()

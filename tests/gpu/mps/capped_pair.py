@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from gpushare.trial.spread import Spread
-from tests.gpu.client import Client
+from tests.gpu.client import Clients
 from tests.gpu.environment import environment_block
 from tests.gpu.private_mps import PrivateMps
 
@@ -84,45 +84,13 @@ print(json.dumps({"ready": True}), flush=True)
 for line in sys.stdin:
     print(json.dumps(run(**json.loads(line))), flush=True)
 """
+COMMAND = (sys.executable, "-c", PROGRAM, str(SLOWER))
 WORK = {
     "256 threads that leave the SM room": {"threads": 256, "fills": 0, "steps": 8192},
     "256 threads that fill the SM": {"threads": 256, "fills": 1, "steps": 6000},
     "1024 threads that fill the SM": {"threads": 1024, "fills": 1, "steps": 1500},
 }
 """Kernels, by what a block is: some 25 µs each. Two blocks that fill an SM take twice as long beside each other."""
-
-
-class Clients:
-    """Processes of PROGRAM under one daemon, with an equal cap each."""
-
-    def __init__(self, count: int, cap: int, environment: Mapping[str, str]) -> None:
-        granted = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
-        self.all = [Client([sys.executable, "-c", PROGRAM, str(SLOWER)], granted) for _ in range(count)]
-        for one in self.all:
-            asked(one)
-
-    def __enter__(self) -> "Clients":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in self.all:
-            one.end()
-
-
-def asked(client: Client, line: str = "") -> dict[str, Any]:
-    """The answer to a line, or what it says first. RuntimeError."""
-    if line:
-        client.ask(line)
-    answer = client.answer()
-    if "error" in answer:
-        raise RuntimeError(answer["error"])
-    return answer
-
-
-def together(clients: Sequence[Client], line: str) -> list[dict[str, Any]]:
-    for one in clients:
-        one.ask(line)
-    return [asked(one) for one in clients]
 
 
 def window(answers: Sequence[dict[str, Any]]) -> tuple[int, int]:
@@ -152,12 +120,13 @@ def overlap(answers: Sequence[dict[str, Any]]) -> float:
 def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, Any]:
     """By threads of a block, depth and blocks: one alone, and two together."""
     found: dict[str, Any] = {}
-    with Clients(2, cap, environment) as clients:
+    capped = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
+    with Clients(2, COMMAND, capped) as clients:
         for kind, work in WORK.items():
             for depth in DEPTHS:
                 for blocks in BLOCKS:
                     line = json.dumps({"blocks": blocks, **work, "depth": depth, "seconds": WINDOW_SECONDS})
-                    alone, both = together(clients.all[:1], line), together(clients.all, line)
+                    alone, both = clients.ask(line, of=1), clients.ask(line)
                     found[f"{blocks} blocks of {kind}, depth {depth}"] = {
                         "alone": round(sum(rates(alone)), 1),
                         "together": [round(rate, 1) for rate in rates(both)],

@@ -9,7 +9,6 @@ memory: a client fills 1 GiB, frees it or ends, and the next one searches all me
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.gpu.client import Clients
 from tests.gpu.environment import environment_block
 from tests.gpu.private_mps import PrivateMps
 
@@ -27,7 +27,6 @@ THREADS, MEMORY_MIB = 25, 16384
 RATES = ("copy", "cached", "up", "down", "up_pageable")
 """GB/s; all other metrics are µs, but `fragmented`: a ratio."""
 METRICS = ("launch", "allocate", "free", "large", "fragmented", *RATES)
-ANSWER_SECONDS = 60.0
 PROGRAM = r"""
 import json, sys, time
 from statistics import median
@@ -184,46 +183,8 @@ for line in sys.stdin:
     cupy.get_default_memory_pool().free_all_blocks()
     print(json.dumps(globals()[line.strip()]()), flush=True)
 """
+COMMAND = (sys.executable, "-c", PROGRAM, str(WINDOW_SECONDS))
 STEPS = ("launch", "allocate", "large", "fragmented", "bandwidth", "cached", "link")
-
-
-class Clients:
-    """Processes that answer the same question at the same moment."""
-
-    def __init__(self, count: int, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(WINDOW_SECONDS)]
-        pipe = subprocess.PIPE
-        self._processes = [
-            subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) for _ in range(count)
-        ]
-        self._answers()
-
-    def ask(self, step: str) -> list[dict[str, Any]]:
-        for process in self._processes:
-            assert process.stdin
-            process.stdin.write(step + "\n")
-            process.stdin.flush()
-        return self._answers()
-
-    def _answers(self) -> list[dict[str, Any]]:
-        lines = [process.stdout.readline() for process in self._processes if process.stdout]
-        if not all(lines):
-            raise RuntimeError(f"{lines.count('')} of {len(lines)} processes failed: see their standard error")
-        return [json.loads(line) for line in lines]
-
-    def end(self) -> None:
-        for process in self._processes:
-            try:
-                process.communicate(timeout=ANSWER_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def __enter__(self) -> "Clients":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -238,7 +199,7 @@ def jain(values: list[float]) -> float:
 def one_round(count: int, environment: dict[str, str], *further: str) -> list[dict[str, Any]]:
     """The metrics of each process."""
     found: list[dict[str, Any]] = [{} for _ in range(count)]
-    with Clients(count, environment) as clients:
+    with Clients(count, COMMAND, environment) as clients:
         for step in (*STEPS, *further):
             for known, answer in zip(found, clients.ask(step), strict=True):
                 known |= answer
@@ -264,11 +225,11 @@ def summary(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
 def leftovers(environment: dict[str, str]) -> dict[str, Any]:
     """What a client finds of 1 GiB that it wrote itself, that another freed, and that another left at its end."""
     found: dict[str, Any] = {}
-    with Clients(1, environment) as reader:
+    with Clients(1, COMMAND, environment) as reader:
         reader.ask("write")
         reader.ask("free")
         [found["freed by itself"]] = reader.ask("search")
-        with Clients(1, environment) as writer:
+        with Clients(1, COMMAND, environment) as writer:
             writer.ask("write")
             writer.ask("free")
             [found["freed by a client that lives"]] = reader.ask("search")
@@ -298,7 +259,8 @@ def main() -> int:
                 "four without MPS": lambda: one_round(TOGETHER, bare),
                 "four with a grant": lambda: one_round(TOGETHER, granted, "refused"),
             }
-            Clients(1, bare).end()  # fills the cache of kernels
+            with Clients(1, COMMAND, bare):
+                pass  # fills the cache of kernels
             for _ in range(ROUNDS):
                 for case, measured in ways.items():
                     rounds.setdefault(case, []).append(measured())
