@@ -41,9 +41,8 @@ Rates = dict[str, float]
 def measure(harness: Harness, findings: Findings) -> None:
     findings.figures["rounds"] = rounds = list[dict[str, Rates]]()
     memory_mib = parts.slot_mib(findings.truth["memory_mib"], CLIENTS)
-    with harness.share(
-        SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": f"{memory_mib}Mi"}
-    ) as share:
+    memory = {"default": f"{memory_mib}Mi"}
+    with harness.share(SHARE, per_node=1, per_gpu=CLIENTS, threads={"default": THREADS}, memory=memory) as share:
         share.wait_capacity(CLIENTS)
         for number in range(ROUNDS):
             ways: list[tuple[str, Callable[[], Rates]]] = [
