@@ -8,6 +8,7 @@ python3 -m tests.gpu.programs.page docs/results/pictures/programs.png
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from pathlib import Path
 from string import Template
 
@@ -79,9 +80,10 @@ $BERTS
   MPS helps this program or harms it.
 - **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores for each
   GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
-- **Other programs ran on three hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
+- **Other programs ran on four hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other. So are H200 02bb, 7834,
-  9523 and ed52: all four at the same time, each with 16 of the host's 64 cores to itself.
+  9523 and ed52: all four at the same time, each with 16 of the host's 64 cores to itself. The other GPU of H200 8ae2's
+  host ran programs at the same time, each GPU with 16 of 32 cores.
 
 ## How to repeat it
 Processes, in the root of the work tree, on a machine with a GPU that nobody uses, nvidia-ml-py, PyTorch, torchvision,
@@ -189,7 +191,7 @@ NVML's utilisation, in the second column, does not tell who gains.
 
 Of all rows below, those in which copies under MPS, without caps, kept the GPU busy for at least $LEAST_BUSY % of the
 time did $BUSY times the work of time slices, most of them in one run; the rows of two or three runs, all of
-$REPEATED_COPIES copies, did $REPEATED. The others, which wait for their host, did $WAITING, and
+$REPEATED_COPIES processes, did $REPEATED. The others, which wait for their host, did $WAITING, and
 vary [from run to run](#what-can-mislead).
 
 ## What a pod costs
@@ -227,15 +229,21 @@ def _glance(results: Path) -> str:
     return Template(GLANCE).substitute(
         MOST=_bar(found[0][0]),
         LEAST=_bar(found[-1][0]),
-        ROWS="\n".join([*head_of(*GLANCE_HEAD), *map(_row, found)]),
+        ROWS="\n".join([*head_of(*GLANCE_HEAD), *starmap(_row, found)]),
         LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
         BUSY=_span(row for row in shared if is_busy(row)),
         REPEATED=_span(repeated),
-        REPEATED_COPIES=" or ".join(map(str, sorted({row.case.total for row in repeated}))),
+        REPEATED_COPIES=_or(sorted({row.case.total for row in repeated})),
         WAITING=_span(row for row in shared if not is_busy(row)),
         SEVERAL="\n".join(_several(both)),
         ALONE="\n".join(_alone(both)),
     )
+
+
+def _or(numbers: Sequence[int]) -> str:
+    """At least two of them."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}"
 
 
 def _span(rows: Iterable[TrialRow]) -> str:
@@ -244,20 +252,22 @@ def _span(rows: Iterable[TrialRow]) -> str:
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
-def _row(found: Sequence[Gain]) -> str:
-    busy = " + ".join(f"{percent:.0f} %" for percent in found[0].busy)
-    cells = [cell for gain in found for cell in _cells(gain)]
-    return line_of(found[0].title, busy, *cells)
+def _row(gain: Gain, others: Sequence[Gain | None]) -> str:
+    busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
+    cells = [cell for one in (gain, *others) for cell in _cells(one)]
+    return line_of(gain.title, busy, *cells)
 
 
-def _beside(results: Path) -> list[list[Gain]]:
-    """Of each program, on one product after the other. KeyError: it was not measured on all."""
+def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
+    """Of each program of the first product, what it gains there, and on the others. None: it was not measured there."""
     first, *others = ({gain.title: gain for gain in gains(results / product)} for product in PRODUCTS)
-    return [[gain, *(other[title] for other in others)] for title, gain in first.items()]
+    return [(gain, [other.get(title) for other in others]) for title, gain in first.items()]
 
 
-def _cells(gain: Gain) -> tuple[str, ...]:
+def _cells(gain: Gain | None) -> tuple[str, ...]:
     """As OF_A_PRODUCT has them."""
+    if gain is None:
+        return ("–",) * len(OF_A_PRODUCT)
     alone = gain.alone.text() if gain.alone else "–"
     return f"{gain.copies} ({gain.runs})", gain.processes.text(), alone, _of_pods(gain)
 
@@ -347,8 +357,11 @@ def draw(results: Path, picture: Path) -> None:
     with rc_context(dict(SETTINGS)):
         figure = Figure(figsize=(10.4, 5.6), layout="constrained")
         panels = figure.subplots(1, len(PRODUCTS), sharey=True, sharex=True)
-        for panel, product, found in zip(panels, PRODUCTS, zip(*beside, strict=True), strict=True):
+        columns = zip(*([gain, *others] for gain, others in beside), strict=True)
+        for panel, product, found in zip(panels, PRODUCTS, columns, strict=True):
             for place, gain in enumerate(found):
+                if gain is None:
+                    continue
                 bars = [(gain.processes, "#56b4e9", f"  ({gain.copies} copies)"), (gain.pods, "#0072b2", "")]
                 shown = [bar for bar in bars if bar[0]]
                 for row, (spread, colour, note) in enumerate(shown):
@@ -358,15 +371,17 @@ def draw(results: Path, picture: Path) -> None:
                                    textcoords="offset points", va="center", fontsize=8, color=TEXT,
                                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
             panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
-            panel.set_yticks(range(len(found)), [gain.title for gain in found])
+            panel.set_yticks(range(len(beside)), [gain.title for gain, _ in beside])
             panel.set_title(product.upper())
             panel.set_xlabel("work, × time slices (dashed)")
             panel.grid(visible=False, axis="y")
         panels[0].invert_yaxis()
-        panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in beside for gain in found))
+        panels[0].set_xlim(
+            0, 1.25 * max(gain.processes.median for one, others in beside for gain in (one, *others) if gain)
+        )
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
         handles = [Patch(color=colour, label=name) for name, colour in names]
-        panels[0].legend(handles=handles, loc="lower right", fontsize=8)
+        panels[0].legend(handles=handles, loc="center right", fontsize=8)
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 

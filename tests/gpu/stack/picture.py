@@ -19,7 +19,7 @@ def draw(results: Path, picture: Path) -> None:
     departures, throughput, faults = (_read(results, name) for name in ("departures", "throughput", "faults"))
     with rc_context(dict(SETTINGS)):
         figure = Figure(figsize=SIZE, layout="constrained")
-        axes = figure.subplots(1, 3, width_ratios=(1.0, 0.9, 1.15))
+        axes = figure.subplots(1, 3, width_ratios=(1.0, 1.2, 1.15))
         _departures(axes[0], departures)
         _throughput(axes[1], throughput)
         _accidents(axes[2], faults)
@@ -55,12 +55,15 @@ def _departures(panel: Axes, result: dict[str, Any]) -> None:
 def _throughput(panel: Axes, result: dict[str, Any]) -> None:
     kernels = result["kernels_per_second"]
     ratios = [it["ratio"] for it in kernels.values()]
-    panel.bar(range(len(kernels)), ratios, width=0.5, color=SPARED)
+    below = [it["ratio"] - it["ratio_least"] for it in kernels.values()]
+    above = [it["ratio_largest"] - it["ratio"] for it in kernels.values()]
+    panel.bar(range(len(kernels)), ratios, width=0.6, color=SPARED, yerr=(below, above), ecolor=TEXT, capsize=3)
     for place, it in enumerate(kernels.values()):
         text = f"{it['ratio']:.3f}\n{it['pods']:,.0f}/s"
-        panel.annotate(text, (place, it["ratio"]), ha="center", va="bottom", fontsize=8, color=TEXT)
+        panel.annotate(text, (place, it["ratio_largest"]), xytext=(0, 2), textcoords="offset points",
+                       ha="center", va="bottom", fontsize=7, color=TEXT)  # fmt: skip
     panel.axhline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
-    panel.set_xticks(range(len(kernels)), [case.replace(", ", "\n") for case in kernels])
+    panel.set_xticks(range(len(kernels)), [case.replace(", ", "\n") for case in kernels], fontsize=6)
     panel.set_ylim(0, 1.3)
     panel.set_ylabel("pods ÷ bare processes")
     panel.set_title("Eight clients, kernels per second")
