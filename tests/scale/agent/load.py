@@ -175,16 +175,17 @@ class Node:
     @asynccontextmanager
     async def running(self, kube: Kube) -> AsyncIterator[None]:
         """Starts driver, supervisor, broker, kubelet and the clients' processes, which attach later (`attach_all`)."""
-        simulated = {"GPUSHARE_SIMULATION_DIR": str(self.driver)}
+        simulation = str(self.driver)
         driver = ("simulated-driver", f"--directory={self.driver}", f"--node={NODE}", f"--gpus={self.gpus}")
         supervisor = ("mps-supervisor", f"--share={SHARE}", f"--root={self.root}", "--simulation")
+        broker = (sys.executable, "-c", BROKER, str(self.root))
         with ExitStack() as started:
             started.enter_context(process(self.log, *GPUSHARE, *driver, "--client-init-ms=0"))
             await until("the driver", (self.driver / "dev/nvidia0").exists)
             self.uuids = _uuids(self.driver)
             self._allocate()
-            started.enter_context(process(self.log, *GPUSHARE, *supervisor, **simulated))
-            started.enter_context(process(self.log, sys.executable, "-c", BROKER, str(self.root), **simulated))
+            started.enter_context(process(self.log, *GPUSHARE, *supervisor, GPUSHARE_SIMULATION_DIR=simulation))
+            started.enter_context(process(self.log, *broker, GPUSHARE_SIMULATION_DIR=simulation))
             for number, name in enumerate(self.clients):
                 client = started.enter_context(self._client(gpu_dir(self.root, self._gpu_of(number)).attach))
                 uid = (await kube.get(PODS, name, NAMESPACE))["metadata"]["uid"]

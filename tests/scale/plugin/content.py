@@ -48,7 +48,7 @@ async def _run(kube: Kube, pod: Object, address: str) -> None:
 
 def _part(part: str, number: int, port: int) -> Object:
     labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": part}
-    container = {"name": part, "image": "gpushare/operator:0.1.0"}
+    container: Object = {"name": part, "image": "gpushare/operator:0.1.0"}
     if part == "agent":
         container["ports"] = [{"name": "metrics", "containerPort": port}]
     return _pod(f"{part}-{number:05}", base.NAMESPACE, number, container, labels)

@@ -33,7 +33,7 @@ def pod() -> dict[str, Any]:
         "terminationMessagePath": "/dev/termination-log",
         "imagePullPolicy": "IfNotPresent",
     }
-    fields = {f"f:field-{number}": {".": {}, "f:name": {}, "f:value": {}} for number in range(40)}
+    fields: dict[str, Any] = {f"f:field-{number}": {".": {}, "f:name": {}, "f:value": {}} for number in range(40)}
     managed = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": fields}
     return {
         "apiVersion": "v1",

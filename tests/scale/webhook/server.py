@@ -95,6 +95,9 @@ class MemorySources:
     async def claims(self, *_: Any) -> dict[str, Any]:
         return {}
 
+    async def silence(self, _: str) -> str:
+        return ""
+
     async def namespace_labels(self, _: str) -> dict[str, str]:
         return {}
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -65,7 +66,7 @@ class Placed:
     name: str
     request: Request
     node: int
-    taken: object
+    taken: Any
 
 
 class Fleet:
@@ -205,7 +206,8 @@ async def decision(kube: Kube, number: int) -> str | None:
 
 
 async def device_of(kube: Kube, number: int) -> str:
-    (found,) = read_claim(await kube.get(RESOURCE_CLAIMS, f"c{number}", NAMESPACE))
+    found = read_claim(await kube.get(RESOURCE_CLAIMS, f"c{number}", NAMESPACE))
+    assert found is not None
     return found.held[0].device[1]
 
 
@@ -258,7 +260,7 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
             running[number] = fleet.take(f"p{number}", request, names_of.index(chosen))
             if request.pool == "parts":
                 found["devices"] += 1
-                gpu, _ = running[number].taken  # type: ignore[misc]
+                gpu, _ = running[number].taken
                 found["firstFits"] += await device_of(kube, number) == f"gpu-{gpu}"
     finally:
         await kube.close()

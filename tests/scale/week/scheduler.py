@@ -93,14 +93,14 @@ class PoolNodes:
         parts = used / capacity
         balance = ((1 - np.abs((parts[0] - parts[1]) / 2)) * MAX_SCORE).astype(np.int64)
         balanced = MAX_SCORE // 2 + (MAX_SCORE // 2 + balance - self._balance.take(nodes)) // 2
-        if not packed:
-            each = (capacity - used) * MAX_SCORE // capacity
-            return (each[0] + each[1]) // 2 + balanced
-        each = used * MAX_SCORE // capacity
-        if not self.scored:
-            return (each[0] + each[1]) // 2 + balanced
-        units = (self.units_used.take(nodes) + request.units) * MAX_SCORE // self.units.take(nodes)
-        return (each[0] + each[1] + gpu_weight * units) // (2 + gpu_weight) + balanced
+        each = (used if packed else capacity - used) * MAX_SCORE // capacity
+        if packed and self.scored:
+            units = (self.units_used.take(nodes) + request.units) * MAX_SCORE // self.units.take(nodes)
+            fit = (each[0] + each[1] + gpu_weight * units) // (2 + gpu_weight)
+        else:
+            fit = (each[0] + each[1]) // 2
+        found: Ints = fit + balanced
+        return found
 
 
 class Scheduler:
@@ -136,4 +136,5 @@ class Scheduler:
         if len(feasible) < 2:
             return feasible
         scores = pool.scores(feasible, request, packed=self._packed, gpu_weight=self._gpu_weight)
-        return feasible[scores == scores.max()]
+        best: Ints = feasible[scores == scores.max()]
+        return best

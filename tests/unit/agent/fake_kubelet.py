@@ -107,7 +107,7 @@ class FakeKubelet:
             self._changed.notify_all()
 
 
-class _Registration(plugin_services.RegistrationBase):  # type: ignore[misc]
+class _Registration(plugin_services.RegistrationBase):
     def __init__(self, kubelet: FakeKubelet) -> None:
         self._kubelet = kubelet
 
@@ -116,7 +116,7 @@ class _Registration(plugin_services.RegistrationBase):  # type: ignore[misc]
         await stream.send_message(plugin_messages.Empty())
 
 
-class _PodResources(resource_services.PodResourcesListerBase):  # type: ignore[misc]
+class _PodResources(resource_services.PodResourcesListerBase):
     def __init__(self, kubelet: FakeKubelet) -> None:
         self._kubelet = kubelet
 
