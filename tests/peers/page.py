@@ -11,7 +11,7 @@ from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
-from tests.page_tables import head_of, line_of
+from tests.page_tables import filled, head_of, line_of
 from tests.peers.burst_table import burst_table
 from tests.peers.table import TITLES, Result, tables
 
@@ -29,8 +29,6 @@ PAGES: Mapping[str, Sequence[str]] = {
     "bare.md": ("bare-mps", "bare-slices"),
 }
 """The ways that a page of docs/peers is about."""
-BEGIN, END = "<!-- measured: tests/peers/run page -->", "<!-- end of what was measured -->"
-BEGIN_BURSTS = "<!-- bursts: tests/peers/run page -->"
 RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "privileged": lambda it: "yes" if it["privileged"] else "no",
     "capabilities": lambda it: _capabilities(it),
@@ -66,14 +64,20 @@ def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
 
 
 def texts(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> dict[Path, str]:
-    """What each page is with these results, by its path. What stands outside of the marks stays."""
-    compared = _between_marks(COMPARISON.read_text(), tables(_linked(found, COMPARISON)))
-    pages = {COMPARISON: _between_marks(compared, burst_table(_linked(bursts, COMPARISON)), BEGIN_BURSTS)}
+    """What each page is with these results, by its path. What stands outside of the marks stays.
+
+    ValueError: a page has no marks for them.
+    """
+    compared = {
+        "measured": tables(_linked(found, COMPARISON)),
+        "bursts": burst_table(_linked(bursts, COMPARISON)),
+    }
+    pages = {COMPARISON: _filled(COMPARISON, compared)}
     for name, ways in PAGES.items():
         page = PEERS / name
         linked = _linked(found, page)
         text = "\n".join(_peer(TITLES[way], linked.get(way)) for way in ways)
-        pages[page] = _between_marks(page.read_text(), text)
+        pages[page] = _filled(page, {"measured": text})
     return pages
 
 
@@ -81,12 +85,8 @@ def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
     return {name: {**it, "path": os.path.relpath(it["path"], page.parent)} for name, it in found.items()}
 
 
-def _between_marks(page: str, text: str, mark: str = BEGIN) -> str:
-    head, begin, rest = page.partition(mark)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise LocalClusterError(f"a page has no place for what was measured: {mark} … {END}")
-    return f"{head}{mark}\n{text}{END}{tail}"
+def _filled(page: Path, texts: Mapping[str, str]) -> str:
+    return filled(page.read_text(), {name: text.rstrip("\n") for name, text in texts.items()})
 
 
 def _peer(title: str, result: Result | None) -> str:
