@@ -116,6 +116,7 @@ def kubelet(layout: Layout) -> dict[str, object]:
         "nodeStatusUpdateFrequency": "1s",
         "nodeStatusReportFrequency": "5m",
         "syncFrequency": "10s",
+        "volumeStatsAggPeriod": "10s",  # so soon is a full emptyDir found; by default up to three minutes later
         "crashLoopBackOff": {"maxContainerRestartPeriod": "5s"},
         "containerLogMaxSize": "5Mi",
         "shutdownGracePeriod": "0s",

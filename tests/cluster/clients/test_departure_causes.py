@@ -232,7 +232,7 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
         )
         stored["spec"]["volumes"] = [{"name": "cache", "emptyDir": {"sizeLimit": "10M"}}]
         victims = [
-            with_container(victim(tenant, share, "unalive"), livenessProbe=probe),
+            with_container(victim(tenant, share, "unalive", restart="OnFailure"), livenessProbe=probe),
             victim(tenant, share, "deadline"),
             stored,
             requesting(victim(tenant, share, "preempted"), cpu="300m"),
