@@ -35,7 +35,7 @@ def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, o
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, action="append", help="default: 1 and 8")
-    parser.add_argument("--limit", action="append", help="of an MPS pod's CPU; default: 250m and none")
+    parser.add_argument("--limit", action="append", help="of an MPS pod's CPU, '' is none; default: 250m and none")
     parser.add_argument("--rounds", type=int, default=3)
     results.add_out(parser)
     args = parser.parse_args(argv)
